@@ -3,13 +3,16 @@
 
 Usage: run_suites.py BUILD TALLY [--only SUITE]... [--skip SUITE]... [--wrap COMMAND]
                      [--limit SECONDS] [--folder FOLDER]
+       run_suites.py BUILD --targets [--only SUITE]... [--skip SUITE]...
 
 Every program ends with "N passed, N failed, N skipped". One that dies without that line, or does
 not end in its time, counts as one failure. A program of the suite should_fail (meson tells nobody
 of its argument of that name) must end with another status than 0.
 
-Programs run two at a time where there are two cores, or a quarter of many; those that meson is told
-are not parallel, which start processes of their own, follow one after the other.
+One program more than there are cores runs at a time, at most three or a quarter of many cores:
+programs wait for disks and for one another. Those of the highest priority (meson's argument of that
+name) come first, and those that meson is told are not parallel, which start processes of their own,
+last, one after the other.
 
 On a terminal the last line says how many are done and which run, and how long the rest will take
 where all of them have run before (BUILD/suite_seconds.json).
@@ -17,7 +20,8 @@ where all of them have run before (BUILD/suite_seconds.json).
 One line a program is printed, with the output of those that failed and the reasons of what was
 skipped. Its counts are appended to the file TALLY, so that they are there when this is ended early.
 --limit shortens the time of a program, three times what meson gives a test. --folder: where
-programs run, else in BUILD."""
+programs run, else in BUILD. --targets runs nothing and prints what ninja must build for the
+programs, one target a line."""
 
 import argparse
 import concurrent.futures
@@ -37,17 +41,31 @@ SHOWN_MAX = 300
 RUNNING = set()  # processes, each the leader of its group
 
 
+def introspect(build, what):
+    return json.loads(subprocess.run(
+        ["meson", "introspect", what, build], capture_output=True, text=True, check=True
+    ).stdout)
+
+
 def tests_of(build, only, skip):
     """The registered programs whose suites are wanted, with their own suite names."""
-    listed = subprocess.run(
-        ["meson", "introspect", "--tests", build], capture_output=True, text=True, check=True
-    ).stdout
-    for test in json.loads(listed):
+    # Long ones first: none of them is left alone at the end. sorted() keeps meson's order else.
+    listed = introspect(build, "--tests")
+    for test in sorted(listed, key=lambda test: -test.get("priority", 0)):
         # meson puts the project's name before the suite's.
         suites = {suite.split(":")[-1] for suite in test["suite"]}
         if suites & set(skip) or (only and not suites & set(only)):
             continue
         yield "/".join(sorted(suites)), suites, test
+
+
+def targets_of(build, tests):
+    """The files, as ninja names them, that these programs are or need."""
+    files = {target["id"]: target["filename"] for target in introspect(build, "--targets")}
+    root = os.path.abspath(build)
+    for target in sorted({target for _, _, test in tests for target in test["depends"]}):
+        for file in files[target]:
+            yield os.path.relpath(file, root)
 
 
 SANITIZERS = {
@@ -236,7 +254,8 @@ def run_test(args, label, suites, test):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
-    parser.add_argument("tally")
+    parser.add_argument("tally", nargs="?", default=os.devnull)
+    parser.add_argument("--targets", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--skip", action="append", default=[])
     parser.add_argument("--wrap", default="")
@@ -246,8 +265,11 @@ def main():
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     tests = list(tests_of(args.build, args.only, args.skip))
+    if args.targets:
+        print("\n".join(targets_of(args.build, tests)))
+        return 0
     cores = len(os.sched_getaffinity(0))
-    most = max(min(2, cores), cores // 4)
+    most = max(min(2, cores) + 1, cores // 4)
     live = LiveLine(args.build, tests, most)
     for parallel in (True, False):
         workers = most if parallel else 1

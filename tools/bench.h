@@ -127,7 +127,8 @@ typedef struct bench_stat {
     uint32_t repetitions;
 } bench_stat;
 
-/* One unmeasured round, then `repetitions` rounds A,B,C, A,B,C, ... of 1 to BENCH_SIDES_MAX sides.
+/* One unmeasured round, then `repetitions` rounds of 1 to BENCH_SIDES_MAX sides, every other one
+ * backwards: C,B,A, A,B,C, ..., A,B,C.
  * stats: out, one per side, in seconds. Ranks in lock step call it with the same sides in the same
  * order. Returns 0, or 1 when a side failed. */
 int bench_interleave(const bench_side *sides, uint32_t side_count, uint32_t repetitions,

@@ -369,6 +369,14 @@ static int repeat(calibrate_rank *rank, const char *name, calibrate_measure meas
     return failed;
 }
 
+static int issue(const calibrate_rank *rank)
+{
+    if (rank->group->submit_waits) {
+        zi_device_issue_on_threads(&rank->own);
+    }
+    return 0;
+}
+
 /* A GPU's own device, kernels and group, as an engine makes them. */
 static int open_gpu(calibrate_rank *rank)
 {
@@ -385,10 +393,9 @@ static int open_gpu(calibrate_rank *rank)
     rank->device = &rank->own;
     return calibrate_gpu_use(zero_world_rank(world) % rank->all->gpus) ||
            BENCH_TRY(zi_transport_choose(world, ZERO_TRANSPORT_DEFAULT, &transport)) ||
-           BENCH_TRY(zi_cuda_device_create(transport->submit_waits(world, ZI_REGISTER_NONE),
-                                           &rank->own)) ||
+           BENCH_TRY(zi_cuda_device_create(&rank->own)) ||
            BENCH_TRY(zi_cuda_kernels_create(&rank->own, &rank->kernels)) ||
-           BENCH_TRY(transport->group_create(world, &desc, &rank->group)) ||
+           BENCH_TRY(transport->group_create(world, &desc, &rank->group)) || issue(rank) ||
            BENCH_TRY(rank->own.ops->stream_create(rank->own.self, "batches", &rank->batches));
 }
 

@@ -102,7 +102,7 @@ int gpu_direct_create(const gpu_steps_shape *shape, const gpu_steps_memory *memo
     direct->shape = shape;
     direct->memory = memory;
     zi_device *device = &direct->device;
-    return BENCH_TRY(zi_cuda_device_create(false, device)) ||
+    return BENCH_TRY(zi_cuda_device_create(device)) ||
            BENCH_TRY(zi_cuda_kernels_create(device, &direct->kernels)) ||
            BENCH_TRY(device->ops->stream_wrap(device->self, zero_stream_cuda(memory->stream),
                                               &direct->stream)) ||

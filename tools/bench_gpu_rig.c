@@ -70,7 +70,7 @@ int gpu_rig_open(gpu_rig *rig, const bench_options *options, bench_report *repor
     rig->tile_count = rig->count < TILE_MAX ? rig->count : TILE_MAX;
     rig->times = times[options->scale];
     zi_device *device = &rig->device;
-    if (BENCH_TRY(zi_cuda_device_create(false, device)) ||
+    if (BENCH_TRY(zi_cuda_device_create(device)) ||
         BENCH_TRY(zi_cuda_kernels_create(device, &rig->kernels)) ||
         BENCH_TRY(device->ops->stream_create(device->self, "zero bench", &rig->stream)) ||
         gpu_clock_open(&rig->clock, zi_cuda_stream_native(rig->stream))) {

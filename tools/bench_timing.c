@@ -1,5 +1,7 @@
-/* Owns the clock and the order of measurement. Invariant: sides of a case take turns, so that what
- * disturbs the machine for a while disturbs all of them. */
+/* Owns the clock and the order of measurement. Invariants: sides of a case take turns, so that what
+ * disturbs the machine for a while disturbs all of them; every other round goes backwards, so that
+ * none of two always finds what the other leaves, such as a warm cache. The first round and the
+ * last go forwards, since sides may prepare or check what others leave. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -80,8 +82,10 @@ int bench_interleave(const bench_side *sides, uint32_t side_count, uint32_t repe
     }
     int failed = 0;
     for (uint32_t round = 0; round <= repetitions && !failed; round++) {
+        const bool backwards = round % 2 == 1 && round < repetitions;
         bench_progress_round(round, repetitions + 1);
-        for (uint32_t side = 0; side < side_count && !failed; side++) {
+        for (uint32_t i = 0; i < side_count && !failed; i++) {
+            const uint32_t side = backwards ? side_count - 1 - i : i;
             const double taken = sides[side].run(sides[side].argument);
             failed = taken < 0.0;
             if (round > 0) {

@@ -39,9 +39,11 @@ typedef struct gpt2_backend {
     zero_status (*create)(const gpt2_backend_setup *setup, void **space);
     void (*destroy)(void *space); /* NULL is fine */
     uint64_t (*bytes)(const void *space);
-    const char *(*machine)(const void *space); /* what computes, for the log */
-    const char *(*products)(void);             /* what multiplies matrices, for the log */
-    zero_stream (*stream)(const void *space);  /* the stream that hooks are given */
+    const char *(*machine)(const void *space);  /* what computes, for the log */
+    const char *(*products)(const void *space); /* what multiplies matrices, for the log */
+    /* What a rank's user should know before the first step; NULL: nothing. */
+    const char *(*warning)(const void *space);
+    zero_stream (*stream)(const void *space); /* the stream that hooks are given */
 
     /* The batch of the passes that follow; its arrays are read until its backward is over. */
     zero_status (*begin)(void *space, const gpt2_batch *batch);

@@ -235,6 +235,18 @@ static zero_status embed_backward(void *space, const zero_view *grads)
     return ZERO_OK;
 }
 
+static const char *products(const void *space)
+{
+    (void)space;
+    return gpt2_blas_text();
+}
+
+static const char *warning(const void *space)
+{
+    (void)space;
+    return NULL;
+}
+
 static const gpt2_backend table = {
     .name = "cpu",
     .start = gpt2_blas_start,
@@ -245,7 +257,8 @@ static const gpt2_backend table = {
     .destroy = destroy,
     .bytes = bytes,
     .machine = machine,
-    .products = gpt2_blas_text,
+    .products = products,
+    .warning = warning,
     .stream = stream,
     .begin = begin,
     .embed_forward = embed_forward,

@@ -4,7 +4,7 @@
  * stream, in order; only `loss`, `head_logits` and the reuse of a batch's memory wait for it. A
  * product adds straight into the engine's gradient, in fp32 and rounded once. */
 #include "gpt2_cuda_kernels.h"
-#include "gpt2_cuda_space.h"
+#include "gpt2_cuda_linear.h"
 #include "zero/cuda.h"
 
 #include <stdlib.h>
@@ -68,9 +68,15 @@ static const char *machine(const void *space)
     return ((const space_type *)space)->machine;
 }
 
-static const char *products(void)
+static const char *products(const void *space)
 {
-    return "cuBLASLt";
+    return ((const space_type *)space)->products_text;
+}
+
+static const char *warning(const void *space)
+{
+    const space_type *self = space;
+    return self->warning[0] != 0 ? self->warning : NULL;
 }
 
 static zero_stream stream(const void *space)
@@ -100,82 +106,6 @@ static zero_status check_views(space_type *self, const zero_view *views, uint32_
         }
     }
     return ZERO_OK;
-}
-
-static zero_status multiply(space_type *self, const gpt2_product_job *job)
-{
-    return gpt2_product(&self->products, self->stream, job, self->error) ? ZERO_OK : ZERO_DEVICE;
-}
-
-/* A linear layer's sizes: y (tokens x out) = x (tokens x in) W (in x out) + b. */
-typedef struct linear {
-    uint64_t tokens;
-    uint64_t in;
-    uint64_t out;
-} linear;
-
-/* y = x W + b, and + added where that is not NULL. */
-static zero_status linear_forward(space_type *self, linear sizes, void *y, const void *x,
-                                  const zero_view *weight_and_bias, const void *added)
-{
-    const gpt2_product_job job = {.rows = sizes.tokens,
-                                  .columns = sizes.out,
-                                  .inner = sizes.in,
-                                  .dtype = self->dtype,
-                                  .left = {x, sizes.in, false},
-                                  .right = {weight_and_bias[0].data, sizes.out, false},
-                                  .out_dtype = self->dtype,
-                                  .out_stride = sizes.out,
-                                  .out = y,
-                                  .added = added,
-                                  .bias = weight_and_bias[1].data,
-                                  .alpha = 1,
-                                  .beta = added != NULL ? 1.0f : 0.0f};
-    return multiply(self, &job);
-}
-
-/* dx = dy W' */
-static zero_status linear_input_grad(space_type *self, linear sizes, void *dx, const void *dy,
-                                     const zero_view *weight)
-{
-    const gpt2_product_job job = {.rows = sizes.tokens,
-                                  .columns = sizes.in,
-                                  .inner = sizes.out,
-                                  .dtype = self->dtype,
-                                  .left = {dy, sizes.out, false},
-                                  .right = {weight->data, sizes.out, true},
-                                  .out_dtype = self->dtype,
-                                  .out_stride = sizes.in,
-                                  .out = dx,
-                                  .alpha = 1};
-    return multiply(self, &job);
-}
-
-/* dW += x' dy, db += sums of dy. */
-static zero_status linear_grads(space_type *self, linear sizes, const void *x, const void *dy,
-                                const zero_view *grads)
-{
-    const gpt2_product_job job = {.rows = sizes.in,
-                                  .columns = sizes.out,
-                                  .inner = sizes.tokens,
-                                  .dtype = self->dtype,
-                                  .left = {x, sizes.in, true},
-                                  .right = {dy, sizes.out, false},
-                                  .out_dtype = grads[0].dtype,
-                                  .out_stride = sizes.out,
-                                  .out = grads[0].data,
-                                  .added = grads[0].data,
-                                  .alpha = 1,
-                                  .beta = 1};
-    const gpt2_sums_job sums = {.dtype = self->dtype,
-                                .grad_dtype = grads[1].dtype,
-                                .rows = (uint32_t)sizes.tokens,
-                                .width = (uint32_t)sizes.out,
-                                .dy = dy,
-                                .partials = self->partials,
-                                .sums = grads[1].data};
-    TRY(multiply(self, &job));
-    return gpt2_cuda_check(self, gpt2_launch_sums(self->stream, &sums), "sums of a bias");
 }
 
 /* Parameters are weight, bias. */
@@ -304,29 +234,25 @@ static zero_status block_inside(space_type *self, uint32_t layer, const zero_vie
     const uint64_t width = self->config.width;
     const gpt2_attention_job attention = attention_of(self, saved);
     TRY(norm_forward(self, norm1_of(self, layer), &params[GPT2_LN1_W]));
-    TRY(linear_forward(self, (linear){tokens, width, 3 * width}, saved->qkv, saved->norm1,
-                       &params[GPT2_QKV_W], NULL));
+    TRY(gpt2_linear_forward(self, (gpt2_linear){tokens, width, 3 * width}, saved->qkv, saved->norm1,
+                            &params[GPT2_QKV_W], NULL));
     TRY(gpt2_cuda_check(self, gpt2_launch_attention(self->stream, &attention), "attention"));
-    TRY(linear_forward(self, (linear){tokens, width, width}, saved->middle, saved->mixed,
-                       &params[GPT2_MIX_W], residual_of(self, layer)));
+    TRY(gpt2_linear_forward(self, (gpt2_linear){tokens, width, width}, saved->middle, saved->mixed,
+                            &params[GPT2_MIX_W], residual_of(self, layer)));
     TRY(norm_forward(self, norm2_of(self, layer), &params[GPT2_LN2_W]));
-    TRY(linear_forward(self, (linear){tokens, width, 4 * width}, saved->expand, saved->norm2,
-                       &params[GPT2_EXPAND_W], NULL));
-    return gpt2_cuda_check(self,
-                           gpt2_launch_gelu(self->stream, self->dtype, saved->active, saved->expand,
-                                            tokens * 4 * width),
-                           "GELU");
+    return gpt2_linear_gelu(self, (gpt2_linear){tokens, width, 4 * width}, saved->active,
+                            saved->expand, saved->norm2, &params[GPT2_EXPAND_W]);
 }
 
 static zero_status block_forward(void *space, uint32_t layer, const zero_view *params)
 {
     space_type *self = space;
     const gpt2_cuda_saved *saved = saved_of(self, layer);
-    const linear shrink = {self->rows, 4 * (uint64_t)self->config.width, self->config.width};
+    const gpt2_linear shrink = {self->rows, 4 * (uint64_t)self->config.width, self->config.width};
     TRY(check_views(self, params, GPT2_BLOCK_TENSORS, self->dtype));
     TRY(block_inside(self, layer, params));
-    return linear_forward(self, shrink, residual_of(self, layer + 1), saved->active,
-                          &params[GPT2_SHRINK_W], saved->middle);
+    return gpt2_linear_forward(self, shrink, residual_of(self, layer + 1), saved->active,
+                               &params[GPT2_SHRINK_W], saved->middle);
 }
 
 /* The half of a block after the attention: self->grad from the block's output to `middle`. */
@@ -336,16 +262,13 @@ static zero_status mlp_backward(space_type *self, uint32_t layer, const zero_vie
     const gpt2_cuda_saved *saved = saved_of(self, layer);
     const uint64_t tokens = self->rows;
     const uint64_t width = self->config.width;
-    const linear shrink = {tokens, 4 * width, width};
-    const linear expand = {tokens, width, 4 * width};
-    TRY(linear_grads(self, shrink, saved->active, self->grad, &grads[GPT2_SHRINK_W]));
-    TRY(linear_input_grad(self, shrink, self->wide, self->grad, &params[GPT2_SHRINK_W]));
-    TRY(gpt2_cuda_check(self,
-                        gpt2_launch_gelu_grad(self->stream, self->dtype, self->wide, saved->expand,
-                                              tokens * 4 * width),
-                        "gradient of GELU"));
-    TRY(linear_grads(self, expand, saved->norm2, self->wide, &grads[GPT2_EXPAND_W]));
-    TRY(linear_input_grad(self, expand, self->narrow, self->wide, &params[GPT2_EXPAND_W]));
+    const gpt2_linear shrink = {tokens, 4 * width, width};
+    const gpt2_linear expand = {tokens, width, 4 * width};
+    TRY(gpt2_linear_grads(self, shrink, saved->active, self->grad, &grads[GPT2_SHRINK_W]));
+    TRY(gpt2_linear_gelu_grad(self, shrink, self->wide, saved->expand, self->grad,
+                              &params[GPT2_SHRINK_W]));
+    TRY(gpt2_linear_grads(self, expand, saved->norm2, self->wide, &grads[GPT2_EXPAND_W]));
+    TRY(gpt2_linear_input_grad(self, expand, self->narrow, self->wide, &params[GPT2_EXPAND_W]));
     gpt2_norm_job norm = norm2_of(self, layer);
     norm.dy = self->narrow;
     return norm_backward(self, norm, &params[GPT2_LN2_W], &grads[GPT2_LN2_W]);
@@ -357,15 +280,15 @@ static zero_status attention_backward(space_type *self, uint32_t layer, const ze
 {
     const gpt2_cuda_saved *saved = saved_of(self, layer);
     const uint64_t width = self->config.width;
-    const linear mix = {self->rows, width, width};
-    const linear qkv = {self->rows, width, 3 * width};
+    const gpt2_linear mix = {self->rows, width, width};
+    const gpt2_linear qkv = {self->rows, width, 3 * width};
     const gpt2_attention_job attention = attention_of(self, saved);
-    TRY(linear_grads(self, mix, saved->mixed, self->grad, &grads[GPT2_MIX_W]));
-    TRY(linear_input_grad(self, mix, self->narrow, self->grad, &params[GPT2_MIX_W]));
+    TRY(gpt2_linear_grads(self, mix, saved->mixed, self->grad, &grads[GPT2_MIX_W]));
+    TRY(gpt2_linear_input_grad(self, mix, self->narrow, self->grad, &params[GPT2_MIX_W]));
     TRY(gpt2_cuda_check(self, gpt2_launch_attention_grad(self->stream, &attention),
                         "gradient of attention"));
-    TRY(linear_grads(self, qkv, saved->norm1, self->wide, &grads[GPT2_QKV_W]));
-    TRY(linear_input_grad(self, qkv, self->narrow, self->wide, &params[GPT2_QKV_W]));
+    TRY(gpt2_linear_grads(self, qkv, saved->norm1, self->wide, &grads[GPT2_QKV_W]));
+    TRY(gpt2_linear_input_grad(self, qkv, self->narrow, self->wide, &params[GPT2_QKV_W]));
     gpt2_norm_job norm = norm1_of(self, layer);
     norm.dy = self->narrow;
     return norm_backward(self, norm, &params[GPT2_LN1_W], &grads[GPT2_LN1_W]);
@@ -416,21 +339,48 @@ static gpt2_norm_job final_norm_of(const space_type *self, uint32_t first, uint3
                            .rstd = self->kept.rstd1 + first};
 }
 
+static bool is_padded(const space_type *self)
+{
+    return self->logits_columns != self->config.vocab;
+}
+
+/* The copy of wte that the products of this batch read. Tensor Cores are at their best where rows
+ * have a multiple of 16 bytes (cuBLAS's manual, "Tensor Core Usage"), and behind the engine's own
+ * tensor there is nothing that may be read. */
+static zero_status pad_wte(space_type *self, const zero_view *params)
+{
+    const zero_view *wte = &params[GPT2_HEAD_WTE];
+    return !is_padded(self)
+               ? ZERO_OK
+               : gpt2_cuda_check(self,
+                                 cudaMemcpyAsync(self->padded_wte, wte->data,
+                                                 wte->count * zero_dtype_bytes(wte->dtype),
+                                                 cudaMemcpyDeviceToDevice, self->stream),
+                                 "copying wte");
+}
+
+/* wte as a right factor with logits_columns rows. */
+static gpt2_factor wte_of(const space_type *self, const zero_view *params, bool turned)
+{
+    const void *at = is_padded(self) ? self->padded_wte : params[GPT2_HEAD_WTE].data;
+    return (gpt2_factor){at, self->config.width, turned};
+}
+
 /* logits = norm wte' */
 static zero_status make_logits(space_type *self, const zero_view *params, piece part)
 {
     const uint64_t width = self->config.width;
     const gpt2_product_job job = {.rows = part.rows,
-                                  .columns = self->config.vocab,
+                                  .columns = self->logits_columns,
                                   .inner = width,
                                   .dtype = self->dtype,
                                   .left = {normed_rows(self, part.first), width, false},
-                                  .right = {params[GPT2_HEAD_WTE].data, width, true},
+                                  .right = wte_of(self, params, true),
                                   .out_dtype = self->dtype,
                                   .out_stride = self->logits_stride,
                                   .out = self->logits,
                                   .alpha = 1};
-    return multiply(self, &job);
+    return gpt2_cuda_multiply(self, &job);
 }
 
 /* Losses of the piece's logits, which with `trains` become the loss's gradient. */
@@ -453,6 +403,7 @@ static zero_status head_forward(void *space, const zero_view *params, bool train
     space_type *self = space;
     TRY(check_views(self, params, GPT2_HEAD_TENSORS, self->dtype));
     TRY(norm_forward(self, final_norm_of(self, 0, self->rows), &params[GPT2_LNF_W]));
+    TRY(pad_wte(self, params));
     const bool whole = self->rows <= self->logits_rows;
     for (uint32_t first = 0; first < self->rows; first += self->logits_rows) {
         const piece part = piece_of(self, first);
@@ -496,6 +447,7 @@ static zero_status head_logits(void *space, const zero_view *params, float *logi
     const piece last = {self->positions - 1, 1};
     TRY(check_views(self, params, GPT2_HEAD_TENSORS, self->dtype));
     TRY(norm_forward(self, final_norm_of(self, last.first, 1), &params[GPT2_LNF_W]));
+    TRY(pad_wte(self, params));
     TRY(make_logits(self, params, last));
     TRY(gpt2_cuda_check(self,
                         cudaMemcpyAsync(self->host_logits, self->logits,
@@ -507,38 +459,53 @@ static zero_status head_logits(void *space, const zero_view *params, float *logi
     return ZERO_OK;
 }
 
+/* Rows [first, first + rows) of target = beta target + scale dlogits' norm. */
+static zero_status wte_rows_backward(space_type *self, piece part, uint32_t first, uint32_t rows,
+                                     float scale, const zero_view *target, float beta)
+{
+    const uint64_t width = self->config.width;
+    const unsigned char *logits = self->logits;
+    unsigned char *out =
+        (unsigned char *)target->data + first * width * zero_dtype_bytes(target->dtype);
+    const gpt2_product_job job = {
+        .rows = rows,
+        .columns = width,
+        .inner = part.rows,
+        .dtype = self->dtype,
+        .left = {logits + first * zero_dtype_bytes(self->dtype), self->logits_stride, true},
+        .right = {normed_rows(self, part.first), width, false},
+        .out_dtype = target->dtype,
+        .out_stride = width,
+        .out = out,
+        .added = out,
+        .alpha = scale,
+        .beta = beta};
+    return rows == 0 ? ZERO_OK : gpt2_cuda_multiply(self, &job);
+}
+
 /* One piece's share: self->narrow = dlogits wte, and into `target` what dlogits' norm adds to the
- * gradient of wte. */
+ * gradient of wte, which has no place for padded rows: the last few are a product of their own. */
 static zero_status piece_backward(space_type *self, const zero_view *params, piece part,
                                   float scale, const zero_view *target, float beta)
 {
+    const uint32_t vocab = self->config.vocab;
+    const uint32_t most = is_padded(self) ? vocab / GPT2_LINE * GPT2_LINE : vocab;
     const uint64_t width = self->config.width;
     unsigned char *narrow = self->narrow;
     const gpt2_product_job to_norm = {.rows = part.rows,
                                       .columns = width,
-                                      .inner = self->config.vocab,
+                                      .inner = self->logits_columns,
                                       .dtype = self->dtype,
                                       .left = {self->logits, self->logits_stride, false},
-                                      .right = {params[GPT2_HEAD_WTE].data, width, false},
+                                      .right = wte_of(self, params, false),
                                       .out_dtype = self->dtype,
                                       .out_stride = width,
                                       .out = narrow + (size_t)part.first * width *
                                                           zero_dtype_bytes(self->dtype),
                                       .alpha = scale};
-    const gpt2_product_job to_wte = {.rows = self->config.vocab,
-                                     .columns = width,
-                                     .inner = part.rows,
-                                     .dtype = self->dtype,
-                                     .left = {self->logits, self->logits_stride, true},
-                                     .right = {normed_rows(self, part.first), width, false},
-                                     .out_dtype = target->dtype,
-                                     .out_stride = width,
-                                     .out = target->data,
-                                     .added = target->data,
-                                     .alpha = scale,
-                                     .beta = beta};
-    TRY(multiply(self, &to_norm));
-    return multiply(self, &to_wte);
+    TRY(gpt2_cuda_multiply(self, &to_norm));
+    TRY(wte_rows_backward(self, part, 0, most, scale, target, beta));
+    return wte_rows_backward(self, part, most, vocab - most, scale, target, beta);
 }
 
 /* The head's products. Where logits came in pieces, the gradient of wte is summed over them in fp32
@@ -559,9 +526,10 @@ static zero_status pieces_backward(space_type *self, const zero_view *params,
         TRY(piece_backward(self, params, part, scale, apart ? &sums : wte_grad,
                            apart && first == 0 ? 0.0f : 1.0f));
     }
-    return apart ? gpt2_cuda_check(
-                       self, gpt2_launch_add(self->stream, wte_grad->data, self->wte_sums, count),
-                       "gradient of wte")
+    return apart ? gpt2_cuda_check(self,
+                                   gpt2_launch_add(self->stream, wte_grad->dtype, wte_grad->data,
+                                                   ZERO_DTYPE_F32, self->wte_sums, count),
+                                   "gradient of wte")
                  : ZERO_OK;
 }
 
@@ -633,6 +601,15 @@ static zero_status warm_pass(space_type *self, const gpt2_batch *batch, const ze
     return gpt2_cuda_check(self, cudaStreamSynchronize(self->stream), "the first pass");
 }
 
+static void warn_of_loading(space_type *self, size_t bytes)
+{
+    (void)snprintf(self->warning, sizeof self->warning,
+                   "GPU %d has no %.2f GiB left for a pass ahead of the first step: kernels are "
+                   "loaded during that step, which may wait for other ranks until --deadline; make "
+                   "--batch smaller, or use --recompute",
+                   self->device, (double)bytes / (1 << 30));
+}
+
 static zero_status warm(space_type *self, const gpt2_backend_setup *setup)
 {
     warm_set params;
@@ -640,11 +617,20 @@ static zero_status warm(space_type *self, const gpt2_backend_setup *setup)
     void *memory = NULL;
     warm_place(&self->config, self->dtype, NULL, &params);
     warm_place(&self->config, self->grad_dtype, NULL, &grads);
-    int32_t *tokens = calloc((size_t)setup->samples * self->config.seq, sizeof *tokens);
-    if (tokens == NULL || cudaMalloc(&memory, params.bytes + grads.bytes) != cudaSuccess) {
-        (void)cudaGetLastError(); /* a run may be as large as the GPU: then without this */
-        free(tokens);
+    const size_t all_bytes = params.bytes + grads.bytes;
+    const cudaError_t code = cudaMalloc(&memory, all_bytes);
+    if (code == cudaErrorMemoryAllocation) { /* a run may be as large as the GPU */
+        (void)cudaGetLastError();
+        warn_of_loading(self, all_bytes);
         return ZERO_OK;
+    }
+    TRY(gpt2_cuda_check(self, code, "memory for a first pass"));
+    int32_t *tokens = calloc((size_t)setup->samples * self->config.seq, sizeof *tokens);
+    if (tokens == NULL) {
+        (void)cudaFree(memory);
+        (void)gpt2_fail(self->error, "no host memory for a batch of %u samples of %u tokens",
+                        setup->samples, self->config.seq);
+        return ZERO_OUT_OF_MEMORY;
     }
     const gpt2_batch batch = {.samples = setup->samples,
                               .positions = self->config.seq,
@@ -652,8 +638,8 @@ static zero_status warm(space_type *self, const gpt2_backend_setup *setup)
                               .targets = tokens};
     warm_place(&self->config, self->dtype, memory, &params);
     warm_place(&self->config, self->grad_dtype, (unsigned char *)memory + params.bytes, &grads);
-    zero_status status = gpt2_cuda_check(
-        self, cudaMemsetAsync(memory, 0, params.bytes + grads.bytes, self->stream), "clearing");
+    zero_status status =
+        gpt2_cuda_check(self, cudaMemsetAsync(memory, 0, all_bytes, self->stream), "clearing");
     if (status == ZERO_OK) {
         status = warm_pass(self, &batch, params.views, grads.views);
     }
@@ -667,6 +653,7 @@ static zero_status create(const gpt2_backend_setup *setup, void **space)
 {
     space_type *made = NULL;
     TRY(gpt2_cuda_space_create(setup, &made));
+    gpt2_linear_choose(made);
     const zero_status status = warm(made, setup);
     if (status != ZERO_OK) {
         gpt2_cuda_space_destroy(made);
@@ -687,6 +674,7 @@ static const gpt2_backend table = {
     .bytes = bytes,
     .machine = machine,
     .products = products,
+    .warning = warning,
     .stream = stream,
     .begin = begin,
     .embed_forward = embed_forward,

@@ -1,10 +1,10 @@
 /* Causal attention by tiles (Dao, "FlashAttention-2", 2023): no positions x positions array.
  *
  * A block of four warps holds 64 rows of one head in shared memory, a warp 16 of them, and walks
- * over tiles of COLUMNS others. Forward keeps a running maximum and sum of each query's row, and
- * leaves its log-sum; backward makes the probabilities again from that. There are two backward
- * kernels, one with queries as rows (dq) and one with keys as rows (dk, dv), so that each sum is
- * one warp's and nothing is added atomically.
+ * over tiles of COLUMNS others, of which the next is copied while one is computed with. Forward
+ * keeps a running maximum and sum of each query's row, and leaves its log-sum; backward makes the
+ * probabilities again from that. There are two backward kernels, one with queries as rows (dq) and
+ * one with keys as rows (dk, dv), so that each sum is one warp's and nothing is added atomically.
  *
  * A 16 x COLUMNS tile of scores lies in registers as the matrix instructions leave it: value i of
  * piece n is row (lane / 4 + i / 2 * 8), column (n * 8 + lane % 4 * 2 + i % 2). For bfloat16 the
@@ -20,18 +20,27 @@ enum { ROWS = 64, WARP_ROWS = 16, THREADS = 128 };
 #define INFINITE __int_as_float(0x7f800000)
 
 /* The tiles' shapes for heads of up to DEPTH, whose rows are padded so that the 8 rows that are
- * read at once lie in different banks. All fit into the 99 KiB that a block can have on the
- * smallest of the GPUs since Ampere (compute capability 8.6, 8.9 and 12.0). */
-template <typename T, int DEPTH_MAX> struct tiles {
+ * read at once lie in different banks. Two stages, one to compute with and one to copy to, fit into
+ * the 99 KiB that a block can have on the smallest of the GPUs since Ampere (compute capability
+ * 8.6, 8.9 and 12.0); for that, and for registers, the deepest heads have fewer columns. */
+template <typename T, int DEPTH_MAX, bool BACKWARD> struct tiles {
     enum {
         DEPTH = DEPTH_MAX,
-        COLUMNS = sizeof(T) == 2 ? 64 : 2048 / (DEPTH_MAX > 64 ? DEPTH_MAX : 64),
+        COLUMNS = sizeof(T) == 2    ? (DEPTH_MAX <= 64 ? 64 : 32)
+                  : DEPTH_MAX <= 64 ? 32
+                  : BACKWARD        ? 8
+                                    : 16,
         STRIDE = DEPTH_MAX + 16 / (int)sizeof(T),
-        FORWARD_BYTES = (ROWS + 2 * COLUMNS) * STRIDE * (int)sizeof(T),
-        BACKWARD_BYTES = (2 * ROWS + 2 * COLUMNS) * STRIDE * (int)sizeof(T),
+        TILE = COLUMNS * STRIDE, /* elements; a stage has two */
+        HELD = (BACKWARD ? 2 : 1) * ROWS * STRIDE,
+        BYTES = (HELD + 4 * TILE) * (int)sizeof(T),
         /* what keys as rows need besides: log-sums and deltas of the queries */
-        KEY_BYTES = BACKWARD_BYTES + 2 * COLUMNS * (int)sizeof(float)
+        KEY_BYTES = BYTES + 4 * COLUMNS * (int)sizeof(float),
+        /* Blocks of queries as rows that a multiprocessor has registers for; 0: the compiler's
+         * choice, which here was one more and a few registers in memory. */
+        QUERY_BLOCKS = sizeof(T) == 4 && DEPTH_MAX == 32 ? 4 : 0
     };
+    static_assert(KEY_BYTES <= 99 * 1024, "more than a block can have");
 };
 
 /* --- tiles ------------------------------------------------------------------------------------ */
@@ -54,23 +63,40 @@ static __device__ __forceinline__ head head_of(const gpt2_attention_job &job, ui
             width, job.positions};
 }
 
-/* Rows [first, first + rows) of a matrix of `stride` into a tile; 0 beyond the last position and
- * beyond the head's depth. */
-template <typename shape, typename T>
-static __device__ __forceinline__ void load_tile(T *tile, int rows, const T *from, uint64_t stride,
+/* Begins to copy rows [first, first + COUNT) of a matrix of `stride` into a tile; 0 beyond the last
+ * position and beyond the head's depth. A thread has the same columns of each row that is its. */
+template <typename shape, int COUNT, typename T>
+static __device__ __forceinline__ void copy_tile(T *tile, const T *from, uint64_t stride,
                                                  uint32_t first, const gpt2_attention_job &job)
 {
-    const int piece = 16 / (int)sizeof(T);
-    const int pieces = shape::DEPTH / piece;
-    for (int i = (int)threadIdx.x; i < rows * pieces; i += THREADS) {
-        const uint32_t row = (uint32_t)(i / pieces);
-        const uint32_t column = (uint32_t)(i % pieces * piece);
-        uint4 value = make_uint4(0, 0, 0, 0);
-        if (first + row < job.positions && column < job.depth) {
-            value = *(const uint4 *)(from + (first + row) * stride + column);
-        }
-        *(uint4 *)(tile + row * (uint32_t)shape::STRIDE + column) = value;
+    enum { PIECE = 16 / (int)sizeof(T), PIECES = shape::DEPTH / PIECE, STEP = THREADS / PIECES };
+    static_assert(COUNT % STEP == 0, "every thread copies as many rows");
+    const uint32_t row = threadIdx.x / PIECES;
+    const uint32_t column = threadIdx.x % PIECES * PIECE;
+    const T *source = from + (first + row) * stride + column;
+    T *target = tile + row * (uint32_t)shape::STRIDE + column;
+#pragma unroll
+    for (uint32_t i = 0; i < COUNT; i += STEP) {
+        copy_sixteen(target + i * (uint32_t)shape::STRIDE, source + i * stride,
+                     first + row + i < job.positions && column < job.depth);
     }
+}
+
+/* Begins to copy a stage of what queries as rows need: keys and values from row `first` on. */
+template <typename shape, typename T>
+static __device__ __forceinline__ void copy_keys(T *tiles, const T *qkv, uint32_t first,
+                                                 const head &at, const gpt2_attention_job &job)
+{
+    const uint64_t stride = 3 * (uint64_t)at.width;
+    copy_tile<shape, shape::COLUMNS>(tiles, qkv + at.width, stride, first, job);
+    copy_tile<shape, shape::COLUMNS>(tiles + shape::TILE, qkv + 2 * at.width, stride, first, job);
+}
+
+/* The stage that was copied to is there for the whole block, and the other one no longer read. */
+static __device__ __forceinline__ void next_stage()
+{
+    await_copies();
+    sync_block();
 }
 
 /* out = x y': a warp's 16 rows of x by the COLUMNS rows of y, over the depth. */
@@ -261,8 +287,7 @@ static __global__ void __launch_bounds__(THREADS) attention_kernel(const gpt2_at
 {
     GPT2_DYNAMIC_SHARED(shared);
     T *query_tile = (T *)shared;
-    T *key_tile = query_tile + ROWS * shape::STRIDE;
-    T *value_tile = key_tile + shape::COLUMNS * shape::STRIDE;
+    T *stages = query_tile + shape::HELD;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t warp = threadIdx.x / 32;
     const head at = head_of(job, blockIdx.x);
@@ -276,12 +301,17 @@ static __global__ void __launch_bounds__(THREADS) attention_kernel(const gpt2_at
     float s[shape::COLUMNS / 8][4];
     float out[shape::DEPTH / 8][4];
     clear<shape>(out);
-    load_tile<shape>(query_tile, ROWS, qkv, stride, first, job);
+    copy_tile<shape, ROWS>(query_tile, qkv, stride, first, job);
+    uint32_t stage = 0;
+    copy_keys<shape>(stages, qkv, 0, at, job);
     for (uint32_t key = 0; key < end; key += shape::COLUMNS) {
-        sync_block();
-        load_tile<shape>(key_tile, shape::COLUMNS, qkv + at.width, stride, key, job);
-        load_tile<shape>(value_tile, shape::COLUMNS, qkv + 2 * at.width, stride, key, job);
-        sync_block();
+        const T *key_tile = stages + stage * 2 * shape::TILE;
+        const T *value_tile = key_tile + shape::TILE;
+        stage = 1 - stage;
+        next_stage();
+        if (key + shape::COLUMNS < end) {
+            copy_keys<shape>(stages + stage * 2 * shape::TILE, qkv, key + shape::COLUMNS, at, job);
+        }
         if (key > own + WARP_ROWS - 1) {
             continue; /* nothing of this tile is visible to the warp */
         }
@@ -340,13 +370,13 @@ template <typename T> static __global__ void delta_kernel(const gpt2_attention_j
 
 /* Rows are queries: dq = scale ds k, ds = p (dp - delta), dp = dmixed v'. */
 template <typename T, typename shape>
-static __global__ void __launch_bounds__(THREADS) query_grad_kernel(const gpt2_attention_job job)
+static __global__ void __launch_bounds__(THREADS, shape::QUERY_BLOCKS)
+    query_grad_kernel(const gpt2_attention_job job)
 {
     GPT2_DYNAMIC_SHARED(shared);
     T *query_tile = (T *)shared;
     T *dout_tile = query_tile + ROWS * shape::STRIDE;
-    T *key_tile = dout_tile + ROWS * shape::STRIDE;
-    T *value_tile = key_tile + shape::COLUMNS * shape::STRIDE;
+    T *stages = query_tile + shape::HELD;
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t warp = threadIdx.x / 32;
     const head at = head_of(job, blockIdx.x);
@@ -369,13 +399,18 @@ static __global__ void __launch_bounds__(THREADS) query_grad_kernel(const gpt2_a
     float dp[shape::COLUMNS / 8][4];
     float dq[shape::DEPTH / 8][4];
     clear<shape>(dq);
-    load_tile<shape>(query_tile, ROWS, qkv, stride, first, job);
-    load_tile<shape>(dout_tile, ROWS, (const T *)job.dmixed + at.out, at.width, first, job);
+    copy_tile<shape, ROWS>(query_tile, qkv, stride, first, job);
+    copy_tile<shape, ROWS>(dout_tile, (const T *)job.dmixed + at.out, at.width, first, job);
+    uint32_t stage = 0;
+    copy_keys<shape>(stages, qkv, 0, at, job);
     for (uint32_t key = 0; key < end; key += shape::COLUMNS) {
-        sync_block();
-        load_tile<shape>(key_tile, shape::COLUMNS, qkv + at.width, stride, key, job);
-        load_tile<shape>(value_tile, shape::COLUMNS, qkv + 2 * at.width, stride, key, job);
-        sync_block();
+        const T *key_tile = stages + stage * 2 * shape::TILE;
+        const T *value_tile = key_tile + shape::TILE;
+        stage = 1 - stage;
+        next_stage();
+        if (key + shape::COLUMNS < end) {
+            copy_keys<shape>(stages + stage * 2 * shape::TILE, qkv, key + shape::COLUMNS, at, job);
+        }
         if (key > own + WARP_ROWS - 1) {
             continue;
         }
@@ -398,15 +433,20 @@ static __global__ void __launch_bounds__(THREADS) query_grad_kernel(const gpt2_a
     store_rows<shape>((T *)job.dqkv + at.qkv, stride, own, dq, factor, factor, job);
 }
 
-/* A tile of what keys as rows need of the queries. */
-template <typename shape>
-static __device__ __forceinline__ void load_queries(float *log_sums, float *deltas, uint32_t first,
+/* Begins to copy a stage of what keys as rows need of the queries: to `tiles` the queries and
+ * dmixed, to `sums` log-sums and deltas. */
+template <typename shape, typename T>
+static __device__ __forceinline__ void copy_queries(T *tiles, float *sums, uint32_t first,
                                                     const head &at, const gpt2_attention_job &job)
 {
+    copy_tile<shape, shape::COLUMNS>(tiles, (const T *)job.qkv + at.qkv, 3 * (uint64_t)at.width,
+                                     first, job);
+    copy_tile<shape, shape::COLUMNS>(tiles + shape::TILE, (const T *)job.dmixed + at.out, at.width,
+                                     first, job);
     for (uint32_t i = threadIdx.x; i < shape::COLUMNS; i += THREADS) {
         const bool exists = first + i < at.positions;
-        log_sums[i] = exists ? job.log_sums[at.row + first + i] : 0;
-        deltas[i] = exists ? job.deltas[at.row + first + i] : 0;
+        copy_float(sums + i, job.log_sums + at.row + first + i, exists);
+        copy_float(sums + shape::COLUMNS + i, job.deltas + at.row + first + i, exists);
     }
 }
 
@@ -417,10 +457,8 @@ static __global__ void __launch_bounds__(THREADS) key_grad_kernel(const gpt2_att
     GPT2_DYNAMIC_SHARED(shared);
     T *key_tile = (T *)shared;
     T *value_tile = key_tile + ROWS * shape::STRIDE;
-    T *query_tile = value_tile + ROWS * shape::STRIDE;
-    T *dout_tile = query_tile + shape::COLUMNS * shape::STRIDE;
-    float *log_sums = (float *)(dout_tile + shape::COLUMNS * shape::STRIDE);
-    float *deltas = log_sums + shape::COLUMNS;
+    T *stages = key_tile + shape::HELD;
+    float *sums = (float *)(stages + 4 * shape::TILE);
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t warp = threadIdx.x / 32;
     const head at = head_of(job, blockIdx.x);
@@ -428,7 +466,6 @@ static __global__ void __launch_bounds__(THREADS) key_grad_kernel(const gpt2_att
     const uint32_t own = first + warp * WARP_ROWS;
     const uint64_t stride = 3 * (uint64_t)at.width;
     const T *qkv = (const T *)job.qkv + at.qkv;
-    const T *dmixed = (const T *)job.dmixed + at.out;
     const float scale = base2_scale(job);
     float p[shape::COLUMNS / 8][4];
     float ds[shape::COLUMNS / 8][4];
@@ -436,14 +473,21 @@ static __global__ void __launch_bounds__(THREADS) key_grad_kernel(const gpt2_att
     float dv[shape::DEPTH / 8][4];
     clear<shape>(dk);
     clear<shape>(dv);
-    load_tile<shape>(key_tile, ROWS, qkv + at.width, stride, first, job);
-    load_tile<shape>(value_tile, ROWS, qkv + 2 * at.width, stride, first, job);
+    copy_tile<shape, ROWS>(key_tile, qkv + at.width, stride, first, job);
+    copy_tile<shape, ROWS>(value_tile, qkv + 2 * at.width, stride, first, job);
+    uint32_t stage = 0;
+    copy_queries<shape>(stages, sums, first, at, job);
     for (uint32_t query = first; query < at.positions; query += shape::COLUMNS) {
-        sync_block();
-        load_tile<shape>(query_tile, shape::COLUMNS, qkv, stride, query, job);
-        load_tile<shape>(dout_tile, shape::COLUMNS, dmixed, at.width, query, job);
-        load_queries<shape>(log_sums, deltas, query, at, job);
-        sync_block();
+        const T *query_tile = stages + stage * 2 * shape::TILE;
+        const T *dout_tile = query_tile + shape::TILE;
+        const float *log_sums = sums + stage * 2 * shape::COLUMNS;
+        const float *deltas = log_sums + shape::COLUMNS;
+        stage = 1 - stage;
+        next_stage();
+        if (query + shape::COLUMNS < at.positions) {
+            copy_queries<shape>(stages + stage * 2 * shape::TILE, sums + stage * 2 * shape::COLUMNS,
+                                query + shape::COLUMNS, at, job);
+        }
         if (query + shape::COLUMNS - 1 < own) {
             continue; /* the warp's keys are behind all of these queries */
         }
@@ -475,8 +519,7 @@ template <typename T, typename shape>
 static cudaError_t launch_forward(cudaStream_t stream, const gpt2_attention_job *job)
 {
     const dim3 grid(job->samples * job->heads, (job->positions + ROWS - 1) / ROWS);
-    return gpt2_launch(attention_kernel<T, shape>, grid, dim3(THREADS), shape::FORWARD_BYTES,
-                       stream, *job);
+    return gpt2_launch(attention_kernel<T, shape>, grid, dim3(THREADS), shape::BYTES, stream, *job);
 }
 
 template <typename T, typename shape>
@@ -488,8 +531,8 @@ static cudaError_t launch_backward(cudaStream_t stream, const gpt2_attention_job
     cudaError_t code = gpt2_launch(delta_kernel<T>, dim3((unsigned)((deltas + warps - 1) / warps)),
                                    dim3(THREADS), 0, stream, *job);
     if (code == cudaSuccess) {
-        code = gpt2_launch(query_grad_kernel<T, shape>, grid, dim3(THREADS), shape::BACKWARD_BYTES,
-                           stream, *job);
+        code = gpt2_launch(query_grad_kernel<T, shape>, grid, dim3(THREADS), shape::BYTES, stream,
+                           *job);
     }
     if (code == cudaSuccess) {
         code = gpt2_launch(key_grad_kernel<T, shape>, grid, dim3(THREADS), shape::KEY_BYTES, stream,
@@ -500,17 +543,17 @@ static cudaError_t launch_backward(cudaStream_t stream, const gpt2_attention_job
 
 template <typename T> static cudaError_t forward(cudaStream_t stream, const gpt2_attention_job *job)
 {
-    return job->depth <= 32   ? launch_forward<T, tiles<T, 32>>(stream, job)
-           : job->depth <= 64 ? launch_forward<T, tiles<T, 64>>(stream, job)
-                              : launch_forward<T, tiles<T, 128>>(stream, job);
+    return job->depth <= 32   ? launch_forward<T, tiles<T, 32, false>>(stream, job)
+           : job->depth <= 64 ? launch_forward<T, tiles<T, 64, false>>(stream, job)
+                              : launch_forward<T, tiles<T, 128, false>>(stream, job);
 }
 
 template <typename T>
 static cudaError_t backward(cudaStream_t stream, const gpt2_attention_job *job)
 {
-    return job->depth <= 32   ? launch_backward<T, tiles<T, 32>>(stream, job)
-           : job->depth <= 64 ? launch_backward<T, tiles<T, 64>>(stream, job)
-                              : launch_backward<T, tiles<T, 128>>(stream, job);
+    return job->depth <= 32   ? launch_backward<T, tiles<T, 32, true>>(stream, job)
+           : job->depth <= 64 ? launch_backward<T, tiles<T, 64, true>>(stream, job)
+                              : launch_backward<T, tiles<T, 128, true>>(stream, job);
 }
 
 static bool is_possible(const gpt2_attention_job *job)

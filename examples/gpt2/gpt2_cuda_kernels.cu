@@ -562,12 +562,12 @@ extern "C" cudaError_t gpt2_launch_mean(cudaStream_t stream, double *mean, const
 /* --- gradients -------------------------------------------------------------------------------- */
 
 typedef struct add_job {
-    gpt2_bf16 *target;
-    const float *source;
+    void *target;
+    const void *source;
     uint64_t count;
 } add_job;
 
-static __global__ void add_kernel(const add_job job)
+template <typename G, typename T> static __global__ void add_kernel(const add_job job)
 {
     const uint64_t index = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * 8;
     if (index >= job.count) {
@@ -575,19 +575,28 @@ static __global__ void add_kernel(const add_job job)
     }
     float sum[8];
     float value[8];
-    load_eight(sum, job.target + index);
-    load_eight(value, job.source + index);
+    load_eight(sum, (const G *)job.target + index);
+    load_eight(value, (const T *)job.source + index);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         sum[i] += value[i];
     }
-    store_eight(job.target + index, sum);
+    store_eight((G *)job.target + index, sum);
 }
 
-extern "C" cudaError_t gpt2_launch_add(cudaStream_t stream, void *target, const float *source,
-                                       uint64_t count)
+extern "C" cudaError_t gpt2_launch_add(cudaStream_t stream, zero_dtype target_dtype, void *target,
+                                       zero_dtype source_dtype, const void *source, uint64_t count)
 {
-    const add_job job = {(gpt2_bf16 *)target, source, count};
-    return gpt2_launch(add_kernel, dim3(pieces_of(count, 8 * THREADS)), dim3(THREADS), 0, stream,
-                       job);
+    const add_job job = {target, source, count};
+    const dim3 grid(pieces_of(count, 8 * THREADS));
+    if (target_dtype == ZERO_DTYPE_F32 && source_dtype == ZERO_DTYPE_F32) {
+        return gpt2_launch(add_kernel<float, float>, grid, dim3(THREADS), 0, stream, job);
+    }
+    if (target_dtype == ZERO_DTYPE_BF16 && source_dtype == ZERO_DTYPE_F32) {
+        return gpt2_launch(add_kernel<gpt2_bf16, float>, grid, dim3(THREADS), 0, stream, job);
+    }
+    if (target_dtype == ZERO_DTYPE_BF16 && source_dtype == ZERO_DTYPE_BF16) {
+        return gpt2_launch(add_kernel<gpt2_bf16, gpt2_bf16>, grid, dim3(THREADS), 0, stream, job);
+    }
+    return cudaErrorInvalidValue;
 }

@@ -123,8 +123,10 @@ cudaError_t gpt2_launch_loss(cudaStream_t stream, const gpt2_loss_job *job);
 cudaError_t gpt2_launch_mean(cudaStream_t stream, double *mean, const float *losses,
                              uint32_t count);
 
-/* target (BF16) += source (F32), rounded once. count: a multiple of 8. */
-cudaError_t gpt2_launch_add(cudaStream_t stream, void *target, const float *source, uint64_t count);
+/* target += source, rounded once. Types: both F32, both BF16, or F32 to BF16. count: a multiple of
+ * 8. */
+cudaError_t gpt2_launch_add(cudaStream_t stream, zero_dtype target_dtype, void *target,
+                            zero_dtype source_dtype, const void *source, uint64_t count);
 
 #ifdef __cplusplus
 }

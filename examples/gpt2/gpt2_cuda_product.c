@@ -21,7 +21,9 @@ typedef struct kind {
     uint32_t right_align;
     uint32_t added_align;
     uint32_t out_align;
-    uint32_t bias_align; /* 0: no bias */
+    uint32_t vector_align; /* of bias or sums; 0: neither */
+    uint32_t before_align; /* 0: not read, nor written */
+    uint32_t end;
     uint32_t unused;
 } kind;
 
@@ -89,6 +91,12 @@ static uint32_t align_of(const void *pointer)
     return (uint32_t)(bits & (~bits + 1));
 }
 
+/* To cuBLASLt a bias and sums of columns are one thing, which is read or written. */
+static const void *vector_of(const gpt2_product_job *job)
+{
+    return job->bias != NULL ? job->bias : job->sums;
+}
+
 static kind kind_of(const gpt2_product_job *job)
 {
     kind what;
@@ -107,7 +115,9 @@ static kind kind_of(const gpt2_product_job *job)
     what.right_align = align_of(job->right.at);
     what.added_align = align_of(job->beta != 0.0f ? job->added : job->out);
     what.out_align = align_of(job->out);
-    what.bias_align = job->bias != NULL ? align_of(job->bias) : 0;
+    what.vector_align = vector_of(job) != NULL ? align_of(vector_of(job)) : 0;
+    what.before_align = job->before != NULL ? align_of(job->before) : 0;
+    what.end = job->end;
     return what;
 }
 
@@ -149,14 +159,47 @@ static cublasStatus_t set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttrib
     return cublasLtMatmulDescSetAttribute(product, which, value, bytes);
 }
 
+/* cuBLASLt's A is our right factor, so sums of that one's columns are A's. */
+static cublasLtEpilogue_t epilogue_of(const kind *it)
+{
+    switch ((gpt2_product_end)it->end) {
+    case GPT2_END_GELU:
+        return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case GPT2_END_GELU_GRAD:
+        return CUBLASLT_EPILOGUE_DGELU;
+    case GPT2_END_SUMS:
+        return CUBLASLT_EPILOGUE_BGRADA;
+    case GPT2_END_NONE:
+    case GPT2_ENDS:
+        break;
+    }
+    return it->vector_align != 0 ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/* The addresses that a descriptor has, and not a call. */
+static cublasStatus_t set_addresses(gpt2_product_plan *plan, const gpt2_product_job *job)
+{
+    const void *vector = vector_of(job);
+    const void *before = job->before;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (vector != NULL) {
+        status = set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector);
+    }
+    if (status == CUBLAS_STATUS_SUCCESS && before != NULL) {
+        status =
+            set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &before, sizeof before);
+    }
+    return status;
+}
+
 /* cuBLASLt's A is our right factor and its B the left one. */
-static cublasStatus_t product_create(gpt2_product_plan *plan, cublasComputeType_t compute,
-                                     const void *bias)
+static cublasStatus_t product_create(gpt2_product_plan *plan, cublasComputeType_t compute)
 {
     const kind *it = &plan->what;
     const cublasOperation_t first = it->right_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = it->left_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const cublasLtEpilogue_t epilogue = epilogue_of(it);
+    const int64_t before_stride = (int64_t)it->out_stride;
     cublasStatus_t status = cublasLtMatmulDescCreate(&plan->product, compute, CUDA_R_32F);
     if (status == CUBLAS_STATUS_SUCCESS) {
         status = set(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
@@ -164,11 +207,12 @@ static cublasStatus_t product_create(gpt2_product_plan *plan, cublasComputeType_
     if (status == CUBLAS_STATUS_SUCCESS) {
         status = set(plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
     }
-    if (status == CUBLAS_STATUS_SUCCESS && it->bias_align != 0) {
+    if (status == CUBLAS_STATUS_SUCCESS) {
         status = set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     }
-    if (status == CUBLAS_STATUS_SUCCESS && it->bias_align != 0) {
-        status = set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (status == CUBLAS_STATUS_SUCCESS && it->before_align != 0) {
+        status = set(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &before_stride,
+                     sizeof before_stride);
     }
     return status;
 }
@@ -226,20 +270,23 @@ static cublasStatus_t choose_algorithm(const gpt2_products *products, gpt2_produ
 static void refuse(const gpt2_products *products, const gpt2_product_job *job, const kind *it,
                    cublasStatus_t status, gpt2_error *error)
 {
-    (void)gpt2_fail(error,
-                    "no matrix product (%llu x %llu) (%llu x %llu) of %s%s%s into %s%s%s%s "
-                    "(strides %llu, %llu, %llu; "
-                    "alignments %u, %u, %u, %u, %u; workspace %zu): cuBLASLt %zu says %s",
-                    (unsigned long long)it->rows, (unsigned long long)it->inner,
-                    (unsigned long long)it->inner, (unsigned long long)it->columns,
-                    zero_dtype_name(job->dtype), it->left_turned ? ", left transposed" : "",
-                    it->right_turned ? ", right transposed" : "", zero_dtype_name(job->out_dtype),
-                    job->bias != NULL ? " with a bias" : "", job->beta != 0.0f ? " with a sum" : "",
-                    products->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " in TF32" : "",
-                    (unsigned long long)it->left_stride, (unsigned long long)it->right_stride,
-                    (unsigned long long)it->out_stride, it->left_align, it->right_align,
-                    it->added_align, it->out_align, it->bias_align, products->workspace_bytes,
-                    cublasLtGetVersion(), cublasLtGetStatusString(status));
+    static const char *const ends[GPT2_ENDS] = {"", " with GELU", " with GELU's gradient",
+                                                " with sums of columns"};
+    (void)gpt2_fail(
+        error,
+        "no matrix product (%llu x %llu) (%llu x %llu) of %s%s%s into %s%s%s%s%s "
+        "(strides %llu, %llu, %llu; "
+        "alignments %u, %u, %u, %u, %u, %u; workspace %zu): cuBLASLt %zu says %s",
+        (unsigned long long)it->rows, (unsigned long long)it->inner, (unsigned long long)it->inner,
+        (unsigned long long)it->columns, zero_dtype_name(job->dtype),
+        it->left_turned ? ", left transposed" : "", it->right_turned ? ", right transposed" : "",
+        zero_dtype_name(job->out_dtype), job->bias != NULL ? " with a bias" : "",
+        job->beta != 0.0f ? " with a sum" : "", ends[job->end],
+        products->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " in TF32" : "",
+        (unsigned long long)it->left_stride, (unsigned long long)it->right_stride,
+        (unsigned long long)it->out_stride, it->left_align, it->right_align, it->added_align,
+        it->out_align, it->vector_align, it->before_align, products->workspace_bytes,
+        cublasLtGetVersion(), cublasLtGetStatusString(status));
 }
 
 static gpt2_product_plan *find_plan(gpt2_products *products, const gpt2_product_job *job,
@@ -254,7 +301,10 @@ static gpt2_product_plan *find_plan(gpt2_products *products, const gpt2_product_
     gpt2_product_plan *plan = &products->plans[products->plan_count % GPT2_PRODUCT_PLANS];
     plan_destroy(plan);
     plan->what = what;
-    cublasStatus_t status = product_create(plan, products->compute, job->bias);
+    cublasStatus_t status = product_create(plan, products->compute);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        status = set_addresses(plan, job);
+    }
     if (status == CUBLAS_STATUS_SUCCESS) {
         status = layouts_create(plan);
     }
@@ -272,6 +322,12 @@ static gpt2_product_plan *find_plan(gpt2_products *products, const gpt2_product_
 
 /* --- products --------------------------------------------------------------------------------- */
 
+bool gpt2_product_is_possible(gpt2_products *products, const gpt2_product_job *job)
+{
+    gpt2_error unused;
+    return find_plan(products, job, &unused) != NULL;
+}
+
 bool gpt2_product(gpt2_products *products, cudaStream_t stream, const gpt2_product_job *job,
                   gpt2_error *error)
 {
@@ -279,9 +335,7 @@ bool gpt2_product(gpt2_products *products, cudaStream_t stream, const gpt2_produ
     if (plan == NULL) {
         return false;
     }
-    if (job->bias != NULL &&
-        !check(set(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &job->bias, sizeof job->bias),
-               "bias of a matrix product", error)) {
+    if (!check(set_addresses(plan, job), "addresses of a matrix product", error)) {
         return false;
     }
     const void *added = job->beta != 0.0f ? job->added : job->out;

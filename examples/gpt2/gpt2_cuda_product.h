@@ -15,6 +15,15 @@ typedef struct gpt2_factor {
     bool turned; /* its transpose is meant */
 } gpt2_factor;
 
+/* What a product does beside, while its result is at hand: an epilogue of cuBLASLt's. */
+typedef enum gpt2_product_end {
+    GPT2_END_NONE,
+    GPT2_END_GELU,      /* out = gelu(result), tanh form, and `before` = result; there is a bias */
+    GPT2_END_GELU_GRAD, /* out = result gelu'(before); there is no bias */
+    GPT2_END_SUMS,      /* sums = of right's columns; right is not turned, there is no bias */
+    GPT2_ENDS
+} gpt2_product_end;
+
 /* out (rows x columns) = alpha left right + beta added + bias of each column. Sums are in fp32. */
 typedef struct gpt2_product_job {
     uint64_t rows;
@@ -30,6 +39,9 @@ typedef struct gpt2_product_job {
     const void *bias;  /* NULL: none */
     float alpha;
     float beta;
+    gpt2_product_end end;
+    void *before; /* with GELU: of out_dtype, rows x columns, stride as out, a multiple of 8 */
+    void *sums;   /* with SUMS: out, `columns` of out_dtype */
 } gpt2_product_job;
 
 /* How one kind of product is done: descriptors and the algorithm, found once and kept. */
@@ -52,6 +64,9 @@ typedef struct gpt2_products {
 bool gpt2_products_create(gpt2_products *products, bool tf32, void *workspace,
                           size_t workspace_bytes, gpt2_error *error);
 void gpt2_products_destroy(gpt2_products *products);
+
+/* Has cuBLASLt an algorithm for it? Nothing is enqueued, and only alignments of addresses count. */
+bool gpt2_product_is_possible(gpt2_products *products, const gpt2_product_job *job);
 
 /* Enqueues the product. */
 bool gpt2_product(gpt2_products *products, cudaStream_t stream, const gpt2_product_job *job,

@@ -75,6 +75,7 @@ static size_t carve_space(gpt2_cuda_space *space)
     const size_t rows = tokens * width * element;
     const bool pieces = space->logits_rows < tokens;
     const bool low = space->grad_dtype != ZERO_DTYPE_F32;
+    const bool padded = space->logits_columns != config->vocab;
     size_t used = 0;
     carve_batch(space, &space->batch, memory, &used);
     space->batch_bytes = used;
@@ -90,6 +91,7 @@ static size_t carve_space(gpt2_cuda_space *space)
     space->narrow = carve(memory, &used, rows);
     space->logits =
         carve(memory, &used, (size_t)space->logits_rows * space->logits_stride * element);
+    space->padded_wte = carve(memory, &used, padded ? space->logits_columns * width * element : 0);
     space->losses = carve(memory, &used, tokens * sizeof(float));
     space->deltas = carve(memory, &used, tokens * config->heads * sizeof(float));
     space->partials = carve(memory, &used, 2 * GPT2_SUM_GROUPS_MAX * 4 * width * sizeof(float));
@@ -132,7 +134,9 @@ static void set_sizes(gpt2_cuda_space *space, const gpt2_backend_setup *setup)
     space->recompute = setup->recompute;
     space->error = setup->error;
     /* Rows at multiples of 128 bytes, so that products read them in whole lines. */
-    space->logits_stride = (config->vocab + 63) / 64 * 64;
+    space->logits_stride = (config->vocab + GPT2_LINE - 1) / GPT2_LINE * GPT2_LINE;
+    const bool aligned = config->vocab * zero_dtype_bytes(space->dtype) % 16 == 0;
+    space->logits_columns = aligned ? config->vocab : space->logits_stride;
     const uint64_t row_bytes = (uint64_t)space->logits_stride * zero_dtype_bytes(space->dtype);
     const uint64_t rows = LOGITS_BYTES_MAX / row_bytes;
     space->logits_rows = rows < space->tokens_max ? (uint32_t)rows : space->tokens_max;
@@ -178,6 +182,19 @@ static zero_status allocate(gpt2_cuda_space *space, const gpt2_backend_setup *se
     return ZERO_OK;
 }
 
+/* What is behind wte in its padded copy: 0, which the padding of logits' gradient is multiplied by,
+ * and nothing writes again. */
+static zero_status clear_padding(gpt2_cuda_space *space)
+{
+    const size_t row = space->config.width * zero_dtype_bytes(space->dtype);
+    unsigned char *padding = (unsigned char *)space->padded_wte + space->config.vocab * row;
+    const size_t rows = space->logits_columns - space->config.vocab;
+    return rows == 0
+               ? ZERO_OK
+               : gpt2_cuda_check(space, cudaMemsetAsync(padding, 0, rows * row, space->stream),
+                                 "clearing a padding");
+}
+
 static zero_status start(gpt2_cuda_space *space, const gpt2_backend_setup *setup)
 {
     struct cudaDeviceProp about;
@@ -192,6 +209,7 @@ static zero_status start(gpt2_cuda_space *space, const gpt2_backend_setup *setup
                         "making an event"));
     TRY(allocate(space, setup));
     memset(space->host, 0, space->host_bytes);
+    TRY(clear_padding(space));
     const bool tf32 = setup->tf32 && space->dtype == ZERO_DTYPE_F32;
     return gpt2_products_create(&space->products, tf32, space->workspace, WORKSPACE_BYTES,
                                 setup->error)

@@ -5,6 +5,9 @@
 #include "gpt2_backend.h"
 #include "gpt2_cuda_product.h"
 
+/* Elements that the rows of logits are padded to a multiple of: one line of memory, or two. */
+enum { GPT2_LINE = 64 };
+
 /* What a block's backward needs of its forward: tokens x width of the model's type unless said. */
 typedef struct gpt2_cuda_saved {
     void *norm1;
@@ -45,6 +48,9 @@ typedef struct gpt2_cuda_space {
     cudaEvent_t uploaded; /* recorded after the batch's copy; the host waits before it refills */
     cudaEvent_t measured; /* recorded after the loss's copy; the host waits before it reads */
     gpt2_products products;
+    bool fuses[GPT2_ENDS];   /* see gpt2_linear_choose */
+    char products_text[256]; /* what multiplies matrices, for the log */
+    char warning[256];       /* "": none */
 
     unsigned char *memory; /* device */
     size_t bytes;
@@ -68,7 +74,11 @@ typedef struct gpt2_cuda_space {
     void *narrow;           /* tokens x width */
     void *logits;           /* logits_rows x logits_stride */
     uint32_t logits_rows;   /* rows of the head done at once */
-    uint32_t logits_stride;
+    uint32_t logits_stride; /* the vocabulary padded to whole lines of memory */
+    /* Columns of logits that products make: the vocabulary, or where its rows would not be a
+     * multiple of 16 bytes, logits_stride. wte then stands here too, behind it rows of 0. */
+    uint32_t logits_columns;
+    void *padded_wte;  /* logits_columns x width */
     float *losses;     /* tokens */
     float *deltas;     /* heads x tokens */
     float *partials;   /* see gpt2_sums_job, for 4 width */

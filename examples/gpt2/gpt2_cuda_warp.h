@@ -58,6 +58,29 @@ static __device__ __forceinline__ uint32_t shared_address(const void *pointer)
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
+/* Begins a copy of 16 bytes, both at multiples of 16, to shared memory past the registers; zeros
+ * where the source does not exist, and then it is not read. */
+static __device__ __forceinline__ void copy_sixteen(void *shared, const void *from, bool exists)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(from)), "r"(exists ? 16 : 0)
+                 : "memory");
+}
+
+/* The same of one float. */
+static __device__ __forceinline__ void copy_float(float *shared, const float *from, bool exists)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(from)), "r"(exists ? 4 : 0)
+                 : "memory");
+}
+
+/* Waits for the copies that this thread began. Others' are there after a barrier behind it. */
+static __device__ __forceinline__ void await_copies()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 /* Four 8 x 8 matrices of 16 bits; lane i gives the row i % 8 of matrix i / 8 and gets of each the
  * elements (lane / 4, lane % 4 * 2 ..  + 1), or with `turned` those of the transposed matrix. */
 static __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], const void *row)

@@ -278,6 +278,15 @@ void gpt2_log_line(gpt2_log *log, const char *format, ...)
     va_end(values);
 }
 
+void gpt2_log_warning(gpt2_log *log, uint32_t rank, const char *text)
+{
+    if (text != NULL && log != NULL) {
+        gpt2_log_line(log, "warning: %s", text);
+    } else if (text != NULL) {
+        (void)fprintf(stderr, "gpt2_train: warning: rank %u: %s\n", rank, text);
+    }
+}
+
 /* --- steps ------------------------------------------------------------------------------------ */
 
 __attribute__((format(printf, 3, 4))) static void set_field(live_field *field, int drop,

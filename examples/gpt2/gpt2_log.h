@@ -77,6 +77,8 @@ gpt2_log gpt2_log_none(const gpt2_options *options, live_line *live);
 bool gpt2_log_step(gpt2_log *log, const gpt2_step_row *row, gpt2_error *error);
 /* One line of text, above the live line. */
 __attribute__((format(printf, 2, 3))) void gpt2_log_line(gpt2_log *log, const char *format, ...);
+/* A warning of any rank's, whose log is NULL on all but one; text: NULL for none. */
+void gpt2_log_warning(gpt2_log *log, uint32_t rank, const char *text);
 /* The table that --memory prints, and its JSON. own_bytes: memory that is not the library's. */
 bool gpt2_log_memory(gpt2_log *log, const zero_memory *planned, const zero_memory *measured,
                      uint64_t own_bytes, gpt2_error *error);

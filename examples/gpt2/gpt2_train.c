@@ -423,7 +423,7 @@ static zero_status start_log(trainer *self)
         .reduce = reduce.text,
         .disk = disk.backend != ZERO_IO_BACKEND_NONE ? disk.text : NULL,
         .isa = job->backend->machine(self->net.space),
-        .products = job->backend->products(),
+        .products = job->backend->products(self->net.space),
         .parameters = gpt2_parameter_count(&job->config),
         .vocab = job->config.vocab,
         .train_tokens = job->data.train.count,
@@ -468,6 +468,7 @@ static zero_status create_trainer(trainer *self)
                                   .tf32 = o->tf32 != 0,
                                   .seed = o->seed};
     TRY(gpt2_net_create(&self->net, self->world, &setup));
+    gpt2_log_warning(self->log, self->rank, job->backend->warning(self->net.space));
     if (o->hang_directory != NULL) {
         self->asked.engine = self->net.engine;
         gpt2_hang_add(&self->asked);

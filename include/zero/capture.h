@@ -22,7 +22,7 @@
  *  - Ranks capture, launch and take plain steps in the same order.
  *  - An engine has one graph: another capture retires the one before.
  *  - Destroy graph and executable before the engine. With NCCL zero_engine_destroy waits for that
- *    until the deadline, and then leaks the communicator. */
+ *    for 10 s for each communicator, and then leaks it. */
 #ifndef ZERO_CAPTURE_H
 #define ZERO_CAPTURE_H
 
@@ -37,9 +37,9 @@ ZERO_BEGIN
 /** Prepare a capture: waits for all that the engine has enqueued. Until zero_capture_begin no hook
  *  is legal.
  *  - Local call.
- *  - Errors: UNSUPPORTED on the CPU, where ranks exchange through the host, with
- *    ZERO_NCCL_MEMORY_REGISTERED, and with a role on disk or an updater that is not the GPU; STATE
- *    inside a step or another capture. */
+ *  - Errors: UNSUPPORTED on the CPU, where ranks exchange through the host, where NCCL has
+ *    registered buffers (zero_path.buffers), and with a role on disk or an updater that is not the
+ *    GPU; STATE inside a step or another capture. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_capture_prepare(zero_engine *engine);
 
 /** Join the engine's own streams into the capture that has begun on `stream`. Hooks are then legal

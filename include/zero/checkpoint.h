@@ -133,7 +133,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_save_poll(const zero_engine *engine,
  *    and training goes on. COMM, TIMEOUT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_save_end(zero_engine *engine);
 
-/** zero_save_begin and zero_save_end. */
+/** zero_save_begin and zero_save_end. Large tensors in host memory are written from where they are,
+ *  without staging. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_save(zero_engine *engine,
                                                const zero_save_options *options);
 

@@ -37,7 +37,7 @@ typedef enum zero_accumulation {
  *  process read one another's memory. Host memory is not affected. */
 typedef enum zero_transport {
     ZERO_TRANSPORT_DEFAULT = 0, /**< NCCL; nothing where it is not needed */
-    ZERO_TRANSPORT_NCCL = 1, /**< NCCL 2.19 or later, loaded as libnccl.so.2; needs a GPU for each
+    ZERO_TRANSPORT_NCCL = 1, /**< NCCL 2.22 or later, loaded as libnccl.so.2; needs a GPU for each
                                 rank */
     ZERO_TRANSPORT_HOST = 2, /**< through host memory, and MPI between hosts: slow, any number of
                                 ranks on a GPU */
@@ -52,15 +52,15 @@ typedef enum zero_transport {
  *  GPU, by at most a few MiB. */
 typedef enum zero_nccl_memory {
     ZERO_NCCL_MEMORY_NONE = 0,       /**< NCCL copies through buffers of its own where it must */
-    ZERO_NCCL_MEMORY_REGISTERED = 1, /**< from ncclMemAlloc, registered once with each
-                                        communicator that uses it (ncclCommRegister); steps
-                                        cannot be captured (zero/capture.h) */
-    ZERO_NCCL_MEMORY_SYMMETRIC = 2   /**< the same memory as windows (ncclCommWindowRegister),
-                                        symmetric where all ranks use equal offsets. Needs NCCL
-                                        2.27 or later and GPUs that map one another's memory.
-                                        Units of similar size then use the slots round-robin, so
-                                        at most param_slots consecutive ones can be acquired at
-                                        once */
+    ZERO_NCCL_MEMORY_REGISTERED = 1, /**< from ncclMemAlloc, registered with each communicator that
+                                        uses it: as windows (ncclCommWindowRegister) where NCCL is
+                                        2.28 or later and the GPUs of all ranks map one another's
+                                        memory, symmetric ones where all ranks use equal offsets;
+                                        else as buffers (ncclCommRegister), and then steps cannot
+                                        be captured (zero/capture.h). The ranks agree, and
+                                        zero_engine_path says which it is. Units of similar size
+                                        use the slots round-robin, so at most param_slots
+                                        consecutive ones can be acquired at once */
 } zero_nccl_memory;
 
 /** What updates state in host memory where the device is a GPU. The bits are the same. */
@@ -112,7 +112,7 @@ typedef struct zero_tuning {
     zero_nccl_memory nccl_memory; /**< default: none is registered */
     int32_t nccl_zero_cta; /**< 1: ask NCCL to gather parameters by copy engines instead of the
                               GPU's multiprocessors (NCCL_CTA_POLICY_ZERO). Needs NCCL 2.28 or
-                              later and ZERO_NCCL_MEMORY_SYMMETRIC. Default 0 */
+                              later and windows, see ZERO_NCCL_MEMORY_REGISTERED. Default 0 */
     zero_updater updater;  /**< for ZERO_DEVICE_CUDA; the CPU updates at most extent_bytes of
                               state at once. Default: DEFAULT */
 

@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint_map.h"
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/sizes.h"
 
 #define HASH_BLOCK_BYTES ((size_t)1 << 20)
 
@@ -46,6 +47,20 @@ zero_status zi_checkpoint_open(zi_regular_file *file, const char *path)
     }
     file->bytes = (uint64_t)status.st_size;
     return ZERO_OK;
+}
+
+uint64_t zi_checkpoint_direct_align(const char *path)
+{
+#ifdef STATX_DIOALIGN
+    struct statx info;
+    if (statx(AT_FDCWD, path, 0, STATX_DIOALIGN, &info) == 0 &&
+        (info.stx_mask & STATX_DIOALIGN) != 0 && info.stx_dio_mem_align != 0) {
+        return zi_min_u64(info.stx_dio_mem_align, ZI_CHECKPOINT_ALIGN);
+    }
+#else
+    (void)path;
+#endif
+    return ZI_CHECKPOINT_ALIGN;
 }
 
 /* Whether both are one file: its name may be another's by now. */

@@ -28,6 +28,10 @@ int zi_checkpoint_open_direct(const zi_regular_file *file);
  * page cache has to serve for the rest. */
 uint64_t zi_checkpoint_read_direct(int direct, uint64_t at, void *pages, uint64_t bytes);
 
+/* What modulo direct access to the file wants memory to lie as the file does: what the file system
+ * says, else ZI_CHECKPOINT_ALIGN. */
+uint64_t zi_checkpoint_direct_align(const char *path);
+
 /* XXH3 of 64 bits. */
 uint64_t zi_checkpoint_hash(const void *data, size_t bytes);
 /* The same of a file's first `bytes` bytes. Errors: CORRUPT where the file has fewer; IO;

@@ -57,6 +57,7 @@ struct zi_checkpoint_reader {
     bool has_manifest;
     const zi_checkpoint_map *map;
     zi_box_index by_name;
+    uint64_t align;        /* zi_checkpoint_reader_align */
     void *check_buffer;    /* a page more than CHECK_BYTES; NULL: nothing was checked yet */
     pthread_mutex_t mutex; /* guards all below */
     open_file files[OPEN_FILES];
@@ -121,6 +122,17 @@ static zero_status open_any(zi_checkpoint_reader *reader, const char *path)
             path);
 }
 
+/* Of the manifest, or of the first file of weights. */
+static uint64_t direct_align(const zi_checkpoint_reader *reader)
+{
+    char own[ZI_CHECKPOINT_PATH_BYTES];
+    if (!reader->has_manifest) {
+        return zi_checkpoint_direct_align(reader->weights.paths[0]);
+    }
+    return is_in(reader->folder, ZI_MANIFEST_NAME, own) ? zi_checkpoint_direct_align(own)
+                                                        : ZI_CHECKPOINT_ALIGN;
+}
+
 static zero_status index_names(zi_checkpoint_reader *reader)
 {
     zi_box_conflict conflict;
@@ -145,6 +157,7 @@ zero_status zi_checkpoint_reader_open(const char *path, zi_checkpoint_reader **o
     }
     zero_status status = open_any(reader, path);
     if (status == ZERO_OK) {
+        reader->align = direct_align(reader);
         status = index_names(reader);
     }
     if (status != ZERO_OK) {
@@ -366,7 +379,7 @@ static zero_status read_bytes(zi_checkpoint_reader *reader, open_file *file, uin
         ZI_FAIL_NATIVE(ZERO_IO, EIO, "reading %s: %s", file->path, strerror(EIO));
     }
     if (direct && file->direct >= 0 && bytes >= DIRECT_BYTES_MIN &&
-        at % ZI_CHECKPOINT_ALIGN == (uintptr_t)target % ZI_CHECKPOINT_ALIGN) {
+        at % reader->align == (uintptr_t)target % reader->align) {
         return read_past(reader, file, at, target, bytes);
     }
     if (!goes_on(reader, file, at, bytes)) {
@@ -516,6 +529,11 @@ uint64_t zi_checkpoint_page_offset(const zi_checkpoint_reader *reader,
                                    const zi_checkpoint_range *range)
 {
     return file_offset(reader, range) % ZI_CHECKPOINT_ALIGN;
+}
+
+uint64_t zi_checkpoint_reader_align(const zi_checkpoint_reader *reader)
+{
+    return reader->align;
 }
 
 zero_status zi_checkpoint_read(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,

@@ -68,10 +68,14 @@ typedef struct zi_checkpoint_range {
 uint64_t zi_checkpoint_page_offset(const zi_checkpoint_reader *reader,
                                    const zi_checkpoint_range *range);
 
-/* Elements, as they are in the file, in values. Where range->direct, and values lies
- * zi_checkpoint_page_offset behind a page of memory, whole pages are not in the page cache
- * afterwards; where the file system refuses, they are. Errors: CORRUPT naming file, tensor and
- * offset; IO. */
+/* Where memory must lie for direct reads: as the file does modulo this, which is a page, or less
+ * where the file system says so. */
+uint64_t zi_checkpoint_reader_align(const zi_checkpoint_reader *reader);
+
+/* Elements, as they are in the file, in values. Where range->direct, and values lies as
+ * zi_checkpoint_page_offset modulo zi_checkpoint_reader_align, whole pages are not in the page
+ * cache afterwards; where the file system refuses, they are. Errors: CORRUPT naming file, tensor
+ * and offset; IO. */
 zero_status zi_checkpoint_read(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,
                                void *values);
 /* Add elements that were read without being counted to the balance; `counted` is set, and the

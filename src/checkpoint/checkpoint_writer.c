@@ -1,5 +1,5 @@
-/* Owns the ring of blocks, and the threads that write them. Invariant: blocks leave the ring in the
- * order in which they came, whatever the order in which they are written. */
+/* Owns the ring of blocks, and the threads that write them. Invariant: blocks leave in the order in
+ * which they came, whatever the order in which they are written. */
 #include "checkpoint/checkpoint_writer.h"
 
 #include <errno.h>
@@ -21,26 +21,24 @@
 #include "core/sizes.h"
 #include "core/thread.h"
 
-#define THREADS 2
-/* Blocks in the ring at most; those of small tensors are short. */
+/* A disk has enough to do while some of them make sums. */
+#define THREADS 8
+/* Blocks under way at most, beside those that fill the ring; those of small tensors are short. */
 #define BLOCKS 1024
 #define SECOND_NS UINT64_C(1000000000)
 
-/* bytes 0: the file is sealed. */
-typedef struct block {
-    uint32_t file;
-    uint64_t at;
-    uint64_t bytes;
-    const unsigned char *data;
+/* A block under way. of.bytes 0: the file is sealed. */
+typedef struct slot {
+    zi_checkpoint_block of;
+    bool in_ring;
     uint64_t first; /* in the ring, with the lead */
     bool done;
-} block;
+} slot;
 
 typedef struct output {
-    int direct;   /* -1: not open, or the file system has no direct access */
-    int buffered; /* -1: not open */
-    bool sealed;
-    uint64_t pending; /* blocks that are not written yet */
+    int direct;       /* -1: not open, or the file system has no direct access */
+    int buffered;     /* -1: not open */
+    uint64_t pending; /* the seal, and blocks that are not written yet; of the sums, in any file */
 } output;
 
 struct zi_checkpoint_writer {
@@ -50,13 +48,16 @@ struct zi_checkpoint_writer {
     uint32_t thread_count;
     pthread_mutex_t mutex; /* guards all below but the stager's own */
     pthread_cond_t came;   /* a block, or the end */
-    pthread_cond_t left;   /* a block left the ring, or the writer was stopped */
-    block blocks[BLOCKS];
-    uint64_t head;     /* the oldest in the ring */
+    pthread_cond_t left;   /* a block left, or the writer was stopped: for the stager */
+    pthread_cond_t over;   /* is_over */
+    slot *slots;
+    uint64_t slot_count;
+    uint64_t head;     /* the oldest block under way */
     uint64_t next;     /* to be written */
     uint64_t tail;     /* one behind the newest */
-    uint64_t ring_end; /* of the newest block; the stager's own */
-    block reserved;    /* the stager's own */
+    uint64_t ring_end; /* of the newest block in the ring; the stager's own */
+    slot reserved;     /* the stager's own, as the next */
+    uint64_t align;    /* zi_checkpoint_writer_align; 0: not asked yet */
     output *outputs;   /* by file */
     bool made_files;   /* and they are not on the disk yet; a thread's first task */
     bool syncing;      /* that thread is at it */
@@ -69,13 +70,14 @@ struct zi_checkpoint_writer {
 
 /* ---- files ---- */
 
-static const char *name_of(const zi_checkpoint_writer *writer, const block *b)
+static const char *name_of(const zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
 {
     const zi_checkpoint_map *map = writer->desc.map;
     return b->file < map->file_count ? map->files[b->file].name : ZI_SUMS_NAME;
 }
 
-static zero_status failed(const zi_checkpoint_writer *writer, const block *b, const char *doing)
+static zero_status failed(const zi_checkpoint_writer *writer, const zi_checkpoint_block *b,
+                          const char *doing)
 {
     const int code = errno;
     ZI_FAIL_NATIVE(ZERO_IO, code, "%s: %s %" PRIu64 " bytes at offset %" PRIu64 " of %s/%s",
@@ -83,7 +85,7 @@ static zero_status failed(const zi_checkpoint_writer *writer, const block *b, co
 }
 
 /* Open the block's file, if it is not. */
-static zero_status open_output(zi_checkpoint_writer *writer, const block *b)
+static zero_status open_output(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
 {
     output *out = &writer->outputs[b->file];
     char path[ZI_CHECKPOINT_PATH_BYTES];
@@ -113,8 +115,8 @@ static void close_output(output *out)
 }
 
 /* Write bytes [begin, end) of the file, which lie in the block. */
-static zero_status write_range(const zi_checkpoint_writer *writer, const block *b, int descriptor,
-                               uint64_t begin, uint64_t end)
+static zero_status write_range(const zi_checkpoint_writer *writer, const zi_checkpoint_block *b,
+                               int descriptor, uint64_t begin, uint64_t end)
 {
     int into = descriptor;
     while (begin < end) {
@@ -136,7 +138,7 @@ static zero_status write_range(const zi_checkpoint_writer *writer, const block *
     return ZERO_OK;
 }
 
-static zero_status write_block(zi_checkpoint_writer *writer, const block *b)
+static zero_status write_block(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
 {
     ZI_TRY(open_output(writer, b));
     zi_fault_sleep(ZI_FAULT_IO);
@@ -155,10 +157,27 @@ static zero_status write_block(zi_checkpoint_writer *writer, const block *b)
     return write_range(writer, b, out->buffered, pages_end, end);
 }
 
-/* Put a file on the disk that is written and sealed. */
-static zero_status sync_output(const zi_checkpoint_writer *writer, const block *b)
+static zero_status write_sums(zi_checkpoint_writer *writer)
+{
+    zi_checkpoint_sum_run run = {0};
+    while (zi_checkpoint_sums_next(writer->desc.sums, &run)) {
+        const zi_checkpoint_block b = {.file = writer->desc.map->file_count,
+                                       .at = run.first * sizeof *run.values,
+                                       .bytes = run.count * sizeof *run.values,
+                                       .data = (const unsigned char *)run.values};
+        ZI_TRY(open_output(writer, &b));
+        ZI_TRY(write_range(writer, &b, writer->outputs[b.file].buffered, b.at, b.at + b.bytes));
+    }
+    return ZERO_OK;
+}
+
+/* Put a file on the disk of which all has come. */
+static zero_status sync_output(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
 {
     output *out = &writer->outputs[b->file];
+    if (b->file == writer->desc.map->file_count) {
+        ZI_TRY(write_sums(writer));
+    }
     if (out->buffered < 0) {
         return ZERO_OK; /* nothing of it is this rank's */
     }
@@ -168,13 +187,14 @@ static zero_status sync_output(const zi_checkpoint_writer *writer, const block *
     return status;
 }
 
-/* Sums are no part of the state. */
-static uint64_t counted(const zi_checkpoint_writer *writer, const block *b)
-{
-    return b->file < writer->desc.map->file_count ? b->bytes : 0;
-}
-
 /* ---- threads ---- */
+
+/* With the mutex. */
+static bool is_over(const zi_checkpoint_writer *writer)
+{
+    return writer->finished && writer->head == writer->tail && !writer->made_files &&
+           !writer->syncing;
+}
 
 /* With the mutex. */
 static void note(zi_checkpoint_writer *writer, const zero_error *error)
@@ -183,32 +203,59 @@ static void note(zi_checkpoint_writer *writer, const zero_error *error)
         writer->error = *error;
     }
     writer->dropping = true;
-    (void)pthread_cond_broadcast(&writer->left);
+    (void)pthread_cond_signal(&writer->left);
 }
 
-/* With the mutex, which is given up meanwhile: write a block, or put its file on the disk. */
-static void take_block(zi_checkpoint_writer *writer, block *b)
+/* With the mutex: wake whoever can go on now. */
+static void tell(zi_checkpoint_writer *writer)
 {
-    output *out = &writer->outputs[b->file];
-    const bool drops = writer->dropping;
-    zero_status status = ZERO_OK;
-    if (b->bytes != 0) {
-        (void)pthread_mutex_unlock(&writer->mutex);
-        status = drops ? ZERO_OK : write_block(writer, b);
-        (void)pthread_mutex_lock(&writer->mutex);
-        out->pending--;
-        writer->counts.written_bytes += status == ZERO_OK && !drops ? counted(writer, b) : 0;
-    } else {
-        out->sealed = true;
+    (void)pthread_cond_signal(&writer->left);
+    if (is_over(writer)) {
+        (void)pthread_cond_broadcast(&writer->over);
     }
-    if (status == ZERO_OK && out->sealed && out->pending == 0 && !drops) {
-        (void)pthread_mutex_unlock(&writer->mutex);
-        status = sync_output(writer, b);
-        (void)pthread_mutex_lock(&writer->mutex);
+}
+
+/* With the mutex, which is given up meanwhile. */
+static void do_unlocked(zi_checkpoint_writer *writer, const zi_checkpoint_block *b,
+                        zero_status (*does)(zi_checkpoint_writer *, const zi_checkpoint_block *))
+{
+    if (writer->dropping) {
+        return;
     }
+    (void)pthread_mutex_unlock(&writer->mutex);
+    const zero_status status = does(writer, b);
+    (void)pthread_mutex_lock(&writer->mutex);
     if (status != ZERO_OK) {
         note(writer, zero_last_error());
     }
+}
+
+static zero_status add_block(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
+{
+    writer->desc.add(writer->desc.user, b);
+    return ZERO_OK;
+}
+
+/* With the mutex, which is given up meanwhile: a block of the file has been written, or all of its
+ * blocks have come. */
+static void end_part(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
+{
+    if (--writer->outputs[b->file].pending == 0) {
+        do_unlocked(writer, b, sync_output);
+    }
+}
+
+/* With the mutex, which is given up meanwhile. */
+static void take_block(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
+{
+    const zi_checkpoint_block sums = {.file = writer->desc.map->file_count};
+    if (b->bytes != 0) {
+        do_unlocked(writer, b, add_block); /* first: the disk then takes it from a cache */
+        do_unlocked(writer, b, write_block);
+        writer->counts.written_bytes += writer->dropping ? 0 : b->bytes;
+        end_part(writer, &sums);
+    }
+    end_part(writer, b);
 }
 
 /* With the mutex, which is given up meanwhile: put headers and sizes of all files on the disk,
@@ -224,7 +271,7 @@ static void sync_files(zi_checkpoint_writer *writer)
     if (status != ZERO_OK) {
         note(writer, zero_last_error());
     }
-    (void)pthread_cond_broadcast(&writer->left);
+    tell(writer);
 }
 
 static void *work(void *argument)
@@ -241,13 +288,14 @@ static void *work(void *argument)
         if (writer->next == writer->tail) {
             break;
         }
-        block *b = &writer->blocks[writer->next++ % BLOCKS];
-        take_block(writer, b);
-        b->done = true;
-        while (writer->head < writer->next && writer->blocks[writer->head % BLOCKS].done) {
+        slot *s = &writer->slots[writer->next++ % writer->slot_count];
+        take_block(writer, &s->of);
+        s->done = true;
+        while (writer->head < writer->next &&
+               writer->slots[writer->head % writer->slot_count].done) {
             writer->head++;
         }
-        (void)pthread_cond_broadcast(&writer->left);
+        tell(writer);
     }
     (void)pthread_mutex_unlock(&writer->mutex);
     return NULL;
@@ -256,9 +304,11 @@ static void *work(void *argument)
 static zero_status start(zi_checkpoint_writer *writer)
 {
     const uint32_t files = writer->desc.map->file_count + 1;
+    writer->slot_count = BLOCKS + writer->desc.ring_bytes / writer->desc.block_bytes;
+    ZI_TRY(zi_calloc((size_t)writer->slot_count, sizeof *writer->slots, (void **)&writer->slots));
     ZI_TRY(zi_calloc(files, sizeof *writer->outputs, (void **)&writer->outputs));
     for (uint32_t file = 0; file < files; file++) {
-        writer->outputs[file] = (output){.direct = -1, .buffered = -1};
+        writer->outputs[file] = (output){.direct = -1, .buffered = -1, .pending = 1};
     }
     while (writer->thread_count < THREADS) {
         ZI_TRY(zi_thread_start(&writer->threads[writer->thread_count], work, writer));
@@ -289,10 +339,11 @@ zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
     (void)pthread_mutex_init(&writer->mutex, NULL);
     (void)pthread_mutex_init(&writer->opening, NULL);
     (void)pthread_cond_init(&writer->came, NULL);
+    (void)pthread_cond_init(&writer->left, NULL);
     pthread_condattr_t monotonic;
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&writer->left, &monotonic);
+    (void)pthread_cond_init(&writer->over, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     writer->desc = *desc;
     writer->made_files = desc->made_files;
@@ -320,35 +371,45 @@ void zi_checkpoint_writer_destroy(zi_checkpoint_writer *writer)
          file++) {
         close_output(&writer->outputs[file]);
     }
+    (void)pthread_cond_destroy(&writer->over);
     (void)pthread_cond_destroy(&writer->left);
     (void)pthread_cond_destroy(&writer->came);
     (void)pthread_mutex_destroy(&writer->opening);
     (void)pthread_mutex_destroy(&writer->mutex);
     zi_free(writer->outputs);
+    zi_free(writer->slots);
     zi_free(writer);
 }
 
 /* ---- the ring ---- */
 
+/* With the mutex: the oldest block that has memory of the ring; NULL: none has. */
+static const slot *oldest(const zi_checkpoint_writer *writer)
+{
+    for (uint64_t i = writer->head; i < writer->tail; i++) {
+        if (writer->slots[i % writer->slot_count].in_ring) {
+            return &writer->slots[i % writer->slot_count];
+        }
+    }
+    return NULL;
+}
+
 /* With the mutex: where a slot fits; UINT64_MAX: nowhere yet. */
 static uint64_t find_room(const zi_checkpoint_writer *writer)
 {
-    if (writer->head == writer->tail) {
+    const slot *last = oldest(writer);
+    const uint64_t bytes = slot_bytes(writer->desc.block_bytes);
+    const uint64_t end = writer->ring_end;
+    if (last == NULL) {
         return 0;
     }
-    if (writer->tail - writer->head == BLOCKS) {
-        return UINT64_MAX;
+    if (end <= last->first) {
+        return last->first - end >= bytes ? end : UINT64_MAX;
     }
-    const uint64_t slot = slot_bytes(writer->desc.block_bytes);
-    const uint64_t first = writer->blocks[writer->head % BLOCKS].first;
-    const uint64_t end = writer->ring_end;
-    if (end <= first) {
-        return first - end >= slot ? end : UINT64_MAX;
-    }
-    if (writer->desc.ring_bytes - end >= slot) {
+    if (writer->desc.ring_bytes - end >= bytes) {
         return end;
     }
-    return first >= slot ? 0 : UINT64_MAX;
+    return last->first >= bytes ? 0 : UINT64_MAX;
 }
 
 unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64_t at)
@@ -365,43 +426,56 @@ unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64
     }
     unsigned char *data =
         writer->desc.ring + found + ZI_CHECKPOINT_ALIGN + at % ZI_CHECKPOINT_ALIGN;
-    writer->reserved = (block){.at = at, .data = data, .first = found};
+    writer->reserved = (slot){.of = {.at = at, .data = data}, .in_ring = true, .first = found};
     return data;
 }
 
-/* Hand the block to the threads. */
-static void put(zi_checkpoint_writer *writer, const block *b)
+uint64_t zi_checkpoint_writer_align(zi_checkpoint_writer *writer)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    if (writer->align == 0) {
+        const char *name =
+            writer->desc.map->file_count != 0 ? writer->desc.map->files[0].name : ZI_SUMS_NAME;
+        writer->align = zi_checkpoint_path(path, writer->folder, name) == ZERO_OK
+                            ? zi_checkpoint_direct_align(path)
+                            : ZI_CHECKPOINT_ALIGN;
+    }
+    return writer->align;
+}
+
+/* Hand a block to the threads. */
+static void put(zi_checkpoint_writer *writer, const slot *s)
 {
     (void)pthread_mutex_lock(&writer->mutex);
-    writer->blocks[writer->tail++ % BLOCKS] = *b;
-    writer->outputs[b->file].pending += b->bytes != 0;
-    writer->counts.staged_bytes += counted(writer, b);
+    while (writer->tail - writer->head == writer->slot_count) {
+        (void)pthread_cond_wait(&writer->left, &writer->mutex);
+    }
+    writer->slots[writer->tail++ % writer->slot_count] = *s;
+    if (s->of.bytes != 0) {
+        writer->outputs[s->of.file].pending++;
+        writer->outputs[writer->desc.map->file_count].pending++;
+        writer->counts.staged_bytes += s->of.bytes;
+    }
     (void)pthread_cond_signal(&writer->came);
     (void)pthread_mutex_unlock(&writer->mutex);
 }
 
-void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, uint32_t file, uint64_t bytes)
+void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, const zi_checkpoint_block *block)
 {
-    block *b = &writer->reserved;
-    const uint64_t used = (uint64_t)(b->data - writer->desc.ring) + bytes;
-    zi_assert_cmp(used - b->first, <=, slot_bytes(writer->desc.block_bytes));
-    b->file = file;
-    b->bytes = bytes;
-    writer->ring_end = zi_align_up(used, ZI_CHECKPOINT_ALIGN);
-    put(writer, b);
+    slot s = {.of = *block};
+    if (block->data == writer->reserved.of.data) {
+        const uint64_t used = (uint64_t)(block->data - writer->desc.ring) + block->bytes;
+        zi_assert_cmp(used - writer->reserved.first, <=, slot_bytes(writer->desc.block_bytes));
+        writer->ring_end = zi_align_up(used, ZI_CHECKPOINT_ALIGN);
+        s.in_ring = true;
+        s.first = writer->reserved.first;
+    }
+    put(writer, &s);
 }
 
 void zi_checkpoint_writer_seal(zi_checkpoint_writer *writer, uint32_t file)
 {
-    (void)pthread_mutex_lock(&writer->mutex);
-    while (writer->tail - writer->head == BLOCKS) {
-        (void)pthread_cond_wait(&writer->left, &writer->mutex);
-    }
-    if (writer->head == writer->tail) {
-        writer->ring_end = 0;
-    }
-    (void)pthread_mutex_unlock(&writer->mutex);
-    put(writer, &(block){.file = file, .first = writer->ring_end});
+    put(writer, &(slot){.of = {.file = file}});
 }
 
 void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer)
@@ -409,7 +483,7 @@ void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer)
     (void)pthread_mutex_lock(&writer->mutex);
     writer->finished = true;
     (void)pthread_cond_broadcast(&writer->came);
-    (void)pthread_cond_broadcast(&writer->left);
+    tell(writer);
     (void)pthread_mutex_unlock(&writer->mutex);
 }
 
@@ -428,13 +502,6 @@ bool zi_checkpoint_writer_wants(zi_checkpoint_writer *writer)
     return wants;
 }
 
-/* With the mutex. */
-static bool is_over(const zi_checkpoint_writer *writer)
-{
-    return writer->finished && writer->head == writer->tail && !writer->made_files &&
-           !writer->syncing;
-}
-
 bool zi_checkpoint_writer_wait(zi_checkpoint_writer *writer, uint64_t ns)
 {
     struct timespec end;
@@ -444,7 +511,7 @@ bool zi_checkpoint_writer_wait(zi_checkpoint_writer *writer, uint64_t ns)
     end.tv_nsec = (long)((ns + (uint64_t)end.tv_nsec) % SECOND_NS);
     (void)pthread_mutex_lock(&writer->mutex);
     while (!is_over(writer) && code == 0) {
-        code = pthread_cond_timedwait(&writer->left, &writer->mutex, &end);
+        code = pthread_cond_timedwait(&writer->over, &writer->mutex, &end);
     }
     const bool over = is_over(writer);
     (void)pthread_mutex_unlock(&writer->mutex);

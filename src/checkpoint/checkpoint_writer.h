@@ -1,5 +1,5 @@
-/* Writing a rank's bytes of a checkpoint: its own thread stages them into a ring of memory, and
- * threads write them to the files from there.
+/* Writing a rank's bytes of a checkpoint: whoever stages them hands over blocks, in a ring of
+ * memory or where they are, and threads write them to the files and add them to the sums.
  *
  * Bytes of whole pages go past the page cache where the file system grants it. The first and the
  * last page of a rank's run have bytes of its neighbours too, so these bytes go through the page
@@ -16,24 +16,40 @@
 #include <stdbool.h>
 
 #include "checkpoint/checkpoint_map.h"
+#include "checkpoint/checkpoint_sums.h"
 #include "zero/status.h"
 
 /* Bytes of one block at most. A small state has smaller ones, so that little memory is touched. */
-#define ZI_WRITER_BLOCK_BYTES ((uint64_t)8 << 20)
+#define ZI_WRITER_BLOCK_BYTES ((uint64_t)1 << 20)
 #define ZI_WRITER_BLOCK_BYTES_MIN ((uint64_t)64 << 10)
 /* Blocks in a ring that is taken for one save: copying and writing overlap. */
-#define ZI_WRITER_RING_BLOCKS 4
+#define ZI_WRITER_RING_BLOCKS 32
 
 typedef struct zi_checkpoint_writer zi_checkpoint_writer;
+
+/* Elements of one role that are one run of a file. */
+typedef struct zi_checkpoint_block {
+    uint32_t file;
+    uint64_t at; /* bytes of the file before it */
+    uint64_t bytes;
+    const unsigned char *data; /* reserved, or the stager's own until the writer is over */
+    zero_role role;            /* the next three are the stager's: where its first element is */
+    uint32_t tensor;
+    uint64_t done;
+} zi_checkpoint_block;
 
 typedef struct zi_checkpoint_writer_desc {
     const char *folder;           /* copied */
     const zi_checkpoint_map *map; /* borrowed. File map->file_count is that of the sums */
-    unsigned char *ring;          /* whole pages; borrowed */
-    uint64_t ring_bytes;          /* at least zi_checkpoint_writer_ring_bytes of 2 blocks */
-    uint64_t block_bytes;         /* of a block at most: whole pages, in [ZI_WRITER_BLOCK_BYTES_MIN,
-                                     ZI_WRITER_BLOCK_BYTES] */
-    bool made_files;              /* this rank did, and puts what it made of them on the disk */
+    zi_checkpoint_sums *sums;     /* borrowed; written once all blocks have been added */
+    /* Add a block to the sums. On the writer's threads, several at once. */
+    void (*add)(void *user, const zi_checkpoint_block *block);
+    void *user;
+    unsigned char *ring;  /* whole pages; borrowed */
+    uint64_t ring_bytes;  /* at least zi_checkpoint_writer_ring_bytes of 2 blocks */
+    uint64_t block_bytes; /* of a block at most: whole pages, in [ZI_WRITER_BLOCK_BYTES_MIN,
+                             ZI_WRITER_BLOCK_BYTES] */
+    bool made_files;      /* this rank did, and puts what it made of them on the disk */
 } zi_checkpoint_writer_desc;
 
 /* Bytes of a ring of so many blocks. */
@@ -49,8 +65,12 @@ void zi_checkpoint_writer_destroy(zi_checkpoint_writer *writer);
  * ends block_bytes after the beginning of its first page. 1024 bytes ahead of it may be
  * used too. NULL: the writer has failed or was stopped, and nothing more is wanted. */
 unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64_t at);
-/* The reserved block has so many bytes of this file. They are written in any order. */
-void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, uint32_t file, uint64_t bytes);
+/* What modulo direct access wants memory to lie as the file does: blocks that are not reserved lie
+ * so. A power of two, at most ZI_CHECKPOINT_ALIGN. */
+uint64_t zi_checkpoint_writer_align(zi_checkpoint_writer *writer);
+/* Hand over a block, which is the reserved one where its data is. Blocks are written in any order.
+ */
+void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, const zi_checkpoint_block *block);
 /* No more comes for a file: once all of it is written it is put on the disk and closed. */
 void zi_checkpoint_writer_seal(zi_checkpoint_writer *writer, uint32_t file);
 /* No more comes. */

@@ -127,6 +127,7 @@ struct zi_group {
     const zi_kernels *kernels; /* what folds; their device's streams carry the batches */
     uint32_t rank;             /* this rank in the group */
     uint32_t size;
+    bool submit_waits; /* of a transport's: issuing a batch waits on the host for other members */
     char name[24];     /* for errors: "gather", "reduce", ... */
     uint32_t leader;   /* for timelines: the lowest world rank of the members */
     uint32_t *members; /* of an engine's group: their ranks; the engine's. NULL: another group */
@@ -262,8 +263,7 @@ typedef struct zi_group_desc {
     bool gathers_only;        /* no reduction is put on it: it needs no memory for sums */
     zero_reduction reduction; /* how those on it are added, unless it gathers only */
     const char *name;
-    /* The registration that the options ask for, and all memory that the batches read and write. */
-    zi_registration registration;
+    bool registered; /* `memory` is registered: it is all that the batches read and write */
     bool copy_engines;
     zi_transport_hints hints;
     const zi_group_memory *memory; /* at most ZI_GROUP_MEMORIES, none empty; read in create */
@@ -282,8 +282,6 @@ typedef struct zi_transport {
     const char *unregistered;
     /* UNSUPPORTED where what is asked for cannot be had. Local. NULL: there are no options. */
     zero_status (*check)(const zi_capabilities *asked);
-    /* Whether issuing a batch waits on the host for other ranks. Never blocks. */
-    bool (*submit_waits)(const zero_world *world, zi_registration registration);
     /* Zeroed memory of the calling thread's current device, which is `device`, that can be
      * registered with groups. Local. OUT_OF_MEMORY, DEVICE, or as check. NULL where check refuses
      * it. */

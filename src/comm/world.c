@@ -288,22 +288,18 @@ void zi_comm_destroy_parent(zi_comm *comm)
     comm->parent = NULL;
 }
 
-static bool world_submit_waits(const zero_world *world, zi_registration registration)
-{
-    (void)registration;
-    return world->comm->submit_waits;
-}
-
 static zero_status world_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)
 {
     zi_comm *comm = world->comm;
-    return comm->ops->group_create(comm, desc->kernels, desc->members, desc->size, desc->name, out);
+    ZI_TRY(
+        comm->ops->group_create(comm, desc->kernels, desc->members, desc->size, desc->name, out));
+    (*out)->submit_waits = comm->submit_waits && desc->size > 1;
+    return ZERO_OK;
 }
 
 const zi_transport zi_world_transport = {
     .struct_bytes = sizeof(zi_transport),
     .name = "the world",
-    .submit_waits = world_submit_waits,
     .group_create = world_group_create,
 };
 

@@ -8,37 +8,42 @@
 
 #include "control/control_place.h"
 #include "core/check.h"
+#include "core/clock.h"
+#include "core/error.h"
 
-/* Bytes read at once, and reads in one turn, so that none keeps the others waiting. */
-#define READ_BYTES 1024
+/* Reads in one turn, two for a frame, so that none keeps the others waiting. */
 #define READS 64
 
-void zi_control_link_open(zi_control_link *link, int fd, uint64_t now_ns)
+zero_status zi_control_link_open(zi_control_link *link, int fd, zi_control_sender from)
 {
     memset(link, 0, sizeof *link);
     link->fd = fd;
-    link->heard_ns = now_ns;
-    zi_control_inbox_close(&link->inbox);
+    link->inbox.from = from;
+    link->opened_ns = zi_clock_ns();
+    link->heard_ns = link->opened_ns;
+    const zero_status status = zi_control_random(&link->nonce, sizeof link->nonce);
+    if (status != ZERO_OK) {
+        zi_control_link_close(link);
+    }
+    return status;
 }
 
 void zi_control_link_close(zi_control_link *link)
 {
     zi_control_close(link->fd);
     link->fd = -1;
-    link->out_bytes = 0;
-    link->large = NULL;
     zi_control_inbox_free(&link->inbox);
 }
 
-bool zi_control_link_put(zi_control_link *link, const zi_control_frame *frame, const void *payload)
+bool zi_control_link_put(zi_control_link *link, zi_control_frame frame, const void *payload)
 {
-    const size_t bytes = sizeof *frame + frame->bytes;
+    const size_t bytes = sizeof frame + frame.bytes;
     if (link->fd < 0 || bytes > sizeof link->out - link->out_bytes) {
         return false;
     }
-    memcpy(link->out + link->out_bytes, frame, sizeof *frame);
-    if (frame->bytes != 0) {
-        memcpy(link->out + link->out_bytes + sizeof *frame, payload, frame->bytes);
+    memcpy(link->out + link->out_bytes, &frame, sizeof frame);
+    if (frame.bytes != 0) {
+        memcpy(link->out + link->out_bytes + sizeof frame, payload, frame.bytes);
     }
     link->out_bytes += bytes;
     return true;
@@ -52,60 +57,54 @@ void zi_control_link_put_large(zi_control_link *link, const void *frame, size_t 
     link->large_begun = false;
 }
 
-bool zi_control_link_busy(const zi_control_link *link)
+struct pollfd zi_control_link_poll(const zi_control_link *link)
 {
-    return link->out_bytes != 0 || link->large != NULL;
+    const bool busy = link->out_bytes != 0 || link->large != NULL;
+    return (struct pollfd){.fd = link->fd, .events = busy ? POLLIN | POLLOUT : POLLIN};
 }
 
-/* Send some; *sent 0: the system takes no more now. False: the connection has ended. */
-static bool send_some(const zi_control_link *link, const unsigned char *data, size_t bytes,
-                      size_t *sent)
+/* After a send or receive that moved nothing: whether a later one may. */
+static bool lives(zi_control_link *link, ssize_t moved)
 {
-    const ssize_t done = send(link->fd, data, bytes, MSG_NOSIGNAL);
-    *sent = done > 0 ? (size_t)done : 0;
-    return done >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    link->code = moved < 0 ? errno : 0;
+    return link->code == EAGAIN || link->code == EINTR;
 }
 
 bool zi_control_link_send(zi_control_link *link)
 {
-    size_t sent = 1;
-    while (link->fd >= 0 && zi_control_link_busy(link) && sent != 0) {
+    while (link->fd >= 0 && (link->out_bytes != 0 || link->large != NULL)) {
         const bool large = link->large != NULL && (link->large_begun || link->out_bytes == 0);
-        if (!send_some(link, large ? link->large : link->out,
-                       large ? link->large_bytes : link->out_bytes, &sent)) {
-            return false;
+        const ssize_t sent = send(link->fd, large ? link->large : link->out,
+                                  large ? link->large_bytes : link->out_bytes, MSG_NOSIGNAL);
+        if (sent <= 0) {
+            return lives(link, sent);
         }
         if (large) {
-            link->large_begun = link->large_begun || sent != 0;
-            link->large += sent;
-            link->large_bytes -= sent;
-            link->large = link->large_bytes != 0 ? link->large : NULL;
+            link->large_begun = true;
+            link->large_bytes -= (size_t)sent;
+            link->large = link->large_bytes != 0 ? link->large + sent : NULL;
         } else {
-            link->out_bytes -= sent;
+            link->out_bytes -= (size_t)sent;
             memmove(link->out, link->out + sent, link->out_bytes);
         }
     }
     return link->fd >= 0;
 }
 
-bool zi_control_link_read(zi_control_link *link, uint64_t now_ns, zi_control_frame_fn fn,
-                          void *user)
+bool zi_control_link_read(zi_control_link *link, zi_control_frame_fn fn, void *user)
 {
-    unsigned char data[READ_BYTES];
     for (int i = 0; i < READS; i++) {
-        const ssize_t got = recv(link->fd, data, sizeof data, 0);
+        size_t room = 0;
+        void *at = zi_control_room(&link->inbox, &room);
+        const ssize_t got = recv(link->fd, at, room, 0);
         if (got <= 0) {
-            return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+            return lives(link, got);
         }
-        link->heard_ns = now_ns;
-        for (size_t at = 0; at < (size_t)got;) {
-            size_t taken = 0;
-            const zi_control_fed fed =
-                zi_control_feed(&link->inbox, data + at, (size_t)got - at, &taken);
-            at += taken;
-            if (fed == ZI_CONTROL_BAD || (fed == ZI_CONTROL_WHOLE && !fn(user, link))) {
-                return false;
-            }
+        link->heard_ns = zi_clock_ns();
+        const zi_control_fed fed = zi_control_feed(&link->inbox, (size_t)got);
+        if (fed == ZI_CONTROL_BAD || (fed == ZI_CONTROL_WHOLE && !fn(user, link))) {
+            link->code = 0;
+            return false;
         }
     }
     return true;

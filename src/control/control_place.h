@@ -1,4 +1,4 @@
-/* Where the control plane is served: sockets, names and addresses. */
+/* Where the control plane is served: sockets, names and addresses. Sockets never block. */
 #ifndef ZI_CONTROL_CONTROL_PLACE_H
 #define ZI_CONTROL_CONTROL_PLACE_H
 
@@ -22,22 +22,23 @@ typedef struct zi_control_address {
     struct sockaddr_storage at;
     socklen_t bytes;
     bool loopback;
+    char text[80]; /* "10.0.0.1 port 29501" */
 } zi_control_address;
 
 #define ZI_CONTROL_ADDRESSES 16
 
-/* The addresses of the place's hosts, ZI_CONTROL_ADDRESSES at most. COMM naming a host that cannot
- * be resolved; the resolver's own limits hold. */
+/* The addresses of the place's hosts, ZI_CONTROL_ADDRESSES at most, loopback last. COMM naming a
+ * host that cannot be resolved. The resolver's own limits hold: half a minute may pass. */
 zero_status zi_control_resolve(const zi_control_place *place, zi_control_address *addresses,
                                uint32_t *count);
 
 /* Listen at the first of the place's addresses that is one of this host, loopback last. A place
  * without hosts is filled: all interfaces, a free port, and a random key. Port 0 is filled too.
- * - Errors: COMM naming address and port. */
+ * - Errors: COMM naming address and port, or as zi_control_resolve, which it calls. */
 zero_status zi_control_listen(zi_control_place *place, int *listener);
 
-/* Connect until until_ns. COMM naming the address. The socket never blocks. */
-zero_status zi_control_connect(const zi_control_address *address, uint64_t until_ns, int *socket);
+/* Begin to connect. Returns 0, or errno; what else goes wrong is found when the socket is read. */
+int zi_control_connect(const zi_control_address *address, int *socket);
 
 /* Take one connection that waits; -1: none. It never blocks. */
 int zi_control_accept(int listener);

@@ -1,16 +1,23 @@
-/* Owns a rank's membership of the control plane: its connection to rank 0, and the thread that
- * reads it. Invariants: the first failure stays; whoever waits is woken by an answer, a failure or
- * the deadline. `mutex` guards all that the thread and callers share. */
+/* Owns a rank's membership of the control plane: its connections, and the thread that alone reads
+ * and writes them. Rank 0 has one with each other rank and listens for more, the others have one
+ * with rank 0; what is said over them is the same but for joining and gathers. Invariants:
+ *  - a connection is nobody until it has proved that it knows the job's key, and until then it may
+ *    send one small frame within two seconds;
+ *  - nothing that one connection sends or leaves undone makes the thread wait;
+ *  - the first failure stays; whoever waits is woken by an answer, a failure or the deadline.
+ * `mutex` guards all that the thread and callers share. */
 #include "control/control_plane.h"
 
-#include <poll.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "control/control_link.h"
+#include "control/control_round.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/deadline.h"
@@ -22,302 +29,436 @@
 #define NS_PER_MS UINT64_C(1000000)
 #define TURN_MS 100
 #define BEAT_NS (300 * NS_PER_MS)
-/* One connection, from its start to the welcome; between two tries. */
-#define TRY_MS 2000
+/* How long a connection may take until either end knows the other, and how many may be about to. */
+#define HELLO_NS (2000 * NS_PER_MS)
+#define NEWCOMERS 64
+/* Between two tries to join. */
 #define RETRY_NS 50000000
-/* How long rank 0 may take to answer a goodbye, or a rank that gives up on a gather; how long it
- * stays for others after a failure. */
+/* How long rank 0 may take to answer a goodbye, or a gather whose deadline has passed, and stays
+ * for others after a failure; how long the thread may take to say why it could not join. */
 #define ANSWER_MS 1000
 
+/* A rank has aborted or died; a gather has failed, and all after it do. */
+enum { LOST, LATE };
+
 struct zi_control {
-    uint32_t rank;
-    uint32_t size;
-    uint32_t deadline_ms;
-    uint32_t record_max;
+    zi_control_desc desc; /* of rank 0, before it joins: rank, size and deadline */
     zi_control_place place;
-    zi_control_lost_fn lost;
-    void *user;
-    zi_control_server *server; /* rank 0's */
-    zi_silence *silence;
     pthread_t thread;
-    bool started;
-    int wake; /* an eventfd: the thread is to look at what there is to send, or to end */
+    bool opened; /* the thread listens or has joined, or `error` is not OK */
+    bool orphan; /* nobody waits for that any more: the thread frees this */
+    zero_error error;
+    int wake;     /* an eventfd: there is something to send, or the end has come */
+    int listener; /* rank 0's; -1 elsewhere */
     pthread_mutex_t mutex;
-    pthread_cond_t moved; /* an answer or a failure has come */
-    zi_control_link link;
-    zi_control_name server_name;
-    zi_control_nonce nonce; /* that the server answers to */
-    uint16_t refusal;       /* the last one, of any try to join; 0: none */
-    bool welcome;
-    bool leaving;
-    bool left; /* the server has answered the goodbye, or is gone */
-    bool told; /* `lost` has been called */
-    bool any_silent;
-    uint32_t failure_rank;
-    zero_error failure;      /* status ZERO_OK: none; without the rank's name */
-    zi_control_frame failed; /* a gather's; kind ZI_CONTROL_FAILED: all fail */
-    uint32_t failed_ranks[ZI_CONTROL_LATE_MAX];
-    uint64_t number; /* of this rank's last gather */
-    uint64_t answered;
-    unsigned char *result; /* of the last answer */
-    size_t result_capacity;
-    uint32_t record_bytes; /* of each rank's part of it */
-    unsigned char *record; /* this rank's frame */
+    pthread_cond_t moved;           /* an answer or a failure has come */
+    uint64_t end_ns;                /* 0: the rank is not leaving */
+    uint16_t refusal;               /* the last one, of any try to join; 0: none */
+    bool told;                      /* `lost` has been called */
+    zi_control_message failures[2]; /* NOTICE at LOST, FAILED at LATE, the first of each */
+    zi_control_round *round;
+    struct pollfd *polled; /* links, listener, wake */
+    uint32_t link_count;
+    zi_control_link links[];
 };
 
-static void wake_thread(const zi_control *control)
-{
-    const uint64_t one = 1;
-    const ssize_t written = write(control->wake, &one, sizeof one);
-    (void)written;
-}
+/* ---- failures ---- */
 
-/* ---- what the server sends; the mutex is held ---- */
-
-/* The first failure stays. */
-static void set_failure(zi_control *control, uint32_t rank, const zero_error *error)
+/* The first of a kind stays. */
+static void set_failure(zi_control *control, const zi_control_message *message)
 {
-    if (control->failure.status == ZERO_OK) {
-        control->failure_rank = rank;
-        control->failure = *error;
+    zi_control_message *kept = &control->failures[message->frame.kind == ZI_CONTROL_FAILED];
+    if (kept->frame.kind == 0) {
+        *kept = *message;
         (void)pthread_cond_broadcast(&control->moved);
     }
 }
 
-static zero_status failure_of(const zi_control *control)
+/* A rank has aborted or died. */
+static void set_lost(zi_control *control, uint32_t rank, const zero_error *error)
 {
-    if (control->failure.status == ZERO_OK) {
+    const bool differs = error->status == ZERO_MISMATCH;
+    const zi_control_frame frame = {.kind = ZI_CONTROL_NOTICE,
+                                    .status = differs ? ZERO_MISMATCH : ZERO_COMM,
+                                    .rank = rank,
+                                    .native = error->native};
+    const zi_control_message message = zi_control_message_make(frame, error->message);
+    set_failure(control, &message);
+}
+
+static zero_status check_lost(const zi_control *control)
+{
+    const zi_control_message *lost = &control->failures[LOST];
+    if (lost->frame.kind == 0) {
         return ZERO_OK;
     }
-    ZI_FAIL_NATIVE(control->failure.status, control->failure.native, "rank %u: %.240s",
-                   control->failure_rank, control->failure.message);
+    ZI_FAIL_NATIVE((zero_status)lost->frame.status, lost->frame.native, "rank %u: %.240s",
+                   lost->frame.rank, lost->text);
 }
 
-static void take_notice(zi_control *control)
+/* Tell every rank each failure once, unless the rank has told it. */
+static void settle_failures(zi_control *control)
 {
-    const zi_control_frame *frame = &control->link.inbox.frame;
-    char text[ZI_CONTROL_TEXT_MAX] = "";
-    if (frame->bytes != 0) {
-        memcpy(text, control->link.inbox.payload, frame->bytes);
-    }
-    const zero_status status = frame->status == ZERO_MISMATCH ? ZERO_MISMATCH : ZERO_COMM;
-    (void)zi_error_set(status, 0, __FILE__, __LINE__, "%.255s", text);
-    set_failure(control, frame->rank, zero_last_error());
-}
-
-/* Who was silent and is not listed is heard again. */
-static void take_silence(zi_control *control, uint64_t now_ns)
-{
-    zi_control_silent silent[ZI_CONTROL_SILENT_MAX];
-    const uint32_t count = control->link.inbox.frame.bytes / (uint32_t)sizeof *silent;
-    if (count != 0) {
-        memcpy(silent, control->link.inbox.payload, count * sizeof *silent);
-    }
-    if (count == 0 && !control->any_silent) {
-        return;
-    }
-    control->any_silent = count != 0;
-    for (uint32_t rank = 1; rank < control->size; rank++) {
-        const zi_control_silent *entry = NULL;
-        for (uint32_t i = 0; i < count; i++) {
-            entry = silent[i].rank == rank && rank != control->rank ? &silent[i] : entry;
-        }
-        if (entry != NULL) {
-            zi_silence_set(control->silence, rank, now_ns - entry->ms * NS_PER_MS, entry->host,
-                           "no heartbeat");
-        } else {
-            zi_silence_set(control->silence, rank, 0, "", "");
+    for (uint32_t i = 0; i < 2 * control->link_count; i++) {
+        zi_control_link *link = &control->links[i / 2];
+        const zi_control_message *message = &control->failures[i % 2];
+        if (message->frame.kind != 0 && link->proved && !link->told[i % 2]) {
+            link->told[i % 2] = zi_control_link_put(link, message->frame, message->text);
         }
     }
 }
 
-/* Keep the records where the caller reads them; the inbox gets the old ones' memory. */
-static bool take_result(zi_control *control)
+/* Close a connection. That of a rank ends with its process, unless one of the two is leaving. */
+static void drop(zi_control *control, zi_control_link *link)
 {
-    zi_control_inbox *inbox = &control->link.inbox;
-    if (inbox->frame.number != control->number || control->answered == control->number ||
-        inbox->frame.bytes % control->size != 0) {
-        return false;
+    if (link->proved && (control->desc.rank == 0 || control->end_ns == 0)) {
+        (void)zi_silence_died(link->name.pid, link->name.host,
+                              ", its connection ended without a goodbye");
+        set_lost(control, link->name.rank, zero_last_error());
     }
-    control->record_bytes = inbox->frame.bytes / control->size;
-    unsigned char *result = inbox->payload;
-    const size_t capacity = inbox->capacity;
-    inbox->payload = control->result;
-    inbox->capacity = control->result_capacity;
-    control->result = result;
-    control->result_capacity = capacity;
-    control->answered = control->number;
-    (void)pthread_cond_broadcast(&control->moved);
-    return true;
+    if (link->proved && control->desc.rank == 0) {
+        control->round->ranks[link->name.rank].presence = ZI_CONTROL_GONE;
+    }
+    link->proved = false;
+    zi_control_link_close(link);
 }
 
-static bool answer_challenge(zi_control *control)
+/* ---- who is at the other end ---- */
+
+static bool refuse(zi_control_link *link, zi_control_refusal why)
+{
+    (void)zi_control_link_put(
+        link, (zi_control_frame){.kind = ZI_CONTROL_REFUSAL, .status = (uint16_t)why}, NULL);
+    (void)zi_control_link_send(link);
+    return false;
+}
+
+static void trust(zi_control *control, zi_control_link *link, const zi_control_name *name)
+{
+    const uint32_t size = control->desc.size;
+    link->proved = true;
+    link->name = *name;
+    link->name.host[sizeof name->host - 1] = '\0';
+    link->inbox.from = control->desc.rank == 0 ? ZI_CONTROL_RANK : ZI_CONTROL_SERVER;
+    link->inbox.records = (control->desc.rank == 0 ? 1 : size) * (uint64_t)zi_control_most(control);
+}
+
+static bool take_hello(zi_control *control, zi_control_link *link)
+{
+    zi_control_hello hello;
+    zi_control_welcome welcome;
+    const zi_control_frame frame = {.kind = ZI_CONTROL_WELCOME, .bytes = sizeof welcome};
+    memcpy(&hello, link->inbox.payload, sizeof hello);
+    if (hello.own.magic != ZI_CONTROL_MAGIC || hello.own.version != ZI_CONTROL_VERSION) {
+        return refuse(link, ZI_CONTROL_OTHER_VERSION);
+    }
+    if (hello.proof != zi_control_proof(&control->place.key, &link->nonce, &hello.name)) {
+        return refuse(link, ZI_CONTROL_OTHER_JOB);
+    }
+    if (hello.name.size != control->desc.size || hello.name.rank >= control->desc.size) {
+        return refuse(link, ZI_CONTROL_OTHER_SIZE);
+    }
+    zi_control_round_rank *rank = &control->round->ranks[hello.name.rank];
+    if (rank->presence != ZI_CONTROL_AWAY) {
+        return refuse(link, ZI_CONTROL_RANK_TAKEN);
+    }
+    rank->presence = ZI_CONTROL_HERE;
+    trust(control, link, &hello.name);
+    zi_control_own_name(0, control->desc.size, &welcome.name);
+    welcome.proof = zi_control_proof(&control->place.key, &hello.own.nonce, &welcome.name);
+    return zi_control_link_put(link, frame, &welcome);
+}
+
+static bool take_challenge(zi_control *control, zi_control_link *link)
 {
     zi_control_challenge challenge;
-    zi_control_hello hello = {.own = {.magic = ZI_CONTROL_MAGIC, .version = ZI_CONTROL_VERSION}};
+    zi_control_hello hello = {
+        .own = {.magic = ZI_CONTROL_MAGIC, .version = ZI_CONTROL_VERSION, .nonce = link->nonce}};
     const zi_control_frame frame = {.bytes = sizeof hello, .kind = ZI_CONTROL_HELLO};
-    if (control->link.inbox.frame.bytes != sizeof challenge) {
-        return false;
-    }
-    memcpy(&challenge, control->link.inbox.payload, sizeof challenge);
-    if (challenge.magic != ZI_CONTROL_MAGIC || challenge.version != ZI_CONTROL_VERSION) {
-        control->refusal = challenge.magic == ZI_CONTROL_MAGIC ? ZI_CONTROL_OTHER_VERSION : 0;
-        return false;
-    }
-    hello.own.nonce = control->nonce;
-    zi_control_own_name(control->rank, control->size, &hello.name);
+    memcpy(&challenge, link->inbox.payload, sizeof challenge);
+    zi_control_own_name(control->desc.rank, control->desc.size, &hello.name);
     hello.proof = zi_control_proof(&control->place.key, &challenge.nonce, &hello.name);
-    return zi_control_link_put(&control->link, &frame, &hello);
+    return zi_control_link_put(link, frame, &hello);
 }
 
-static bool take_welcome(zi_control *control)
+static bool take_welcome(zi_control *control, zi_control_link *link)
 {
     zi_control_welcome welcome;
-    int64_t *limits = control->link.inbox.limits;
-    if (control->link.inbox.frame.bytes != sizeof welcome) {
-        return false;
-    }
-    memcpy(&welcome, control->link.inbox.payload, sizeof welcome);
-    if (welcome.proof != zi_control_proof(&control->place.key, &control->nonce, &welcome.name)) {
+    memcpy(&welcome, link->inbox.payload, sizeof welcome);
+    if (welcome.proof != zi_control_proof(&control->place.key, &link->nonce, &welcome.name)) {
         control->refusal = ZI_CONTROL_OTHER_JOB;
         return false;
     }
-    control->server_name = welcome.name;
-    control->server_name.host[sizeof welcome.name.host - 1] = '\0';
-    control->welcome = true;
-    zi_control_inbox_close(&control->link.inbox);
-    limits[ZI_CONTROL_HEARTBEAT] = ZI_CONTROL_SILENT_MAX * sizeof(zi_control_silent);
-    limits[ZI_CONTROL_GATHERED] = (int64_t)control->size * control->record_max;
-    limits[ZI_CONTROL_FAILED] = sizeof control->failed_ranks;
-    limits[ZI_CONTROL_NOTICE] = ZI_CONTROL_TEXT_MAX - 1;
-    limits[ZI_CONTROL_GOODBYE] = 0;
+    trust(control, link, &welcome.name);
     return true;
 }
 
+/* ---- what a rank says, or rank 0; the mutex is held ---- */
+
+static bool take_failure(zi_control *control, zi_control_link *link)
+{
+    zi_control_message message = zi_control_message_of(&link->inbox);
+    if (control->desc.rank == 0) {
+        message.frame.rank = link->name.rank;
+    }
+    link->told[message.frame.kind == ZI_CONTROL_FAILED] = true;
+    set_failure(control, &message);
+    return true;
+}
+
+/* Who was silent and is not listed is heard again. Rank 0 is judged by its heartbeats. */
+static void take_silence(const zi_control *control, const zi_control_link *link)
+{
+    zi_control_silent silent[ZI_CONTROL_SILENT_MAX];
+    const uint32_t count = link->inbox.frame.bytes / (uint32_t)sizeof *silent;
+    if (count != 0) {
+        memcpy(silent, link->inbox.payload, link->inbox.frame.bytes);
+    }
+    for (uint32_t rank = 1; rank < control->desc.size && control->desc.rank != 0; rank++) {
+        uint32_t i = 0;
+        while (i < count && silent[i].rank != rank) {
+            i++;
+        }
+        const bool listed = i < count && rank != control->desc.rank;
+        zi_silence_set(control->desc.silence, rank,
+                       listed ? link->heard_ns - silent[i].ms * NS_PER_MS : 0,
+                       listed ? silent[i].host : "", "no heartbeat");
+    }
+}
+
+/* A rank leaves, or rank 0 has seen that this one does. */
+static bool take_goodbye(zi_control *control, zi_control_link *link)
+{
+    link->proved = false;
+    link->inbox.from = ZI_CONTROL_NOBODY; /* it says nothing more, and closes */
+    link->opened_ns = link->heard_ns;
+    if (control->desc.rank == 0) {
+        control->round->ranks[link->name.rank].presence = ZI_CONTROL_GONE;
+        (void)zi_control_link_put(link, (zi_control_frame){.kind = ZI_CONTROL_GOODBYE}, NULL);
+    }
+    return true;
+}
+
+/* `settle` draws the conclusions. */
 static bool take_frame(void *user, zi_control_link *link)
 {
     zi_control *control = user;
-    const zi_control_frame *frame = &link->inbox.frame;
-    switch (frame->kind) {
+    zi_control_inbox *inbox = &link->inbox;
+    switch (inbox->frame.kind) {
     case ZI_CONTROL_CHALLENGE:
-        return answer_challenge(control);
+        return take_challenge(control, link);
+    case ZI_CONTROL_HELLO:
+        return take_hello(control, link);
     case ZI_CONTROL_WELCOME:
-        return take_welcome(control);
+        return take_welcome(control, link);
     case ZI_CONTROL_REFUSAL:
-        control->refusal = frame->status;
+        control->refusal = inbox->frame.status;
         return false;
     case ZI_CONTROL_HEARTBEAT:
-        take_silence(control, link->heard_ns);
+        take_silence(control, link);
         return true;
+    case ZI_CONTROL_GATHER:
+        return link->large == NULL && zi_control_round_take(control->round, link->name.rank,
+                                                            &inbox->frame, inbox->payload);
     case ZI_CONTROL_GATHERED:
-        return take_result(control);
+        (void)pthread_cond_broadcast(&control->moved);
+        return zi_control_round_keep(control->round, inbox);
     case ZI_CONTROL_FAILED:
-        control->failed = *frame;
-        if (frame->bytes != 0) {
-            memcpy(control->failed_ranks, link->inbox.payload, frame->bytes);
-        }
-        (void)pthread_cond_broadcast(&control->moved);
-        return true;
     case ZI_CONTROL_NOTICE:
-        take_notice(control);
-        return true;
-    default: /* a goodbye */
-        control->left = true;
+        return take_failure(control, link);
+    default:
+        return take_goodbye(control, link);
+    }
+}
+
+/* ---- what follows from it; the mutex is held ---- */
+
+/* Rank 0 answers the gather, or finds that it has failed. */
+static void settle_gather(zi_control *control)
+{
+    const zi_control_frame *frame = zi_control_round_settle(control->round);
+    if (frame->kind == ZI_CONTROL_FAILED) {
+        set_failure(control, &control->round->failed);
+    } else if (frame->kind == ZI_CONTROL_GATHERED) {
         (void)pthread_cond_broadcast(&control->moved);
-        return true;
+        for (uint32_t i = 0; i < control->link_count; i++) {
+            if (control->links[i].proved) {
+                zi_control_link_put_large(&control->links[i], frame, sizeof *frame + frame->bytes);
+            }
+        }
+    }
+}
+
+/* Note who is silent. Heartbeats of rank 0 list them, and go at once where that has changed. */
+static void settle_silence(zi_control *control)
+{
+    zi_control_silent silent[ZI_CONTROL_SILENT_MAX];
+    const uint64_t now_ns = zi_clock_ns();
+    uint32_t count = 0;
+    bool changed = false;
+    for (uint32_t i = 0; i < control->link_count; i++) {
+        zi_control_link *link = &control->links[i];
+        if (!link->proved) {
+            continue;
+        }
+        const bool is_silent = now_ns - link->heard_ns > ZI_SILENCE_MS * NS_PER_MS;
+        changed = changed || is_silent != link->silent;
+        link->silent = is_silent;
+        zi_silence_set(control->desc.silence, link->name.rank, is_silent ? link->heard_ns : 0,
+                       link->name.host, "no heartbeat");
+        if (is_silent && control->desc.rank == 0 && count < ZI_CONTROL_SILENT_MAX) {
+            zi_control_silent *entry = &silent[count++];
+            entry->rank = link->name.rank;
+            entry->ms = (uint32_t)((now_ns - link->heard_ns) / NS_PER_MS);
+            memcpy(entry->host, link->name.host, sizeof entry->host);
+        }
+    }
+    const zi_control_frame frame = {.kind = ZI_CONTROL_HEARTBEAT,
+                                    .bytes = count * (uint32_t)sizeof *silent};
+    for (uint32_t i = 0; i < control->link_count; i++) {
+        zi_control_link *link = &control->links[i];
+        if (link->proved && link->out_bytes == 0 &&
+            (changed || now_ns - link->told_ns >= BEAT_NS)) {
+            (void)zi_control_link_put(link, frame, silent);
+            link->told_ns = now_ns;
+        }
     }
 }
 
 /* ---- the thread ---- */
 
-/* The connection has ended: rank 0's process has, unless this rank is leaving. */
-static void end_link(zi_control *control)
+/* A free place for a new connection: that of the newcomer that has been one for longest, if need
+ * be. There are more places than ranks. */
+static zi_control_link *free_link(zi_control *control)
 {
-    zi_control_link_close(&control->link);
-    control->left = true;
-    if (!control->leaving) {
-        (void)zi_silence_died(control->server_name.pid, control->server_name.host,
-                              ", its connection ended");
-        set_failure(control, 0, zero_last_error());
+    zi_control_link *oldest = control->links;
+    for (uint32_t i = 0; i < control->link_count; i++) {
+        zi_control_link *at = &control->links[i];
+        if (at->fd < 0) {
+            return at;
+        }
+        if (oldest->proved || (!at->proved && at->opened_ns < oldest->opened_ns)) {
+            oldest = at;
+        }
     }
-    (void)pthread_cond_broadcast(&control->moved);
+    drop(control, oldest);
+    return oldest;
 }
 
-/* Look at rank 0, and tell it that this rank lives. */
-static void beat(zi_control *control, uint64_t now_ns)
+static void accept_all(zi_control *control)
 {
-    zi_control_link *link = &control->link;
-    const zi_control_frame frame = {.kind = ZI_CONTROL_HEARTBEAT};
-    if (control->rank != 0) {
-        const bool silent = now_ns - link->heard_ns > ZI_SILENCE_MS * NS_PER_MS;
-        zi_silence_set(control->silence, 0, silent ? link->heard_ns : 0, control->server_name.host,
-                       "no heartbeat");
-    }
-    if (now_ns - link->told_ns >= BEAT_NS && link->out_bytes == 0 && !control->leaving) {
-        (void)zi_control_link_put(link, &frame, NULL);
-        link->told_ns = now_ns;
-    }
-}
-
-/* One turn, with the mutex held. */
-static void serve(zi_control *control, bool readable)
-{
-    const uint64_t now_ns = zi_clock_ns();
-    bool fine = !readable || zi_control_link_read(&control->link, now_ns, take_frame, control);
-    if (fine) {
-        beat(control, now_ns);
-        fine = zi_control_link_send(&control->link);
-    }
-    if (!fine) {
-        end_link(control);
+    const zi_control_frame frame = {.kind = ZI_CONTROL_CHALLENGE,
+                                    .bytes = sizeof(zi_control_challenge)};
+    zi_control_challenge challenge = {.magic = ZI_CONTROL_MAGIC, .version = ZI_CONTROL_VERSION};
+    for (int fd = zi_control_accept(control->listener); fd >= 0;
+         fd = zi_control_accept(control->listener)) {
+        zi_control_link *link = free_link(control);
+        if (zi_control_link_open(link, fd, ZI_CONTROL_NEW_RANK) == ZERO_OK) {
+            challenge.nonce = link->nonce;
+            (void)zi_control_link_put(link, frame, &challenge);
+        }
     }
 }
 
-/* Call `lost` for a failure of another rank. */
+static void serve_link(zi_control *control, zi_control_link *link, bool readable)
+{
+    const bool fine = (!readable || zi_control_link_read(link, take_frame, control)) &&
+                      zi_control_link_send(link);
+    const bool slow = !link->proved && zi_clock_ns() - link->opened_ns > HELLO_NS;
+    if (!fine || slow) {
+        drop(control, link);
+    }
+}
+
+static void free_control(zi_control *control)
+{
+    for (uint32_t i = 0; i < control->link_count; i++) {
+        zi_control_link_close(&control->links[i]);
+    }
+    zi_control_close(control->listener);
+    if (control->wake >= 0) {
+        (void)close(control->wake);
+    }
+    (void)pthread_cond_destroy(&control->moved);
+    (void)pthread_mutex_destroy(&control->mutex);
+    zi_control_round_destroy(control->round);
+    zi_free(control->polled);
+    zi_free(control);
+}
+
+/* A rank that leaves waits for rank 0's answer, and rank 0 for the others. */
+static bool is_over(const zi_control *control)
+{
+    bool alone = true;
+    for (uint32_t i = 0; i < control->link_count; i++) {
+        alone = alone && !control->links[i].proved;
+    }
+    return control->end_ns != 0 && (alone || zi_clock_ns() >= control->end_ns);
+}
+
+/* Call `lost` once, for a failure of another rank. The mutex is held, but not meanwhile. */
 static void tell(zi_control *control)
 {
-    (void)pthread_mutex_lock(&control->mutex);
-    const bool tells = !control->told && control->failure.status != ZERO_OK &&
-                       control->failure_rank != control->rank;
-    control->told = control->told || tells;
-    const zero_error error = control->failure;
-    const uint32_t rank = control->failure_rank;
-    (void)pthread_mutex_unlock(&control->mutex);
-    if (tells && control->lost != NULL) {
-        control->lost(control->user, rank, &error);
+    const zi_control_message message = control->failures[LOST];
+    const zi_control_desc *desc = &control->desc;
+    if (message.frame.kind != 0 && message.frame.rank != desc->rank && desc->lost != NULL &&
+        !control->told) {
+        control->told = true;
+        (void)pthread_mutex_unlock(&control->mutex);
+        (void)zi_error_set((zero_status)message.frame.status, message.frame.native, __FILE__,
+                           __LINE__, "%s", message.text);
+        const zero_error error = *zero_last_error();
+        desc->lost(desc->user, message.frame.rank, &error);
+        (void)pthread_mutex_lock(&control->mutex);
     }
 }
 
-static void *control_main(void *argument)
+/* Wait for something to do, and do it. What is put last goes in the next turn, which begins at
+ * once. False: the end has come. */
+static bool turn(zi_control *control)
 {
-    zi_control *control = argument;
+    const uint32_t count = control->link_count;
+    struct pollfd *polled = control->polled;
+    uint64_t woken = 0;
     (void)pthread_mutex_lock(&control->mutex);
-    while (control->link.fd >= 0 && !control->left) {
-        struct pollfd polled[2] = {{.fd = control->link.fd, .events = POLLIN},
-                                   {.fd = control->wake, .events = POLLIN}};
-        if (zi_control_link_busy(&control->link)) {
-            polled[0].events |= POLLOUT;
-        }
-        (void)pthread_mutex_unlock(&control->mutex);
-        (void)poll(polled, 2, TURN_MS);
-        if (polled[1].revents != 0) {
-            uint64_t count = 0;
-            const ssize_t got = read(control->wake, &count, sizeof count);
-            (void)got;
-        }
-        (void)pthread_mutex_lock(&control->mutex);
-        serve(control, polled[0].revents != 0);
-        (void)pthread_mutex_unlock(&control->mutex);
-        tell(control);
-        (void)pthread_mutex_lock(&control->mutex);
+    for (uint32_t i = 0; i < count; i++) {
+        polled[i] = zi_control_link_poll(&control->links[i]);
     }
     (void)pthread_mutex_unlock(&control->mutex);
-    return NULL;
+    polled[count] = (struct pollfd){.fd = control->listener, .events = POLLIN};
+    polled[count + 1] = (struct pollfd){.fd = control->wake, .events = POLLIN};
+    (void)poll(polled, count + 2, TURN_MS);
+    (void)!read(control->wake, &woken, sizeof woken);
+    (void)pthread_mutex_lock(&control->mutex);
+    for (uint32_t i = 0; i < count; i++) {
+        if (control->links[i].fd >= 0) {
+            serve_link(control, &control->links[i], polled[i].revents != 0);
+        }
+    }
+    if (polled[count].revents != 0) {
+        accept_all(control);
+    }
+    if (control->desc.rank == 0 && control->failures[LATE].frame.kind == 0) {
+        settle_gather(control);
+    }
+    settle_failures(control);
+    settle_silence(control);
+    tell(control);
+    const bool over = is_over(control);
+    (void)pthread_mutex_unlock(&control->mutex);
+    return !over;
+}
+
+static void wake_thread(const zi_control *control)
+{
+    const uint64_t one = 1;
+    (void)!write(control->wake, &one, sizeof one);
 }
 
 /* ---- joining ---- */
 
-static zero_status refused(const zi_control *control)
+/* code: errno that the connection ended with. */
+static zero_status refused(const zi_control *control, const zi_control_address *address, int code)
 {
     switch (control->refusal) {
     case ZI_CONTROL_OTHER_VERSION:
@@ -329,11 +470,18 @@ static zero_status refused(const zi_control *control)
     case ZI_CONTROL_OTHER_SIZE:
         ZI_FAIL(ZERO_MISMATCH,
                 "it serves a world of another size than %u; set one WORLD_SIZE on all ranks",
-                control->size);
+                control->desc.size);
     case ZI_CONTROL_RANK_TAKEN:
-        ZI_FAIL(ZERO_STATE, "rank %u is there already; start each rank once", control->rank);
+        ZI_FAIL(ZERO_STATE, "rank %u is there already; start each rank once", control->desc.rank);
     default:
-        ZI_FAIL(ZERO_COMM, "what listens there is no libzero; choose another MASTER_PORT");
+        if (code != 0 && code != EAGAIN) {
+            ZI_FAIL_NATIVE(ZERO_COMM, code, "%s: %s%s", address->text, strerror(code),
+                           code == ECONNREFUSED ? " (is rank 0 started, and on that host?)" : "");
+        }
+        ZI_FAIL(ZERO_COMM,
+                "%s does not answer: what listens there is no libzero, or a firewall keeps the "
+                "port closed; choose another MASTER_PORT, or open it",
+                address->text);
     }
 }
 
@@ -341,202 +489,241 @@ static zero_status refused(const zi_control *control)
 static zero_status try_address(zi_control *control, const zi_control_address *address,
                                uint64_t until_ns)
 {
+    zi_control_link *link = &control->links[0];
     int fd = -1;
-    ZI_TRY(zi_control_random(&control->nonce, sizeof control->nonce));
-    ZI_TRY(zi_control_connect(address, until_ns, &fd));
-    zi_control_link *link = &control->link;
-    zi_control_link_open(link, fd, zi_clock_ns());
-    link->inbox.limits[ZI_CONTROL_CHALLENGE] = sizeof(zi_control_challenge);
-    link->inbox.limits[ZI_CONTROL_WELCOME] = sizeof(zi_control_welcome);
-    link->inbox.limits[ZI_CONTROL_REFUSAL] = 0;
-    bool fine = true;
-    for (uint64_t now_ns = zi_clock_ns(); fine && !control->welcome && now_ns < until_ns;
-         now_ns = zi_clock_ns()) {
-        struct pollfd polled = {.fd = fd, .events = POLLIN};
-        (void)poll(&polled, 1, (int)((until_ns - now_ns) / NS_PER_MS) + 1);
-        fine = (polled.revents == 0 ||
-                zi_control_link_read(link, zi_clock_ns(), take_frame, control)) &&
-               zi_control_link_send(link);
+    if (zi_clock_ns() >= until_ns) { /* perhaps nobody waits for this any more */
+        ZI_FAIL(ZERO_TIMEOUT, "its address was found too late; set MASTER_ADDR to an address");
     }
-    if (control->welcome) {
-        return ZERO_OK;
+    int code = zi_control_connect(address, &fd);
+    if (code == 0) {
+        ZI_TRY(zi_control_link_open(link, fd, ZI_CONTROL_NEW_SERVER));
+        do {
+            (void)turn(control);
+        } while (link->fd >= 0 && !link->proved && zi_clock_ns() < until_ns);
+        code = link->code;
     }
-    zi_control_link_close(link);
-    return refused(control);
+    if (!link->proved) {
+        zi_control_link_close(link);
+        return refused(control, address, code);
+    }
+    return ZERO_OK;
 }
 
-/* A refusal that will not change. */
-static bool is_final(zero_status status)
-{
-    return status == ZERO_MISMATCH || status == ZERO_STATE;
-}
-
-static zero_status connect_server(zi_control *control, uint32_t join_ms)
+static zero_status connect_rank_zero(zi_control *control)
 {
     zi_control_address addresses[ZI_CONTROL_ADDRESSES];
-    const uint64_t until_ns = zi_deadline_in_ms(join_ms);
-    zero_status status = ZERO_COMM;
+    const zi_control_desc *desc = &control->desc;
+    const uint64_t until_ns = zi_deadline_in_ms(desc->join_ms);
+    bool final = false; /* a refusal that will not change */
     for (;;) {
         uint32_t count = 0;
-        status = zi_control_resolve(&control->place, addresses, &count);
-        for (uint32_t i = 0; i < count && !is_final(status); i++) {
-            status = try_address(control, &addresses[i],
-                                 zi_min_u64(until_ns, zi_deadline_in_ms(TRY_MS)));
+        zero_status status = zi_control_resolve(&control->place, addresses, &count);
+        for (uint32_t i = 0; i < count && !final; i++) {
+            status = try_address(control, &addresses[i], until_ns);
             if (status == ZERO_OK) {
                 return ZERO_OK;
             }
+            final = status == ZERO_MISMATCH || status == ZERO_STATE;
         }
-        if (is_final(status) || zi_clock_ns() >= until_ns) {
-            break;
+        const zero_error error = *zero_last_error();
+        zi_deadline_pause(0, 0, final ? 0 : RETRY_NS);
+        if (final || zi_clock_ns() >= until_ns) {
+            ZI_FAIL_NATIVE(final ? status : ZERO_TIMEOUT, error.native,
+                           "rank %u could not join rank 0 at %.40s port %u within %u ms: %.140s",
+                           desc->rank, control->place.hosts, control->place.port, desc->join_ms,
+                           error.message);
         }
-        zi_deadline_pause(0, 0, RETRY_NS);
     }
-    const zero_error error = *zero_last_error();
-    ZI_FAIL_NATIVE(is_final(status) ? status : ZERO_TIMEOUT, error.native,
-                   "rank %u could not join rank 0 at %.40s port %u within %u ms: %.140s",
-                   control->rank, control->place.hosts, control->place.port, join_ms,
-                   error.message);
 }
 
-static zero_status open_control(zi_control *control, const zi_control_desc *desc)
+static zero_status check_files(uint32_t size)
 {
-    ZI_TRY(zi_calloc(sizeof(zi_control_frame) + control->record_max, 1, (void **)&control->record));
+    struct rlimit limit;
+    const uint64_t wanted = (uint64_t)size + NEWCOMERS + 64;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < wanted) {
+        ZI_FAIL(ZERO_STATE,
+                "rank 0 needs %llu open files for the connections of %u ranks, and may have %llu; "
+                "raise its limit (ulimit -n)",
+                (unsigned long long)wanted, size, (unsigned long long)limit.rlim_cur);
+    }
+    return ZERO_OK;
+}
+
+/* Names are looked up here, because the resolver's limits are not ours: who waits for this thread
+ * goes on at its own deadline. */
+static void *control_main(void *argument)
+{
+    zi_control *control = argument;
+    const zero_status status = control->desc.rank == 0
+                                   ? zi_control_listen(&control->place, &control->listener)
+                                   : connect_rank_zero(control);
+    (void)pthread_mutex_lock(&control->mutex);
+    const bool orphan = control->orphan;
+    control->opened = true;
+    control->error = *zero_last_error();
+    control->error.status = status;
+    (void)pthread_cond_broadcast(&control->moved);
+    (void)pthread_mutex_unlock(&control->mutex);
+    if (orphan) {
+        (void)pthread_detach(pthread_self());
+        free_control(control);
+        return NULL;
+    }
+    while (status == ZERO_OK && turn(control)) {
+    }
+    for (uint32_t i = 0; i < control->link_count; i++) {
+        (void)zi_control_link_send(&control->links[i]);
+    }
+    return NULL;
+}
+
+static zero_status prepare(zi_control *control)
+{
+    const zi_control_desc *desc = &control->desc;
+    ZI_TRY(zi_calloc(control->link_count + 2, sizeof *control->polled, (void **)&control->polled));
+    ZI_TRY(zi_control_round_create(desc->rank, desc->size, desc->deadline_ms, &control->round));
+    control->round->ranks[0].presence = ZI_CONTROL_HERE;
     control->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (control->wake < 0) {
         ZI_FAIL(ZERO_DEVICE, "eventfd: no more files; raise the limit (ulimit -n)");
     }
-    ZI_TRY(connect_server(control, desc->join_ms));
-    ZI_TRY(zi_thread_start(&control->thread, control_main, control));
-    control->started = true;
-    return ZERO_OK;
+    return zi_thread_start(&control->thread, control_main, control);
 }
 
-zero_status zi_control_join(const zi_control_desc *desc, zi_control **out)
+/* The thread may be kept by the resolver; then it is left alone. */
+static zero_status create(const zi_control_desc *desc, uint32_t link_count, uint32_t wait_ms,
+                          zi_control **out)
 {
-    *out = NULL;
+    const uint64_t until_ns = zi_deadline_in_ms((uint64_t)wait_ms + ANSWER_MS);
+    const size_t bytes = sizeof **out + link_count * sizeof(*out)->links[0];
     zi_control *control = NULL;
-    zero_status status = zi_calloc(1, sizeof *control, (void **)&control);
-    if (status != ZERO_OK) {
-        zi_control_server_end(desc->server, 0);
-        return status;
-    }
-    control->rank = desc->rank;
-    control->size = desc->size;
-    control->deadline_ms = desc->deadline_ms;
-    control->record_max = zi_control_record_max(desc->size);
+    ZI_TRY(zi_calloc(1, bytes, (void **)&control));
+    control->desc = *desc;
     control->place = *desc->place;
-    control->silence = desc->silence;
-    control->lost = desc->lost;
-    control->user = desc->user;
-    control->server = desc->server;
-    control->link.fd = -1;
     control->wake = -1;
+    control->listener = -1;
+    control->link_count = link_count;
+    for (uint32_t i = 0; i < link_count; i++) {
+        control->links[i].fd = -1;
+    }
     (void)pthread_mutex_init(&control->mutex, NULL);
     zi_deadline_cond_init(&control->moved);
-    status = open_control(control, desc);
+    zero_status status = prepare(control);
+    (void)pthread_mutex_lock(&control->mutex);
+    while (status == ZERO_OK && !control->opened &&
+           zi_deadline_wait(&control->moved, &control->mutex, until_ns)) {
+    }
+    const bool orphan = status == ZERO_OK && !control->opened;
+    control->orphan = orphan;
+    if (orphan) { /* what is the caller's goes */
+        control->desc.silence = NULL;
+        control->desc.lost = NULL;
+    }
+    (void)pthread_mutex_unlock(&control->mutex);
+    if (orphan) {
+        ZI_FAIL(ZERO_TIMEOUT,
+                "rank %u did not learn the address of rank 0's host, '%.60s', within %u ms: no "
+                "name server answers; set MASTER_ADDR to an address",
+                desc->rank, desc->place->hosts, wait_ms);
+    }
+    if (status == ZERO_OK && control->error.status != ZERO_OK) {
+        (void)pthread_join(control->thread, NULL);
+        status = zi_error_adopt(&control->error);
+    }
     if (status != ZERO_OK) {
-        const zero_error error = *zero_last_error();
-        zi_control_leave(control);
-        return zi_error_adopt(&error);
+        free_control(control);
+        return status;
     }
     *out = control;
     return ZERO_OK;
 }
 
-/* ---- calls ---- */
+zero_status zi_control_serve(zi_control_place *place, uint32_t size, uint32_t deadline_ms,
+                             zi_control **out)
+{
+    const zi_control_desc desc = {.place = place, .size = size, .deadline_ms = deadline_ms};
+    *out = NULL;
+    ZI_TRY(check_files(size));
+    ZI_TRY(create(&desc, size + NEWCOMERS, deadline_ms, out));
+    *place = (*out)->place;
+    return ZERO_OK;
+}
+
+zero_status zi_control_join(const zi_control_desc *desc, zi_control **out)
+{
+    zi_assert((desc->rank == 0) == (desc->served != NULL));
+    *out = desc->served;
+    if (desc->served == NULL) {
+        return create(desc, 1, desc->join_ms, out);
+    }
+    (void)pthread_mutex_lock(&desc->served->mutex);
+    desc->served->desc = *desc;
+    (void)pthread_mutex_unlock(&desc->served->mutex);
+    return ZERO_OK;
+}
 
 void zi_control_leave(zi_control *control)
 {
     if (control == NULL) {
         return;
     }
-    const zi_control_frame goodbye = {.kind = ZI_CONTROL_GOODBYE};
-    const uint64_t until_ns = zi_deadline_in_ms(ANSWER_MS);
     (void)pthread_mutex_lock(&control->mutex);
-    control->leaving = true;
-    (void)zi_control_link_put(&control->link, &goodbye, NULL);
-    wake_thread(control);
-    while (control->started && !control->left &&
-           zi_deadline_wait(&control->moved, &control->mutex, until_ns)) {
+    uint32_t stay_ms = ANSWER_MS;
+    if (control->desc.rank == 0) {
+        const bool well = control->desc.served != NULL && control->failures[LOST].frame.kind == 0 &&
+                          control->failures[LATE].frame.kind == 0;
+        control->round->ranks[0].presence = ZI_CONTROL_GONE;
+        stay_ms = well ? control->desc.deadline_ms : stay_ms;
+    } else if (control->links[0].proved) {
+        (void)zi_control_link_put(&control->links[0],
+                                  (zi_control_frame){.kind = ZI_CONTROL_GOODBYE}, NULL);
     }
-    control->left = true;
-    const bool failed = control->failure.status != ZERO_OK ||
-                        control->failed.kind == ZI_CONTROL_FAILED || !control->started;
-    wake_thread(control);
+    control->end_ns = zi_deadline_in_ms(stay_ms);
     (void)pthread_mutex_unlock(&control->mutex);
-    if (control->started) {
-        (void)pthread_join(control->thread, NULL);
-    }
-    zi_control_link_close(&control->link);
-    zi_control_server_end(control->server, failed ? ANSWER_MS : control->deadline_ms);
-    if (control->wake >= 0) {
-        (void)close(control->wake);
-    }
-    (void)pthread_cond_destroy(&control->moved);
-    (void)pthread_mutex_destroy(&control->mutex);
-    zi_free(control->result);
-    zi_free(control->record);
-    zi_free(control);
+    wake_thread(control);
+    (void)pthread_join(control->thread, NULL);
+    free_control(control);
 }
+
+/* ---- calls ---- */
 
 uint32_t zi_control_most(const zi_control *control)
 {
-    return control->record_max;
+    return control->round->record_max;
 }
 
-/* TIMEOUT or COMM about the ranks that the server names, or about rank 0, which does not answer.
- * The mutex is held. */
-static zero_status gather_failed(zi_control *control, const char *what)
+/* What a gather that is not answered has failed with so far. The mutex is held. */
+static zero_status check_gather(const zi_control *control, const char *what)
 {
     char silent[ZI_SILENCE_TEXT_BYTES];
-    char who[80];
-    const uint32_t named = control->failed.bytes / (uint32_t)sizeof control->failed_ranks[0];
-    const uint32_t count = control->failed.rank;
-    size_t used = (size_t)snprintf(who, sizeof who, "rank%s", count > 1 ? "s" : "");
-    for (uint32_t i = 0; i < named && i < 6; i++) {
-        used += (size_t)snprintf(who + used, sizeof who - used, i == 0 ? " %u" : ", %u",
-                                 control->failed_ranks[i]);
+    const zi_control_message *late = &control->failures[LATE];
+    ZI_TRY(check_lost(control));
+    if (late->frame.kind == 0) {
+        return ZERO_OK;
     }
-    if (count > 6 || named == 0) {
-        (void)snprintf(who + used, sizeof who - used, named == 0 ? " 0" : " and %u more",
-                       count - 6);
-    }
-    if (control->failed.status == ZERO_COMM) {
+    if (late->frame.status == ZERO_COMM) {
         ZI_FAIL(ZERO_COMM,
-                "%s left the world while rank %u waits in %.90s; all ranks must make the same "
+                "%.80s left the world while rank %u waits in %.90s; all ranks must make the same "
                 "calls",
-                who, control->rank, what);
+                late->text, control->desc.rank, what);
     }
-    ZI_FAIL(ZERO_TIMEOUT, "%s did not arrive at %.90s within %u ms%s", who, what,
-            control->deadline_ms, zi_silence_text(control->silence, silent, sizeof silent));
+    ZI_FAIL(ZERO_TIMEOUT, "%.80s did not arrive at %.90s within %u ms%s", late->text, what,
+            control->desc.deadline_ms,
+            zi_silence_text(control->desc.silence, silent, sizeof silent));
 }
 
-/* With the mutex held: what a gather that is not answered has failed with so far. */
-static zero_status check_gather(zi_control *control, const char *what)
+/* Wait for the answer. Rank 0 finds who is late; where it does not say so, it is late itself. The
+ * mutex is held. */
+static zero_status await_answer(zi_control *control, uint64_t number, const char *what)
 {
-    ZI_TRY(failure_of(control));
-    return control->failed.kind == ZI_CONTROL_FAILED ? gather_failed(control, what) : ZERO_OK;
-}
-
-/* With the mutex held: wait for the answer. */
-static zero_status await_answer(zi_control *control, const char *what)
-{
-    uint64_t until_ns = zi_deadline_in_ms(control->deadline_ms);
-    bool late = false;
-    while (control->answered != control->number) {
+    const uint64_t until_ns = zi_deadline_in_ms((uint64_t)control->desc.deadline_ms + ANSWER_MS);
+    while (control->round->number == number) {
         ZI_TRY(check_gather(control, what));
-        if (zi_deadline_wait(&control->moved, &control->mutex, until_ns)) {
-            continue;
+        if (!zi_deadline_wait(&control->moved, &control->mutex, until_ns)) {
+            const zi_control_message late = zi_control_message_make(
+                (zi_control_frame){.kind = ZI_CONTROL_FAILED, .status = ZERO_TIMEOUT}, "rank 0");
+            set_failure(control, &late);
         }
-        if (late) {
-            control->failed = (zi_control_frame){.kind = ZI_CONTROL_FAILED, .status = ZERO_TIMEOUT};
-            return gather_failed(control, what);
-        }
-        const zi_control_frame frame = {.kind = ZI_CONTROL_LATE, .number = control->number};
-        (void)zi_control_link_put(&control->link, &frame, NULL);
-        wake_thread(control);
-        late = true;
-        until_ns = zi_deadline_in_ms(ANSWER_MS);
     }
     return ZERO_OK;
 }
@@ -544,22 +731,17 @@ static zero_status await_answer(zi_control *control, const char *what)
 zero_status zi_control_gather(zi_control *control, const void *mine, uint32_t bytes,
                               const char *what)
 {
-    zi_assert_cmp(bytes, <=, control->record_max);
+    zi_assert_cmp(bytes, <=, zi_control_most(control));
     (void)pthread_mutex_lock(&control->mutex);
     zero_status status = check_gather(control, what);
     if (status == ZERO_OK) {
-        const zi_control_frame frame = {
-            .bytes = bytes, .kind = ZI_CONTROL_GATHER, .number = ++control->number};
-        memcpy(control->record, &frame, sizeof frame);
-        if (bytes != 0) {
-            memcpy(control->record + sizeof frame, mine, bytes);
+        const uint64_t number = control->round->number;
+        const zi_control_frame *frame = zi_control_round_begin(control->round, mine, bytes);
+        if (frame != NULL) {
+            zi_control_link_put_large(&control->links[0], frame, sizeof *frame + bytes);
         }
-        zi_control_link_put_large(&control->link, control->record, sizeof frame + bytes);
-        (void)zi_control_link_send(&control->link); /* the thread finds where it has ended */
-        if (zi_control_link_busy(&control->link)) {
-            wake_thread(control);
-        }
-        status = await_answer(control, what);
+        wake_thread(control);
+        status = await_answer(control, number, what);
     }
     (void)pthread_mutex_unlock(&control->mutex);
     return status;
@@ -567,29 +749,22 @@ zero_status zi_control_gather(zi_control *control, const void *mine, uint32_t by
 
 const void *zi_control_record(const zi_control *control, uint32_t rank)
 {
-    return control->result + (size_t)rank * control->record_bytes;
+    return control->round->records + (size_t)rank * control->round->record_bytes;
 }
 
 void zi_control_abort(zi_control *control, const zero_error *error)
 {
-    const size_t bytes = strnlen(error->message, ZI_CONTROL_TEXT_MAX - 1);
-    const zi_control_frame frame = {
-        .bytes = (uint32_t)bytes, .kind = ZI_CONTROL_NOTICE, .status = (uint16_t)error->status};
     (void)pthread_mutex_lock(&control->mutex);
-    if (control->failure.status == ZERO_OK) {
-        zero_error own = *error;
-        own.status = error->status == ZERO_MISMATCH ? ZERO_MISMATCH : ZERO_COMM;
-        set_failure(control, control->rank, &own);
-        (void)zi_control_link_put(&control->link, &frame, error->message);
-        wake_thread(control);
-    }
+    set_lost(control, control->desc.rank, error);
+    settle_failures(control); /* before a goodbye */
     (void)pthread_mutex_unlock(&control->mutex);
+    wake_thread(control);
 }
 
 zero_status zi_control_check(zi_control *control)
 {
     (void)pthread_mutex_lock(&control->mutex);
-    const zero_status status = failure_of(control);
+    const zero_status status = check_lost(control);
     (void)pthread_mutex_unlock(&control->mutex);
     return status;
 }

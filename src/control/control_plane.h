@@ -1,5 +1,5 @@
 /* The control plane of a world whose ranks are processes on several hosts: what they tell one
- * another beside the collectives, over one TCP connection of each rank to rank 0.
+ * another beside the collectives, over one TCP connection of each other rank to rank 0.
  *
  *  - Small records are gathered from all ranks, which is their barrier too.
  *  - A rank that aborts tells the others why.
@@ -10,7 +10,7 @@
 #ifndef ZI_CONTROL_CONTROL_PLANE_H
 #define ZI_CONTROL_CONTROL_PLANE_H
 
-#include "control/control_server.h"
+#include "control/control_place.h"
 #include "control/silence.h"
 
 typedef struct zi_control zi_control;
@@ -23,21 +23,35 @@ typedef struct zi_control_desc {
     const zi_control_place *place; /* copied */
     uint32_t rank;
     uint32_t size;
-    uint32_t deadline_ms;      /* of a gather */
-    uint32_t join_ms;          /* of joining */
-    zi_control_server *server; /* of rank 0, which the control owns from now on; NULL elsewhere */
-    zi_silence *silence;       /* where silent ranks are noted; outlives the control */
-    zi_control_lost_fn lost;   /* may be NULL */
+    uint32_t deadline_ms;    /* of a gather; one on all ranks */
+    uint32_t join_ms;        /* of joining */
+    zi_control *served;      /* of rank 0, from zi_control_serve; NULL elsewhere */
+    zi_silence *silence;     /* where silent ranks are noted; outlives the control */
+    zi_control_lost_fn lost; /* may be NULL */
     void *user;
 } zi_control_desc;
 
-/* Join. Waits for rank 0 alone, until the deadline; a first gather finds who else is there.
+/* Serve a world of `size` ranks at the place, as rank 0, which joins it afterwards; the other ranks
+ * may join at once.
+ * - place: without hosts it is filled (zi_control_listen).
+ * - deadline_ms: of gathers, and of finding the address of the place.
+ * - Ownership: *out is what joining returns, or is left alone.
+ * - Errors: COMM naming the address; TIMEOUT, a second after the deadline, where no name server
+ *   answers; OUT_OF_MEMORY; STATE where the process may not have so many
+ *   files. */
+zero_status zi_control_serve(zi_control_place *place, uint32_t size, uint32_t deadline_ms,
+                             zi_control **out);
+
+/* Join. Waits for rank 0 alone, until the deadline, and for a name server a second more; a first
+ * gather finds who else is there.
  * - Errors: COMM or TIMEOUT naming address, port and the remedy; MISMATCH where another version of
- *   the library or another number of ranks serves; STATE where the rank is there already. */
+ *   the library or another number of ranks serves; STATE where the rank is there already. Rank 0
+ *   cannot fail. */
 zero_status zi_control_join(const zi_control_desc *desc, zi_control **out);
 
-/* Leave: waits of others for this rank fail from now on. Rank 0 waits until all have left, but a
- * second at most after a failure. Accepts NULL. */
+/* Leave: waits of others for this rank fail from now on. Rank 0 waits until all that have joined
+ * have left or died, for the deadline of gathers at most; a second at most after a failure, and not
+ * at all where it has not joined. Accepts NULL. */
 void zi_control_leave(zi_control *control);
 
 /* The most bytes of a record. */

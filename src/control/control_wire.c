@@ -72,65 +72,103 @@ uint64_t zi_control_proof(const zi_control_key *key, const zi_control_nonce *non
     return sip(key, text, sizeof text);
 }
 
+zi_control_message zi_control_message_make(zi_control_frame frame, const char *text)
+{
+    zi_control_message message = {.frame = frame};
+    message.frame.bytes = (uint32_t)strnlen(text, sizeof message.text - 1);
+    memcpy(message.text, text, message.frame.bytes);
+    return message;
+}
+
 uint32_t zi_control_record_max(uint32_t size)
 {
     const uint64_t share = zi_min_u64(RECORDS_BYTES / size, RECORD_MOST);
     return (uint32_t)zi_max_u64(share, RECORD_LEAST);
 }
 
-void zi_control_inbox_close(zi_control_inbox *inbox)
+bool zi_control_may_come(const zi_control_frame *frame, zi_control_sender from, uint64_t records)
 {
-    for (int kind = 0; kind < ZI_CONTROL_KINDS; kind++) {
-        inbox->limits[kind] = -1;
+    const bool server = from == ZI_CONTROL_SERVER;
+    const bool rank = from == ZI_CONTROL_RANK;
+    switch (frame->kind) {
+    case ZI_CONTROL_CHALLENGE:
+        return from == ZI_CONTROL_NEW_SERVER && frame->bytes == sizeof(zi_control_challenge);
+    case ZI_CONTROL_HELLO:
+        return from == ZI_CONTROL_NEW_RANK && frame->bytes == sizeof(zi_control_hello);
+    case ZI_CONTROL_WELCOME:
+        return from == ZI_CONTROL_NEW_SERVER && frame->bytes == sizeof(zi_control_welcome);
+    case ZI_CONTROL_REFUSAL:
+        return from == ZI_CONTROL_NEW_SERVER && frame->bytes == 0;
+    case ZI_CONTROL_HEARTBEAT:
+        return (rank && frame->bytes == 0) ||
+               (server && frame->bytes % sizeof(zi_control_silent) == 0 &&
+                frame->bytes <= ZI_CONTROL_SILENT_MAX * sizeof(zi_control_silent));
+    case ZI_CONTROL_GATHER:
+        return rank && frame->bytes <= records;
+    case ZI_CONTROL_GATHERED:
+        return server && frame->bytes <= records;
+    case ZI_CONTROL_FAILED:
+    case ZI_CONTROL_NOTICE:
+        return (server || rank) && frame->bytes < ZI_CONTROL_TEXT_BYTES;
+    case ZI_CONTROL_GOODBYE:
+        return (server || rank) && frame->bytes == 0;
+    default:
+        return false;
     }
 }
 
 /* Whether the frame whose header has come may come, and there is memory for the rest. */
-static int admit(zi_control_inbox *inbox)
+static bool admit(zi_control_inbox *inbox)
 {
-    const zi_control_frame *frame = &inbox->frame;
-    if (frame->kind >= ZI_CONTROL_KINDS || (int64_t)frame->bytes > inbox->limits[frame->kind]) {
-        return 0;
+    if (!zi_control_may_come(&inbox->frame, inbox->from, inbox->records)) {
+        return false;
     }
-    if (frame->bytes > inbox->capacity) {
+    if (inbox->frame.bytes > inbox->capacity) {
         zi_control_inbox_free(inbox);
-        if (zi_calloc(frame->bytes, 1, (void **)&inbox->payload) != ZERO_OK) {
-            return 0;
+        if (zi_calloc(inbox->frame.bytes, 1, (void **)&inbox->payload) != ZERO_OK) {
+            return false;
         }
-        inbox->capacity = frame->bytes;
+        inbox->capacity = inbox->frame.bytes;
     }
-    return 1;
+    return true;
 }
 
-zi_control_fed zi_control_feed(zi_control_inbox *inbox, const unsigned char *data, size_t bytes,
-                               size_t *taken)
+void *zi_control_room(zi_control_inbox *inbox, size_t *bytes)
 {
     const size_t head = sizeof inbox->frame;
-    *taken = 0;
     if (inbox->got >= head && inbox->got == head + inbox->frame.bytes) {
         inbox->got = 0;
     }
     if (inbox->got < head) {
-        const size_t part = zi_min_u64(head - inbox->got, bytes);
-        memcpy((unsigned char *)&inbox->frame + inbox->got, data, part);
-        inbox->got += part;
-        *taken = part;
-        if (inbox->got < head) {
-            return ZI_CONTROL_MORE;
-        }
-        if (!admit(inbox)) {
-            zi_control_inbox_close(inbox);
-            inbox->got = 0;
-            return ZI_CONTROL_BAD;
-        }
+        *bytes = head - inbox->got;
+        return (unsigned char *)&inbox->frame + inbox->got;
     }
-    const size_t part = zi_min_u64(head + inbox->frame.bytes - inbox->got, bytes - *taken);
-    if (part != 0) {
-        memcpy(inbox->payload + inbox->got - head, data + *taken, part);
+    *bytes = head + inbox->frame.bytes - inbox->got;
+    return inbox->payload + (inbox->got - head);
+}
+
+zi_control_fed zi_control_feed(zi_control_inbox *inbox, size_t bytes)
+{
+    const size_t head = sizeof inbox->frame;
+    inbox->got += bytes;
+    if (inbox->got < head) {
+        return ZI_CONTROL_MORE;
     }
-    inbox->got += part;
-    *taken += part;
+    if (inbox->got == head && !admit(inbox)) {
+        inbox->from = ZI_CONTROL_NOBODY;
+        inbox->got = 0;
+        return ZI_CONTROL_BAD;
+    }
     return inbox->got == head + inbox->frame.bytes ? ZI_CONTROL_WHOLE : ZI_CONTROL_MORE;
+}
+
+zi_control_message zi_control_message_of(const zi_control_inbox *inbox)
+{
+    zi_control_message message = {.frame = inbox->frame};
+    if (inbox->frame.bytes != 0) {
+        memcpy(message.text, inbox->payload, inbox->frame.bytes);
+    }
+    return message;
 }
 
 void zi_control_inbox_free(zi_control_inbox *inbox)

@@ -4,11 +4,14 @@
 #ifndef ZI_CONTROL_CONTROL_WIRE_H
 #define ZI_CONTROL_CONTROL_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "zero/status.h"
+
 #define ZI_CONTROL_MAGIC UINT64_C(0x7a65726f6374726c)
-#define ZI_CONTROL_VERSION 1
+#define ZI_CONTROL_VERSION 2
 
 typedef enum zi_control_kind {
     ZI_CONTROL_CHALLENGE = 0, /* of the server: its nonce */
@@ -18,12 +21,11 @@ typedef enum zi_control_kind {
     ZI_CONTROL_HEARTBEAT = 4, /* of both; the server's lists who is silent */
     ZI_CONTROL_GATHER = 5,    /* of a rank: its record */
     ZI_CONTROL_GATHERED = 6,  /* of the server: all records, each as long as the longest */
-    ZI_CONTROL_LATE = 7,      /* of a rank: it has waited for a gather until the deadline */
-    ZI_CONTROL_FAILED = 8,    /* of the server: a gather's status, and the ranks it is about */
-    ZI_CONTROL_NOTICE = 9,    /* of both: the error with which `rank` aborts, or that it died of */
-    ZI_CONTROL_GOODBYE = 10   /* of a rank, and the answer: it needs the others no more */
+    ZI_CONTROL_FAILED = 7,    /* of both: a gather's status, and the ranks it is about */
+    ZI_CONTROL_NOTICE = 8,    /* of both: the error with which `rank` aborts, or that it died of */
+    ZI_CONTROL_GOODBYE = 9    /* of a rank, and the answer: it needs the others no more */
 } zi_control_kind;
-#define ZI_CONTROL_KINDS 11
+#define ZI_CONTROL_KINDS 10
 
 typedef enum zi_control_refusal {
     ZI_CONTROL_OTHER_VERSION = 1,
@@ -37,7 +39,7 @@ typedef struct zi_control_frame {
     uint16_t kind;
     uint16_t status;
     uint32_t rank;
-    uint32_t unused;
+    int32_t native;  /* of a NOTICE's error */
     uint64_t number; /* of a gather, from 1 on */
 } zi_control_frame;
 
@@ -84,10 +86,16 @@ typedef struct zi_control_silent {
     char host[ZI_CONTROL_HOST_BYTES];
 } zi_control_silent;
 
-/* Most entries of a HEARTBEAT, most ranks that a FAILED names, most bytes of a NOTICE's text. */
+/* Most entries of a HEARTBEAT. */
 #define ZI_CONTROL_SILENT_MAX 16
-#define ZI_CONTROL_LATE_MAX 16
-#define ZI_CONTROL_TEXT_MAX 256
+
+#define ZI_CONTROL_TEXT_BYTES 256
+
+/* A FAILED or NOTICE with its text, which ends with a zero that is not sent. */
+typedef struct zi_control_message {
+    zi_control_frame frame;
+    char text[ZI_CONTROL_TEXT_BYTES];
+} zi_control_message;
 
 _Static_assert(sizeof(zi_control_frame) == 24 && sizeof(zi_control_hello) == 96 &&
                    sizeof(zi_control_welcome) == 64 && sizeof(zi_control_silent) == 48,
@@ -100,12 +108,28 @@ zi_control_key zi_control_key_of(const char *text);
 uint64_t zi_control_proof(const zi_control_key *key, const zi_control_nonce *nonce,
                           const zi_control_name *name);
 
+/* A message with this text, cut where it is too long. */
+zi_control_message zi_control_message_make(zi_control_frame frame, const char *text);
+
 /* The most bytes of a rank's record where so many ranks gather: their sum stays below 32 MiB. */
 uint32_t zi_control_record_max(uint32_t size);
 
+/* Who is at the other end of a connection, which decides what may come from there. */
+typedef enum zi_control_sender {
+    ZI_CONTROL_NOBODY = 0, /* who says nothing more */
+    ZI_CONTROL_NEW_SERVER, /* that has not proved yet that it knows the key */
+    ZI_CONTROL_NEW_RANK,
+    ZI_CONTROL_SERVER,
+    ZI_CONTROL_RANK
+} zi_control_sender;
+
+/* Whether the frame may come from there; `records`: the most bytes of a GATHER or GATHERED. */
+bool zi_control_may_come(const zi_control_frame *frame, zi_control_sender from, uint64_t records);
+
 /* What comes in over one connection. */
 typedef struct zi_control_inbox {
-    int64_t limits[ZI_CONTROL_KINDS]; /* most bytes behind a header of each kind; -1: refused */
+    zi_control_sender from;
+    uint64_t records;
     zi_control_frame frame;
     size_t got; /* bytes of the frame so far, header included */
     unsigned char *payload;
@@ -113,17 +137,19 @@ typedef struct zi_control_inbox {
 } zi_control_inbox;
 
 typedef enum zi_control_fed {
-    ZI_CONTROL_MORE,  /* all bytes are taken */
+    ZI_CONTROL_MORE,  /* the frame goes on */
     ZI_CONTROL_WHOLE, /* `frame` and `payload` are there, until the next call */
     ZI_CONTROL_BAD    /* no such frame may come; the inbox takes nothing more */
 } zi_control_fed;
 
-/* Refuse every kind; limits[] is then set for those that may come. */
-void zi_control_inbox_close(zi_control_inbox *inbox);
+/* Where the next bytes are to be put, and how many have room there: one at least. */
+void *zi_control_room(zi_control_inbox *inbox, size_t *bytes);
 
-/* Take bytes up to the end of a frame. *taken: how many were. */
-zi_control_fed zi_control_feed(zi_control_inbox *inbox, const unsigned char *data, size_t bytes,
-                               size_t *taken);
+/* So many bytes have been put there. */
+zi_control_fed zi_control_feed(zi_control_inbox *inbox, size_t bytes);
+
+/* The message that has come. */
+zi_control_message zi_control_message_of(const zi_control_inbox *inbox);
 
 /* Free its memory. */
 void zi_control_inbox_free(zi_control_inbox *inbox);

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/check.h"
 #include "core/clock.h"
@@ -51,6 +50,9 @@ void zi_silence_destroy(zi_silence *silence)
 void zi_silence_set(zi_silence *silence, uint32_t rank, uint64_t since_ns, const char *host,
                     const char *why)
 {
+    if (silence == NULL) {
+        return;
+    }
     zi_assert_cmp(rank, <, silence->size);
     silence_row *row = &silence->rows[rank];
     (void)pthread_mutex_lock(&silence->mutex);
@@ -75,14 +77,6 @@ void zi_silence_set(zi_silence *silence, uint32_t rank, uint64_t since_ns, const
         zi_log(ZERO_LOG_WARN, "rank %u on %s is heard again, after %.1f s", rank, now.host,
                (double)(now_ns - before_ns) / (double)NS_PER_S);
     }
-}
-
-int zi_silence_has(zi_silence *silence, uint32_t rank)
-{
-    (void)pthread_mutex_lock(&silence->mutex);
-    const int silent = silence->rows[rank].since_ns != 0;
-    (void)pthread_mutex_unlock(&silence->mutex);
-    return silent;
 }
 
 const char *zi_silence_text(zi_silence *silence, char *text, size_t text_bytes)
@@ -115,12 +109,4 @@ zero_status zi_silence_died(uint64_t pid, const char *host, const char *how)
             "process %llu on %.40s died%.140s: it was killed, crashed, or ended without "
             "zero_world_destroy",
             (unsigned long long)pid, host, how);
-}
-
-const char *zi_silence_own_host(char *text, size_t bytes)
-{
-    char name[256] = "";
-    const bool known = gethostname(name, sizeof name - 1) == 0;
-    (void)snprintf(text, bytes, "%s", known ? name : "an unnamed host");
-    return text;
 }

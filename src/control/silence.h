@@ -23,12 +23,10 @@ void zi_silence_destroy(zi_silence *silence);
  * - host: where it runs.
  * - why: how that is known: "no heartbeat". Both are ignored where it is heard. A rank is heard of
  *   in one way, or one way would contradict the other.
+ * - silence: NULL where nobody wants to know.
  * - Threads: any. */
 void zi_silence_set(zi_silence *silence, uint32_t rank, uint64_t since_ns, const char *host,
                     const char *why);
-
-/* Whether the rank counts as silent. */
-int zi_silence_has(zi_silence *silence, uint32_t rank);
 
 /* Fill `text` with "; rank 3 on HOST is silent: no heartbeat for 12 s", which follows a TIMEOUT's
  * message, or "" where no rank is silent. Accepts NULL. Returns text. Threads: any. */
@@ -39,8 +37,5 @@ const char *zi_silence_text(zi_silence *silence, char *text, size_t text_bytes);
 
 /* COMM: the error that a rank's process died of, whoever finds it. `how`: what was found where. */
 zero_status zi_silence_died(uint64_t pid, const char *host, const char *how);
-
-/* The name of this host, cut to `bytes`. Returns text. */
-const char *zi_silence_own_host(char *text, size_t bytes);
 
 #endif

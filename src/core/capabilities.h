@@ -6,13 +6,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How the collectives of a device's memory get to know it. */
-typedef enum zi_registration {
-    ZI_REGISTER_NONE = 0,
-    ZI_REGISTER_BUFFERS, /* with each group; from the transport's allocator */
-    ZI_REGISTER_WINDOWS  /* the same, and a collective finds it at equal offsets on all ranks */
-} zi_registration;
-
 /* What a transport's library is asked for each communicator; 0 and NULL: it chooses. */
 typedef struct zi_transport_hints {
     uint32_t ctas_min; /* thread blocks of a collective */
@@ -29,7 +22,9 @@ typedef struct zi_capabilities {
     bool lent_scratch;
     /* Gathers are to run on copy engines alone. */
     bool copy_engines;
-    zi_registration registration;
+    /* Memory of collectives comes from the transport's allocator and is registered with each group.
+     * A collective finds it at equal offsets on all ranks. */
+    bool registered;
     zi_transport_hints hints;
 } zi_capabilities;
 

@@ -117,6 +117,9 @@ typedef struct zi_device_ops {
     /* As stream_create. Where the device has no room for the work of all streams, this one's goes
      * first. NULL: streams are alike. */
     zero_status (*stream_create_first)(void *self, const char *name, zi_stream **out);
+    /* Give streams threads that issue, from now on, for tasks that wait for other ranks. Called
+     * before the device has streams or events of its own. NULL: they have them anyway. */
+    void (*issue_on_threads)(void *self);
 } zi_device_ops;
 
 struct zi_timeline; /* core/timeline.h */
@@ -132,10 +135,16 @@ typedef struct zi_device {
 /* The CPU: streams are worker threads, memory is the host's. */
 zero_status zi_cpu_device_create(zi_device *device);
 
-/* The calling thread's current GPU (cuda/cuda_device.h). queued: its streams have threads that
- * issue, for tasks that wait for other ranks. Errors: DEVICE when there is no GPU or no driver,
- * UNSUPPORTED in a build without CUDA. */
-zero_status zi_cuda_device_create(bool queued, zi_device *device);
+/* The calling thread's current GPU (cuda/cuda_device.h). Errors: DEVICE when there is no GPU or no
+ * driver, UNSUPPORTED in a build without CUDA. */
+zero_status zi_cuda_device_create(zi_device *device);
+
+static inline void zi_device_issue_on_threads(const zi_device *device)
+{
+    if (device->ops->issue_on_threads != NULL) {
+        device->ops->issue_on_threads(device->self);
+    }
+}
 
 /* A stream whose work goes first, where the device can tell them apart. */
 static inline zero_status zi_device_stream_first(const zi_device *device, const char *name,

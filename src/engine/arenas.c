@@ -22,7 +22,7 @@ static bool is_shared(const zero_engine *engine, zero_role role)
  * allocator. */
 static bool is_registered(const zero_engine *engine, zero_role role)
 {
-    return engine->layout->can.registration != ZI_REGISTER_NONE &&
+    return engine->layout->can.registered &&
            (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_GRAD ||
             role == ZERO_ROLE_GRAD_SLOT || role == ZERO_ROLE_STEP || role == ZERO_ROLE_SCRATCH);
 }

@@ -11,10 +11,10 @@ static zero_status create_cpu_kernels(void *self, const zi_device *device, zi_po
     return zi_cpu_kernels_create(device, pool, kernels);
 }
 
-static zero_status create_cuda_device(void *self, bool queued, zi_device *device)
+static zero_status create_cuda_device(void *self, zi_device *device)
 {
     (void)self;
-    return zi_cuda_device_create(queued, device);
+    return zi_cuda_device_create(device);
 }
 
 static zero_status create_cuda_kernels(void *self, const zi_device *device, zi_pool *pool,

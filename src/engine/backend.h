@@ -16,9 +16,8 @@
 typedef struct zi_backend {
     zi_capabilities can; /* the same on all ranks; host_memory is the device's own */
     void *self;          /* for the functions below; outlives the engine */
-    /* The engine's own device. queued: its streams need threads that issue, for tasks that wait for
-     * other ranks. NULL: the world's device, which is the CPU's. */
-    zero_status (*device_create)(void *self, bool queued, zi_device *device);
+    /* The engine's own device. NULL: the world's device, which is the CPU's. */
+    zero_status (*device_create)(void *self, zi_device *device);
     /* The kernels for the device's memory. pool: the engine's threads, borrowed; NULL if the host
      * takes no part in the work of streams. */
     zero_status (*kernels_create)(void *self, const zi_device *device, zi_pool *pool,

@@ -67,12 +67,11 @@ static zero_status open_device(zero_engine *engine)
                 "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
     }
     if (backend->device_create != NULL) {
-        const bool queued = backend->transport->submit_waits(engine->world, can->registration) ||
-                            (engine->mesh != NULL && backend->mesh_transport->submit_waits(
-                                                         engine->mesh, ZI_REGISTER_NONE)) ||
-                            zi_engine_uses_host(engine);
-        ZI_TRY(backend->device_create(backend->self, queued, &engine->own_device));
+        ZI_TRY(backend->device_create(backend->self, &engine->own_device));
         engine->device = &engine->own_device;
+        if (zi_engine_uses_host(engine)) {
+            zi_device_issue_on_threads(engine->device);
+        }
     }
     zi_assert_cmp(engine->device->ops->host_memory, ==, can->host_memory);
     return ZERO_OK;
@@ -290,6 +289,9 @@ static zero_status prepare(zero_engine *engine, const zero_engine_options *optio
 static zero_status join(zero_engine *engine)
 {
     ZI_TRY(zi_engine_make_groups(engine));
+    if (zi_engine_submit_waits(engine)) {
+        zi_device_issue_on_threads(engine->device);
+    }
     ZI_TRY(make_streams(engine));
     ZI_TRY(make_step(engine));
     ZI_TRY(make_stages(engine));

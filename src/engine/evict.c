@@ -65,7 +65,7 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
                 zi_engine_roles_text(roles & ~ZERO_EVICT_ALL & known, text, sizeof text));
     }
     ZI_TRY(check_offloaded(engine, roles));
-    const bool registered = engine->layout->can.registration != ZI_REGISTER_NONE;
+    const bool registered = engine->layout->can.registered;
     if (registered && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "grad and grad slots are registered with %s and stay where they are; leave them "

@@ -18,6 +18,28 @@ typedef struct group_plan {
     uint32_t role_count;
 } group_plan;
 
+/* Whether the group reduces over all ranks, and so gathers the messages of a step too, which then
+ * need no group of their own. The messages go on the step stream, after the step's last reduction
+ * and before the next one's first, which waits for the gradients to be consumed (stage2/grads.h):
+ * batches of the group are in one order on all ranks. */
+static bool takes_norm(const zero_engine *engine, const group_plan *plan)
+{
+    return plan->reduces && plan->from == 1 && plan->to == engine->layout->sharding.world;
+}
+
+static uint32_t add_memory(const zero_engine *engine, zero_role role, zi_group_memory *memory,
+                           uint32_t count)
+{
+    if (engine->arena_bytes[role] == 0) {
+        return count;
+    }
+    memory[count] =
+        (zi_group_memory){.pointer = engine->arena[role],
+                          .bytes = engine->arena_bytes[role],
+                          .symmetric = role != ZERO_ROLE_GRAD_SLOT && role != ZERO_ROLE_SCRATCH};
+    return count + 1;
+}
+
 /* The roles of a plan that have memory. Symmetric windows require that every collective uses the
  * same offset in a role's arena on all ranks. Gradient slots do not: which one a bucket gets
  * depends on the units that this rank left out, and a rank without a gradient sends zeros from
@@ -28,15 +50,9 @@ static uint32_t list_memory(const zero_engine *engine, const group_plan *plan,
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < plan->role_count; i++) {
-        const zero_role role = plan->roles[i];
-        if (engine->arena_bytes[role] != 0) {
-            memory[count++] = (zi_group_memory){.pointer = engine->arena[role],
-                                                .bytes = engine->arena_bytes[role],
-                                                .symmetric = role != ZERO_ROLE_GRAD_SLOT &&
-                                                             role != ZERO_ROLE_SCRATCH};
-        }
+        count = add_memory(engine, plan->roles[i], memory, count);
     }
-    return count;
+    return takes_norm(engine, plan) ? add_memory(engine, ZERO_ROLE_STEP, memory, count) : count;
 }
 
 /* The list that a group was made of, for zi_engine_group_at; `status` says whether it was made. */
@@ -66,7 +82,7 @@ static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_gr
                                 .gathers_only = !plan->reduces,
                                 .reduction = engine->layout->tuning.reduction,
                                 .name = plan->name,
-                                .registration = can->registration,
+                                .registered = can->registered,
                                 .copy_engines = plan->copy_engines && can->copy_engines,
                                 .hints = can->hints,
                                 .memory = memory,
@@ -131,7 +147,12 @@ zero_status zi_engine_make_groups(zero_engine *engine)
         {&groups->norm, {"norm", 1, s->world, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ZI_TRY(make_group(engine, &rows[i].plan, rows[i].group));
+        if (*rows[i].group == NULL) {
+            ZI_TRY(make_group(engine, &rows[i].plan, rows[i].group));
+        }
+        if (takes_norm(engine, &rows[i].plan) && groups->norm == NULL) {
+            groups->norm = *rows[i].group;
+        }
     }
     return make_mesh(engine);
 }
@@ -167,10 +188,23 @@ zero_status zi_engine_connect_groups(zero_engine *engine)
 zi_group *zi_engine_group_at(const zero_engine *engine, uint32_t i)
 {
     const engine_groups *groups = &engine->groups;
-    zi_group *const all[ENGINE_GROUPS] = {groups->gather,  groups->scatter,      groups->boundary,
-                                          groups->replica, groups->param_gather, groups->norm,
+    const bool shares = groups->norm == groups->scatter || groups->norm == groups->boundary ||
+                        groups->norm == groups->replica;
+    zi_group *const all[ENGINE_GROUPS] = {groups->gather,       groups->scatter,
+                                          groups->boundary,     groups->replica,
+                                          groups->param_gather, shares ? NULL : groups->norm,
                                           groups->mesh};
     return all[i];
+}
+
+bool zi_engine_submit_waits(const zero_engine *engine)
+{
+    bool waits = false;
+    for (uint32_t i = 0; i < ENGINE_GROUPS; i++) {
+        const zi_group *group = zi_engine_group_at(engine, i);
+        waits = waits || (group != NULL && group->submit_waits);
+    }
+    return waits;
 }
 
 zero_status zi_engine_check_groups(const zero_engine *engine)

@@ -7,6 +7,9 @@
 /* Make the groups; collective. Connect them for all their collectives; collective, after the stages
  * are made and before they are used. */
 zero_status zi_engine_make_groups(zero_engine *engine);
+
+/* Whether issuing a batch of one of the groups waits on the host for other ranks. */
+bool zi_engine_submit_waits(const zero_engine *engine);
 zero_status zi_engine_connect_groups(zero_engine *engine);
 /* The first failure of any of them so far. */
 zero_status zi_engine_check_groups(const zero_engine *engine);

@@ -1,7 +1,9 @@
 /* Owns the reading of a load: which ranges of the files this rank needs, in their order, and the
- * threads that read them ahead, each a range at a time into a buffer of its own, and compare them
- * with the sums. Invariants: each element of a role is counted by one rank, the one whose slice has
- * it; runs are taken in their order, whatever the order in which they are read. */
+ * threads that read them ahead, each a range at a time, and compare them with the sums. A range is
+ * read to its place in the engine where that is host memory and of the saved type, else into a
+ * buffer. Invariants: each element of a role is counted by one rank, the one whose slice has it;
+ * runs are taken in their order, whatever the order in which they are read; nothing is read before
+ * the first is asked for, since the engine must not change until all ranks can load. */
 #include <pthread.h>
 
 #include "core/error.h"
@@ -41,7 +43,10 @@ typedef struct load_feed {
     uint64_t buffer_bytes;  /* of one */
     unsigned char *staging; /* of short runs: ZI_JOINED_STAGING_BYTES for each thread */
     pthread_mutex_t mutex;  /* guards what follows */
-    pthread_cond_t moved;   /* any of it */
+    /* A thread that sleeps is slow to wake up, above all in a virtual machine, so only those that
+     * can go on are woken. */
+    pthread_cond_t room;    /* a buffer is free, or no more runs begin: for the threads */
+    pthread_cond_t arrived; /* the next run is there, or none comes: for zi_load_next */
     feed_position position;
     load_run runs[BUFFERS];
     bool read[BUFFERS]; /* the run is there */
@@ -49,6 +54,7 @@ typedef struct load_feed {
     uint64_t taken;     /* of these, given to zi_load_next's caller */
     uint64_t done;      /* of these, not needed any more */
     uint32_t readers;   /* threads that run, or did */
+    bool wanted;        /* zi_load_next was called */
     bool over;          /* no more begin */
     zero_error error;   /* the first */
 } load_feed;
@@ -138,25 +144,47 @@ static zi_joined joined_of(const engine_load *load, const load_run *run, load_so
     return joined;
 }
 
+/* Where a run is read to: past the page cache only to memory that lies as the file does. */
+static void *place_of(const load_feed *feed, const load_run *run, unsigned char *buffer)
+{
+    const engine_load *load = feed->load;
+    const engine_shard shard = zi_engine_shard(load->engine, run->tensor, run->role);
+    void *in_place =
+        zi_engine_shard_in_place(load->engine, &shard, run->first - shard.tensor_first);
+    load_source source;
+    const zi_joined joined = joined_of(load, run, &source);
+    const uint64_t offset = zi_joined_page_offset(&joined, run->first);
+    const uint64_t align = zi_checkpoint_reader_align(load->reader);
+    const bool fits = !joined.direct || (uintptr_t)in_place % align == offset % align;
+    if (in_place != NULL && run->dtype == shard.dtype && fits) {
+        return in_place;
+    }
+    const bool whole = offset % zero_dtype_bytes(run->dtype) == 0; /* not in all files of others */
+    return buffer + (whole ? offset : 0);
+}
+
+/* With the mutex: no more runs begin. */
+static void end_feed(load_feed *feed)
+{
+    feed->over = true;
+    (void)pthread_cond_broadcast(&feed->room);
+    (void)pthread_cond_signal(&feed->arrived);
+}
+
 /* With the mutex: wait for a buffer, and what is to be read into it; false: there is no more, or
  * nobody wants it. */
 static bool begin_run(load_feed *feed, bool *counted, uint64_t *buffer)
 {
     load_run run;
-    load_source source;
-    while (feed->begun - feed->done == BUFFERS && !feed->over) {
-        (void)pthread_cond_wait(&feed->moved, &feed->mutex);
+    while ((!feed->wanted || feed->begun - feed->done == BUFFERS) && !feed->over) {
+        (void)pthread_cond_wait(&feed->room, &feed->mutex);
     }
-    feed->over = feed->over || !find_next(feed->load, &feed->position, &run, counted);
-    if (feed->over) {
-        (void)pthread_cond_broadcast(&feed->moved);
+    if (feed->over || !find_next(feed->load, &feed->position, &run, counted)) {
+        end_feed(feed);
         return false;
     }
-    const zi_joined joined = joined_of(feed->load, &run, &source);
-    const uint64_t offset = zi_joined_page_offset(&joined, run.first);
-    const bool aligned = offset % zero_dtype_bytes(run.dtype) == 0; /* not in all files of others */
     *buffer = feed->begun++ % BUFFERS;
-    run.values = feed->buffers + *buffer * feed->buffer_bytes + (aligned ? offset : 0);
+    run.values = place_of(feed, &run, feed->buffers + *buffer * feed->buffer_bytes);
     feed->runs[*buffer] = run;
     feed->read[*buffer] = false;
     return true;
@@ -186,9 +214,10 @@ static void *read_ahead(void *argument)
         feed->read[buffer] = status == ZERO_OK;
         if (status != ZERO_OK && feed->error.status == ZERO_OK) {
             feed->error = *zero_last_error();
-            feed->over = true;
+            end_feed(feed);
+        } else if (buffer == feed->taken % BUFFERS) {
+            (void)pthread_cond_signal(&feed->arrived);
         }
-        (void)pthread_cond_broadcast(&feed->moved);
     }
     (void)pthread_mutex_unlock(&feed->mutex);
     return NULL;
@@ -221,7 +250,8 @@ zero_status zi_load_open_feed(engine_load *load)
     load->feed = feed;
     feed->load = load;
     (void)pthread_mutex_init(&feed->mutex, NULL);
-    (void)pthread_cond_init(&feed->moved, NULL);
+    (void)pthread_cond_init(&feed->room, NULL);
+    (void)pthread_cond_init(&feed->arrived, NULL);
     feed->buffer_bytes = longest_read(load);
     ZI_TRY(device->ops->host_alloc(device->self, memory_bytes(feed), (void **)&feed->memory));
     ZI_TRY(zi_calloc(THREADS, ZI_JOINED_STAGING_BYTES, (void **)&feed->staging));
@@ -238,10 +268,11 @@ zero_status zi_load_next(engine_load *load, const load_run **run)
     load_feed *feed = load->feed;
     (void)pthread_mutex_lock(&feed->mutex);
     feed->done = feed->taken;
-    (void)pthread_cond_broadcast(&feed->moved);
+    (void)(feed->wanted ? pthread_cond_signal(&feed->room) : pthread_cond_broadcast(&feed->room));
+    feed->wanted = true;
     while (feed->error.status == ZERO_OK &&
            (feed->taken < feed->begun ? !feed->read[feed->taken % BUFFERS] : !feed->over)) {
-        (void)pthread_cond_wait(&feed->moved, &feed->mutex);
+        (void)pthread_cond_wait(&feed->arrived, &feed->mutex);
     }
     const zero_error error = feed->error;
     const bool found = error.status == ZERO_OK && feed->taken < feed->begun;
@@ -258,8 +289,7 @@ void zi_load_close_feed(engine_load *load)
         return;
     }
     (void)pthread_mutex_lock(&feed->mutex);
-    feed->over = true;
-    (void)pthread_cond_broadcast(&feed->moved);
+    end_feed(feed);
     (void)pthread_mutex_unlock(&feed->mutex);
     for (uint32_t i = 0; i < feed->thread_count; i++) {
         (void)pthread_join(feed->threads[i], NULL);
@@ -267,7 +297,8 @@ void zi_load_close_feed(engine_load *load)
     if (feed->memory != NULL) {
         device->ops->host_free(device->self, feed->memory, memory_bytes(feed));
     }
-    (void)pthread_cond_destroy(&feed->moved);
+    (void)pthread_cond_destroy(&feed->arrived);
+    (void)pthread_cond_destroy(&feed->room);
     (void)pthread_mutex_destroy(&feed->mutex);
     zi_free(feed->staging);
     zi_free(feed);

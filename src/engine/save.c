@@ -164,8 +164,12 @@ static zero_status make_writer(engine_save *save)
 {
     const zero_engine *engine = save->engine;
     const zi_device *device = engine->device;
+    ZI_TRY(zi_save_make_sums(save));
     zi_checkpoint_writer_desc desc = {.folder = save->part,
                                       .map = &save->manifest.map,
+                                      .sums = save->sums,
+                                      .add = zi_save_add_block,
+                                      .user = save,
                                       .block_bytes = save->block_bytes,
                                       .made_files = zero_world_rank(engine->world) == 0,
                                       .ring = engine->arena[ZERO_ROLE_SAVE_STAGING],
@@ -217,6 +221,7 @@ static void free_save(engine_save *save)
     const zi_device *device = save->engine->device;
     const zero_error error = *zero_last_error();
     zi_checkpoint_writer_destroy(save->writer);
+    zi_checkpoint_sums_destroy(save->sums);
     device->ops->event_destroy(device->self, save->copied);
     if (save->ring != NULL) {
         device->ops->host_free(device->self, save->ring, own_ring_bytes(save));
@@ -290,7 +295,8 @@ static zero_status begin(zero_engine *engine, const zero_save_options *given, en
     return prepare(*save, options.replace != 0);
 }
 
-zero_status zero_save_begin(zero_engine *engine, const zero_save_options *options)
+static zero_status begin_save(zero_engine *engine, const zero_save_options *options,
+                              bool waited_for)
 {
     engine_save *save = NULL;
     ZI_TRY(zi_engine_check(engine));
@@ -299,8 +305,14 @@ zero_status zero_save_begin(zero_engine *engine, const zero_save_options *option
         free_save(save);
         return leave(engine, status);
     }
+    save->waited_for = waited_for;
     engine->save = save;
     return zi_engine_finish(engine, zi_save_stage(save));
+}
+
+zero_status zero_save_begin(zero_engine *engine, const zero_save_options *options)
+{
+    return begin_save(engine, options, false);
 }
 
 zero_status zero_save_poll(const zero_engine *engine, zero_save_progress *progress)
@@ -385,7 +397,7 @@ zero_status zero_save_end(zero_engine *engine)
 
 zero_status zero_save(zero_engine *engine, const zero_save_options *options)
 {
-    ZI_TRY(zero_save_begin(engine, options));
+    ZI_TRY(begin_save(engine, options, true));
     return zero_save_end(engine);
 }
 

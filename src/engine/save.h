@@ -19,7 +19,9 @@ typedef struct engine_save {
     char *user;
     char *part; /* the folder while it is written */
     uint32_t keep;
-    uint64_t bytes; /* that this rank writes */
+    uint64_t bytes;  /* that this rank writes */
+    bool waited_for; /* no step is taken before it is over */
+    zi_checkpoint_sums *sums;
     zi_checkpoint_writer *writer;
     uint64_t block_bytes; /* the writer's */
     unsigned char *ring;  /* of this save alone; NULL: the engine has one */
@@ -38,6 +40,8 @@ zero_status zi_save_make_map(const zero_engine *engine, bool params_only, zi_che
 uint64_t zi_save_own_bytes(const engine_save *save);
 /* This rank's part of a tensor of the map: the same in all roles. (save_map.c) */
 engine_part zi_save_own_part(const engine_save *save, uint32_t tensor);
+/* Sums of 0 for this rank's parts. Errors: OUT_OF_MEMORY. (save_map.c) */
+zero_status zi_save_make_sums(engine_save *save);
 
 /* Whether this rank makes the folder and commits it: rank 0 of the first part's world.
  * (save_map.c) */
@@ -51,6 +55,8 @@ void zi_save_free_parts(engine_save *save); /* accepts what was not made */
 
 /* Put the copy of all that this rank saves on the step stream. (save_stage.c) */
 zero_status zi_save_stage(engine_save *save);
+/* Add a block of the save to its sums, for the writer's threads. (save_stage.c) */
+void zi_save_add_block(void *save, const zi_checkpoint_block *block);
 
 /* Begin to remove all but the newest `keep` checkpoints of a directory, and wait until that is
  * over. What cannot be removed is logged, and the next save tries again. (save_prune.c) */

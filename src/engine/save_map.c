@@ -131,3 +131,17 @@ uint64_t zi_save_own_bytes(const engine_save *save)
     }
     return bytes;
 }
+
+zero_status zi_save_make_sums(engine_save *save)
+{
+    const zi_checkpoint_map *map = &save->manifest.map;
+    zi_checkpoint_slice *own = NULL;
+    ZI_TRY(zi_calloc(map->tensor_count, sizeof *own, (void **)&own));
+    for (uint32_t t = 0; t < map->tensor_count; t++) {
+        const engine_part part = zi_save_own_part(save, t);
+        own[t] = (zi_checkpoint_slice){.first = part.first, .count = part.count};
+    }
+    const zero_status status = zi_checkpoint_sums_create(map, own, &save->sums);
+    zi_free(own);
+    return status;
+}

@@ -1,13 +1,10 @@
 /* Owns the copy of what a rank saves out of the engine: one task of the step stream, which walks
  * over the rank's slices and hands them to the writer block by block. Each role has a walk of its
  * own, and the one that is furthest behind comes next: state on disk has all its roles in the same
- * extents, which are so read once.
+ * extents, which are so read once. Where the caller waits for the save nothing changes meanwhile,
+ * and host memory is written from where it is.
  *
- * Invariant: a block is one run of one file, and the sum of a piece is made of what was copied. */
-#include <endian.h>
-#include <string.h>
-
-#include "core/check.h"
+ * Invariant: a block is one run of one file, and the sum of a piece is made of what is written. */
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -15,24 +12,14 @@
 #include "engine/save.h"
 #include "layout/codec.h"
 
-/* Runs of a block at most, and sums that are kept: those of a block fit behind a quarter of them,
- * since all but one of a run's pieces that end in it have ZI_PIECE_COUNT elements. */
-#define RUNS 512
-#define SUMS (2 * RUNS)
+/* Less is copied, so that small tensors share a block. */
+#define IN_PLACE_BYTES_MIN ((uint64_t)256 << 10)
 
 /* Where a role's walk is. */
 typedef struct walk_position {
     uint32_t tensor; /* of the map */
     uint64_t done;   /* elements of this rank's part of it */
 } walk_position;
-
-/* A run of one file. */
-typedef struct stage_block {
-    uint32_t file;
-    uint64_t at;
-    uint64_t bytes;
-    unsigned char *data;
-} stage_block;
 
 /* Elements of one tensor in a block. */
 typedef struct stage_run {
@@ -47,11 +34,6 @@ typedef struct role_walk {
     zero_role role;
     walk_position position;
     uint32_t file; /* of the last block; ZI_NO_INDEX: there was none */
-    uint64_t sum;  /* of the piece under way */
-    /* Sums that are not written yet, of neighbouring pieces from first_sum on. */
-    uint64_t first_sum;
-    uint32_t sum_count;
-    uint64_t sums[SUMS];
 } role_walk;
 
 /* ---- walking ---- */
@@ -73,16 +55,17 @@ static bool find_next(const engine_save *save, zero_role role, walk_position *po
 }
 
 /* Add the next run to the block; false: it is full, or what comes next lies elsewhere. */
-static bool next_run(const engine_save *save, zero_role role, walk_position *position,
-                     stage_block *block, stage_run *run)
+static bool next_run(const engine_save *save, walk_position *position, zi_checkpoint_block *block,
+                     stage_run *run)
 {
     const uint64_t end =
         (block->at + save->block_bytes) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     engine_part part;
-    if (!find_next(save, role, position, &part)) {
+    if (!find_next(save, block->role, position, &part)) {
         return false;
     }
-    const zi_checkpoint_place *place = &save->manifest.map.tensors[position->tensor].role[role];
+    const zi_checkpoint_place *place =
+        &save->manifest.map.tensors[position->tensor].role[block->role];
     const size_t size = zero_dtype_bytes(place->dtype);
     const uint64_t first = part.first + position->done;
     const uint64_t at = place->at + first * size;
@@ -100,114 +83,112 @@ static bool next_run(const engine_save *save, zero_role role, walk_position *pos
     return true;
 }
 
-/* ---- sums ---- */
-
-/* Hand the sums over to the writer. */
-static void flush_sums(const engine_save *save, role_walk *walk)
-{
-    const uint64_t at = walk->first_sum * sizeof walk->sums[0];
-    const uint64_t bytes = walk->sum_count * sizeof walk->sums[0];
-    unsigned char *data = bytes != 0 ? zi_checkpoint_writer_reserve(save->writer, at) : NULL;
-    if (data != NULL) {
-        memcpy(data, walk->sums, bytes);
-        zi_checkpoint_writer_submit(save->writer, save->manifest.map.file_count, bytes);
-    }
-    walk->sum_count = 0;
-}
-
-/* The pieces of a block are neighbours, since its bytes are. */
-static void add_sum(role_walk *walk, uint64_t piece)
-{
-    walk->first_sum = walk->sum_count == 0 ? piece : walk->first_sum;
-    zi_assert_cmp(piece, ==, walk->first_sum + walk->sum_count);
-    zi_assert_cmp(walk->sum_count, <, SUMS);
-    walk->sums[walk->sum_count++] = htole64(walk->sum);
-    walk->sum = 0;
-}
-
-/* Elements of a run's first granule that the block before has: they are copied again ahead of it,
- * since a granule's sum is made of all of it. */
+/* Elements of a run's first granule that the block before has: where it is copied they are copied
+ * again ahead of it, since a granule's sum is made of all of it. */
 static uint64_t lead_of(const stage_run *run)
 {
     return run->first % ZI_GRANULE;
 }
 
-static void sum_run(const engine_save *save, role_walk *walk, const stage_block *block,
-                    const stage_run *run)
+/* ---- sums ---- */
+
+void zi_save_add_block(void *user, const zi_checkpoint_block *block)
 {
-    const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[run->tensor];
-    const zi_checkpoint_place *place = &tensor->role[walk->role];
-    const size_t size = zero_dtype_bytes(place->dtype);
-    const uint64_t begin = run->first - lead_of(run);
-    const uint64_t last = run->first + run->count;
-    const uint64_t end = run->ends ? last : last - last % ZI_GRANULE;
-    const unsigned char *data = block->data + run->at - lead_of(run) * size;
-    for (uint64_t at = begin; at < end;) {
-        const zi_checkpoint_piece piece = zi_checkpoint_piece_at(tensor, at);
-        const uint64_t piece_end = piece.first + piece.count;
-        const uint64_t next = zi_min_u64(end, piece_end);
-        walk->sum += zi_piece_sum(data + (at - begin) * size, at, next - at, size);
-        if (next == piece_end) {
-            add_sum(walk, place->first_piece + piece.index);
-        }
-        at = next;
+    const engine_save *save = user;
+    zi_checkpoint_block walked = *block;
+    walk_position position = {.tensor = block->tensor, .done = block->done};
+    stage_run run;
+    walked.bytes = 0;
+    while (walked.bytes < block->bytes && next_run(save, &position, &walked, &run)) {
+        const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[run.tensor];
+        const uint64_t lead = lead_of(&run);
+        const uint64_t last = run.first + run.count;
+        const uint64_t end = run.ends ? last : last - last % ZI_GRANULE;
+        const uint64_t begin = run.first - lead;
+        zi_checkpoint_sums_add(save->sums, block->role, run.tensor, begin, end - begin,
+                               block->data + run.at -
+                                   lead * zero_dtype_bytes(tensor->role[block->role].dtype));
     }
 }
 
 /* ---- copying ---- */
 
-static zero_status copy_run(const engine_save *save, zero_role role, const stage_block *block,
-                            const stage_run *run)
+/* Where the run is, if it can be written from there: NULL where not. */
+static const unsigned char *in_place(const engine_save *save, const zi_checkpoint_block *block,
+                                     const stage_run *run)
+{
+    if (!save->waited_for || block->bytes < IN_PLACE_BYTES_MIN) {
+        return NULL;
+    }
+    const engine_shard shard =
+        zi_engine_shard(save->engine, save->tensors[run->tensor], block->role);
+    const unsigned char *data =
+        zi_engine_shard_in_place(save->engine, &shard, run->first - shard.tensor_first);
+    const uint64_t align = zi_checkpoint_writer_align(save->writer);
+    return data != NULL && (uintptr_t)data % align == block->at % align ? data : NULL;
+}
+
+static zero_status copy_run(const engine_save *save, const zi_checkpoint_block *block,
+                            unsigned char *memory, const stage_run *run)
 {
     const uint32_t tensor = save->tensors[run->tensor];
-    const engine_shard shard = zi_engine_shard(save->engine, tensor, role);
+    const engine_shard shard = zi_engine_shard(save->engine, tensor, block->role);
     const uint64_t lead = lead_of(run);
     return zi_engine_shard_stage(save->engine, &shard, run->first - lead - shard.tensor_first,
                                  run->count + lead,
-                                 block->data + run->at - lead * zero_dtype_bytes(shard.dtype));
+                                 memory + run->at - lead * zero_dtype_bytes(shard.dtype));
 }
 
-/* Begin the walk's next block: where it is, and what of the walk has to be handed over before. */
-static stage_block begin_block(const engine_save *save, role_walk *walk)
+/* Copy the block's runs to memory of the writer. Without any the writer wants no more. */
+static zero_status copy_block(const engine_save *save, walk_position *position,
+                              zi_checkpoint_block *block)
+{
+    const zi_device *device = save->engine->device;
+    unsigned char *memory = zi_checkpoint_writer_reserve(save->writer, block->at);
+    stage_run run;
+    block->data = memory;
+    block->bytes = 0;
+    while (memory != NULL && next_run(save, position, block, &run)) {
+        ZI_TRY(copy_run(save, block, memory, &run));
+    }
+    return device->ops->drain(device->self, save->engine->step_stream);
+}
+
+/* Begin the walk's next block: where it is. */
+static zi_checkpoint_block begin_block(const engine_save *save, role_walk *walk)
 {
     engine_part part = {0};
     (void)find_next(save, walk->role, &walk->position, &part);
     const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[walk->position.tensor];
     const zi_checkpoint_place *place = &tensor->role[walk->role];
     const uint64_t first = part.first + walk->position.done;
-    const uint64_t piece = place->first_piece + zi_checkpoint_piece_at(tensor, first).index;
-    if (piece != walk->first_sum + walk->sum_count || walk->sum_count > SUMS / 4) {
-        flush_sums(save, walk);
-    }
     if (walk->file != place->file && walk->file != ZI_NO_INDEX) {
         zi_checkpoint_writer_seal(save->writer, walk->file);
     }
     walk->file = place->file;
-    return (stage_block){.file = place->file,
-                         .at = place->at + first * zero_dtype_bytes(place->dtype)};
+    return (zi_checkpoint_block){.file = place->file,
+                                 .at = place->at + first * zero_dtype_bytes(place->dtype),
+                                 .role = walk->role,
+                                 .tensor = walk->position.tensor,
+                                 .done = walk->position.done};
 }
 
-/* Copy the walk's next block and hand it over. */
+/* Hand the walk's next block over. */
 static zero_status stage_next(const engine_save *save, role_walk *walk)
 {
-    const zi_device *device = save->engine->device;
-    stage_block block = begin_block(save, walk);
+    zi_checkpoint_block block = begin_block(save, walk);
     walk_position position = walk->position;
     stage_run run;
-    block.data = zi_checkpoint_writer_reserve(save->writer, block.at);
+    (void)next_run(save, &position, &block, &run);
+    block.data = in_place(save, &block, &run);
     if (block.data == NULL) {
-        return ZERO_OK;
+        position = walk->position;
+        ZI_TRY(copy_block(save, &position, &block));
     }
-    for (uint32_t i = 0; i < RUNS && next_run(save, walk->role, &position, &block, &run); i++) {
-        ZI_TRY(copy_run(save, walk->role, &block, &run));
+    walk->position = position;
+    if (block.data != NULL) {
+        zi_checkpoint_writer_submit(save->writer, &block);
     }
-    ZI_TRY(device->ops->drain(device->self, save->engine->step_stream));
-    block.bytes = 0;
-    for (uint32_t i = 0; i < RUNS && next_run(save, walk->role, &walk->position, &block, &run);
-         i++) {
-        sum_run(save, walk, &block, &run);
-    }
-    zi_checkpoint_writer_submit(save->writer, block.file, block.bytes);
     return ZERO_OK;
 }
 
@@ -245,7 +226,6 @@ static zero_status stage_all(const engine_save *save, role_walk *walks)
         ZI_TRY(stage_next(save, walk));
     }
     for (size_t i = 0; i < ROLES; i++) {
-        flush_sums(save, &walks[i]);
         if (walks[i].file != ZI_NO_INDEX) {
             zi_checkpoint_writer_seal(save->writer, walks[i].file);
         }

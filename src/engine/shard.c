@@ -157,6 +157,12 @@ static zero_status move_on_disk(zero_engine *engine, const engine_shard *shard,
     return zi_engine_await_stream(engine, stream);
 }
 
+void *zi_engine_shard_in_place(const zero_engine *engine, const engine_shard *shard, uint64_t first)
+{
+    const bool in_place = shard->tier != ZERO_TIER_DISK && engine->device->ops->host_memory;
+    return in_place ? element(shard, first) : NULL;
+}
+
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, float *values, zero_dtype dtype)
 {

@@ -32,9 +32,13 @@ uint32_t zi_engine_degree(const zi_layout *layout, zero_role role);
 engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
                            uint32_t index);
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role);
+/* Where the host may write element `first` of the shard's part of the tensor and those behind it.
+ * NULL: nowhere, they are on disk or in memory of a device. Nothing else uses the shard. */
+void *zi_engine_shard_in_place(const zero_engine *engine, const engine_shard *shard,
+                               uint64_t first);
 /* Elements [first, first + count) of the shard's part of the tensor := values of `dtype`, which is
- * host memory that the device reaches, rounded to nearest even. Blocks. Nothing else uses the
- * shard. */
+ * host memory that the device reaches, rounded to nearest even. Nothing to do where they are in
+ * place. Blocks. Nothing else uses the shard. */
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, float *values, zero_dtype dtype);
 /* Values, in host memory and of the role's own type, := these elements. Blocks. */

@@ -52,10 +52,10 @@ zero_status zi_options_check_backend(const zero_engine_options *o)
                 (int)o->tuning->nccl_memory, (int)o->device, (int)o->tuning->transport);
     }
     ZI_TRY(check_hints(o, nccl));
-    if (o->tuning->nccl_zero_cta != 0 && o->tuning->nccl_memory != ZERO_NCCL_MEMORY_SYMMETRIC) {
+    if (o->tuning->nccl_zero_cta != 0 && o->tuning->nccl_memory == ZERO_NCCL_MEMORY_NONE) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.nccl_zero_cta is 1 and nccl_memory %d; NCCL gathers without CTAs from "
-                "symmetric memory only: set nccl_memory to ZERO_NCCL_MEMORY_SYMMETRIC",
+                "windows only: set nccl_memory to ZERO_NCCL_MEMORY_REGISTERED",
                 (int)o->tuning->nccl_memory);
     }
     for (int role = 0; role < ZERO_ROLE_MASTER; role++) {
@@ -97,18 +97,13 @@ static zero_status resolve_transport(zi_layout *layout, bool threads)
 
 zero_status zi_layout_resolve_backend(zi_layout *layout, bool threads, const zi_capabilities *given)
 {
-    static const zi_registration registrations[] = {
-        [ZERO_NCCL_MEMORY_NONE] = ZI_REGISTER_NONE,
-        [ZERO_NCCL_MEMORY_REGISTERED] = ZI_REGISTER_BUFFERS,
-        [ZERO_NCCL_MEMORY_SYMMETRIC] = ZI_REGISTER_WINDOWS,
-    };
     const zero_tuning *tuning = &layout->tuning;
     ZI_TRY(resolve_transport(layout, threads));
     const zi_capabilities named = {
         .host_memory = layout->options.device == ZERO_DEVICE_CPU,
         .lent_scratch = tuning->transport == ZERO_TRANSPORT_NCCL,
         .copy_engines = tuning->nccl_zero_cta != 0,
-        .registration = registrations[tuning->nccl_memory],
+        .registered = tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE,
         .hints = {.ctas_min = tuning->nccl_min_ctas,
                   .ctas_max = tuning->nccl_max_ctas,
                   .traffic_class = tuning->nccl_traffic_class,

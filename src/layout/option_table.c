@@ -23,7 +23,7 @@ static const char *const tiers[] = {"default", "device", "host", "disk"};
 static const char *const reductions[] = {"default", "exact", "native"};
 static const char *const accumulations[] = {"default", "local"};
 static const char *const transports[] = {"default", "nccl", "host", "peer"};
-static const char *const nccl_memories[] = {"none", "registered", "symmetric"};
+static const char *const nccl_memories[] = {"none", "registered"};
 static const char *const updaters[] = {"default", "gpu", "cpu", "both"};
 
 enum { OWN, SAME };

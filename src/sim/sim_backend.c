@@ -33,10 +33,9 @@ void zi_sim_destroy(zi_sim *sim)
     }
 }
 
-static zero_status open_device(void *self, bool queued, zi_device *device)
+static zero_status open_device(void *self, zi_device *device)
 {
     zi_sim *sim = self;
-    sim->device.queued = queued;
     *device = sim->device.device;
     return ZERO_OK;
 }

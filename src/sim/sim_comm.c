@@ -200,13 +200,6 @@ zero_status zi_sim_world_create(zi_sim_machine *machine, zero_world **out)
     return zi_world_create(&comm->base, out);
 }
 
-static bool submit_waits(const zero_world *world, zi_registration registration)
-{
-    (void)world;
-    (void)registration;
-    return false;
-}
-
 /* Registered memory is like any other here. */
 static zero_status registered_alloc(const zi_device *device, size_t bytes, void **out)
 {
@@ -222,7 +215,6 @@ static void registered_free(void *pointer)
 const zi_transport zi_sim_transport = {
     .struct_bytes = sizeof(zi_transport),
     .name = "simulated",
-    .submit_waits = submit_waits,
     .memory_alloc = registered_alloc,
     .memory_free = registered_free,
     .group_create = group_create,

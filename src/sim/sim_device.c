@@ -331,6 +331,11 @@ static void destroy(void *self)
     (void)self;
 }
 
+static void issue_on_threads(void *self)
+{
+    ((zi_sim_device *)self)->queued = true;
+}
+
 static const zi_device_ops device_ops = {
     .struct_bytes = sizeof(zi_device_ops),
     .name = "simulated",
@@ -364,6 +369,7 @@ static const zi_device_ops device_ops = {
     .captured = captured,
     .forget = forget,
     .destroy = destroy,
+    .issue_on_threads = issue_on_threads,
 };
 
 zero_status zi_sim_device_open(zi_sim_machine *machine, zi_sim_device *device)

@@ -7,13 +7,14 @@
 #include "core/memory.h"
 #include "stage3/param_internal.h"
 
-/* Over symmetric windows a unit must be gathered to the same place on all ranks. With free choice
- * that may fail: a rank that still holds a unit evicts another one than a rank that has left it
- * out. So there the units of a class take its slots in turn, whatever ranks hold. */
+/* In registered memory, which may be symmetric windows, a unit must be gathered to the same place
+ * on all ranks. With free choice that may fail: a rank that still holds a unit evicts another one
+ * than a rank that has left it out. So there the units of a class take its slots in turn, whatever
+ * ranks hold. */
 static void fix_slots(zi_params *params)
 {
     const zi_layout *layout = params->layout;
-    const bool fixed = layout->can.registration == ZI_REGISTER_WINDOWS;
+    const bool fixed = layout->can.registered;
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         params->units[u].slot = ZI_NO_INDEX;
         params->units[u].fixed_slot = ZI_NO_INDEX;
@@ -138,7 +139,7 @@ zero_status zi_params_no_slot(const zi_params *params, uint32_t unit)
     if (fixed != ZI_NO_INDEX) {
         ZI_FAIL(ZERO_STATE,
                 "unit %" PRIu32 " \"%.40s\" finds its slot held by unit %" PRIu32
-                " \"%.40s\": over symmetric windows units of a size take %" PRIu32
+                " \"%.40s\": in registered memory units of a size take %" PRIu32
                 " slots in turn; release that one first, or change param_slots",
                 unit, params->layout->unit_infos[unit].name, holders[fixed],
                 params->layout->unit_infos[holders[fixed]].name, count);

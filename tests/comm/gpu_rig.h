@@ -22,7 +22,10 @@ typedef struct gpu {
 static inline void gpu_open_as(gpu *g, bool queued)
 {
     *g = (gpu){.scratch = NULL};
-    CHECK_OK(zi_cuda_device_create(queued, &g->device));
+    CHECK_OK(zi_cuda_device_create(&g->device));
+    if (queued) {
+        zi_device_issue_on_threads(&g->device);
+    }
     CHECK_OK(zi_cuda_kernels_create(&g->device, &g->kernels));
     CHECK_OK(g->device.ops->stream_create(g->device.self, "collectives", &g->stream));
     CHECK_OK(g->device.ops->event_create(g->device.self, &g->done));

@@ -22,12 +22,11 @@ typedef struct setup {
     uint32_t deadline_ms;
     bool gathers_only;
     zero_reduction reduction;
-    zero_nccl_memory memory_kind;
+    bool registered;
     uint32_t per_host; /* neighbouring ranks on one host; 0: all */
 } setup;
 
-static setup common = {LARGE_SCRATCH,         LONG_MS, false, ZERO_REDUCTION_DEFAULT,
-                       ZERO_NCCL_MEMORY_NONE, 0};
+static setup common = {LARGE_SCRATCH, LONG_MS, false, ZERO_REDUCTION_DEFAULT, false, 0};
 
 /* What groups are lent, as an engine does, unless the GPU has lent it already. */
 static inline void gpu_lend(gpu *g)
@@ -37,7 +36,7 @@ static inline void gpu_lend(gpu *g)
         CHECK_OK(
             g->device.ops->memory_alloc(g->device.self, g->scratch_bytes, (void **)&g->scratch));
     }
-    if (g->known == NULL && common.memory_kind != ZERO_NCCL_MEMORY_NONE) {
+    if (g->known == NULL && common.registered) {
         CHECK_OK(zi_nccl_memory_alloc(&g->device, ZI_PAGE_BYTES, (void **)&g->known));
     }
 }
@@ -51,24 +50,22 @@ static inline zero_status make_group(zero_world *world, const uint32_t *members,
         world->comm->host = 1 + zero_world_rank(world) / common.per_host;
     }
     const zi_group_memory memory = {own.known, ZI_PAGE_BYTES, true};
-    ZI_TRY(zi_nccl_base_get(world->comm, world->control, common.deadline_ms));
-    const zi_nccl_group_desc desc = {
-        .comm = world->comm,
-        .control = world->control,
+    const zi_group_desc desc = {
         .kernels = &own.kernels,
         .members = members,
         .size = size,
-        .deadline_ms = common.deadline_ms,
         .name = name,
         .gathers_only = common.gathers_only,
         .reduction = common.reduction,
-        .memory_kind = common.memory_kind,
+        .registered = common.registered,
         .memory = &memory,
         .memory_count = own.known != NULL ? 1 : 0,
         .scratch = own.scratch,
         .scratch_bytes = own.scratch_bytes,
     };
-    return zi_nccl_group_create(&desc, out);
+    world->comm->deadline_ms = common.deadline_ms;
+    ZI_TRY(zi_nccl_base_get(world));
+    return zi_nccl_group_create(world, &desc, out);
 }
 
 /* Ranks that are threads, over the fake of NCCL. */

@@ -313,7 +313,6 @@ static zero_status hybrid(zero_world *world, void *user)
     const zi_transport *transport = NULL;
     CHECK_OK(zi_transport_choose(world, ZERO_TRANSPORT_DEFAULT, &transport));
     CHECK(transport == &zi_nccl_transport);
-    CHECK(!transport->submit_waits(world, ZI_REGISTER_NONE));
     check_gather(world, shard, 2, "scatter");
     check_gather(world, replica, 2, "replica");
     check_gather(world, all, 4, "gather");

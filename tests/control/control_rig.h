@@ -28,7 +28,7 @@ struct rig {
     rank_fn fn;
     void *user;
     zi_control_place place;
-    zi_control_server *server;
+    zi_control *server;
     zi_silence *silence[RANKS_MAX];
     pthread_barrier_t met; /* all ranks */
 };
@@ -50,7 +50,7 @@ static inline zi_control_desc rig_desc(rig *g, uint32_t rank)
                              .deadline_ms = g->deadline_ms,
                              .join_ms = LONG_MS,
                              .silence = g->silence[rank],
-                             .server = rank == 0 ? g->server : NULL};
+                             .served = rank == 0 ? g->server : NULL};
 }
 
 static inline void *rig_main(void *argument)
@@ -77,7 +77,7 @@ static inline void rig_serve(rig *g, uint32_t size, uint32_t deadline_ms)
     g->size = size;
     g->deadline_ms = deadline_ms;
     g->place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&g->place, size, &g->server));
+    CHECK_OK(zi_control_serve(&g->place, size, deadline_ms, &g->server));
     CHECK(g->place.port != 0);
     CHECK_EQ(pthread_barrier_init(&g->met, NULL, size), 0);
 }

@@ -20,13 +20,27 @@ typedef struct taken {
     uint64_t sum;
 } taken;
 
-static void set_limits(zi_control_inbox *inbox, const unsigned char *head)
+static zi_control_inbox make_inbox(const unsigned char *head)
 {
-    zi_control_inbox_close(inbox);
-    inbox->limits[ZI_CONTROL_HELLO] = sizeof(zi_control_hello);
-    inbox->limits[ZI_CONTROL_GATHER] = head[0] * 4;
-    inbox->limits[ZI_CONTROL_HEARTBEAT] = 0;
-    inbox->limits[ZI_CONTROL_NOTICE] = head[1];
+    return (zi_control_inbox){.from = (zi_control_sender)(head[0] % (ZI_CONTROL_RANK + 1)),
+                              .records = head[1] * 4};
+}
+
+/* Feed a piece as far as the end of a frame. */
+static zi_control_fed feed(zi_control_inbox *inbox, const unsigned char *data, size_t bytes,
+                           size_t *used)
+{
+    zi_control_fed fed = ZI_CONTROL_MORE;
+    for (*used = 0; fed == ZI_CONTROL_MORE && *used < bytes;) {
+        size_t room = 0;
+        void *at = zi_control_room(inbox, &room);
+        zi_assert(room != 0);
+        const size_t part = room < bytes - *used ? room : bytes - *used;
+        memcpy(at, data + *used, part);
+        *used += part;
+        fed = zi_control_feed(inbox, part);
+    }
+    return fed;
 }
 
 static uint64_t sum_of(uint64_t sum, const void *data, size_t bytes)
@@ -41,20 +55,18 @@ static uint64_t sum_of(uint64_t sum, const void *data, size_t bytes)
 /* piece 0: all at once. */
 static taken feed_all(const unsigned char *data, size_t bytes, size_t piece)
 {
-    zi_control_inbox inbox = {.got = 0};
+    zi_control_inbox inbox = make_inbox(data);
     taken t = {.frames = 0};
-    set_limits(&inbox, data);
     for (size_t at = HEAD_BYTES; at < bytes && t.bad == 0;) {
         const size_t left = bytes - at;
         const size_t part = piece != 0 && piece < left ? piece : left;
         size_t used = 0;
-        const zi_control_fed fed = zi_control_feed(&inbox, data + at, part, &used);
-        zi_assert_cmp(used, <=, part);
+        const zi_control_fed fed = feed(&inbox, data + at, part, &used);
         zi_assert(fed != ZI_CONTROL_MORE || used == part);
         zi_assert_cmp(inbox.capacity, <=, LIMIT_MAX);
         if (fed == ZI_CONTROL_WHOLE) {
             zi_assert_cmp(inbox.frame.kind, <, ZI_CONTROL_KINDS);
-            zi_assert((int64_t)inbox.frame.bytes <= inbox.limits[inbox.frame.kind]);
+            zi_assert(zi_control_may_come(&inbox.frame, inbox.from, inbox.records));
             t.frames++;
             t.sum = sum_of(t.sum, &inbox.frame, sizeof inbox.frame);
             t.sum = sum_of(t.sum, inbox.payload, inbox.frame.bytes);
@@ -65,8 +77,7 @@ static taken feed_all(const unsigned char *data, size_t bytes, size_t piece)
     if (t.bad != 0) { /* whatever comes now is refused */
         size_t used = 0;
         const zi_control_frame fine = {.kind = ZI_CONTROL_HEARTBEAT};
-        zi_assert(zi_control_feed(&inbox, (const void *)&fine, sizeof fine, &used) ==
-                  ZI_CONTROL_BAD);
+        zi_assert(feed(&inbox, (const void *)&fine, sizeof fine, &used) == ZI_CONTROL_BAD);
     }
     zi_control_inbox_free(&inbox);
     return t;
@@ -75,13 +86,12 @@ static taken feed_all(const unsigned char *data, size_t bytes, size_t piece)
 /* Frames that lie whole in the input and may come, counted by another reader. */
 static taken read_all(const unsigned char *data, size_t bytes)
 {
-    zi_control_inbox limits = {.got = 0};
+    const zi_control_inbox inbox = make_inbox(data);
     taken t = {.frames = 0};
-    set_limits(&limits, data);
     for (size_t at = HEAD_BYTES; bytes - at >= sizeof(zi_control_frame);) {
         zi_control_frame frame;
         memcpy(&frame, data + at, sizeof frame);
-        if (frame.kind >= ZI_CONTROL_KINDS || (int64_t)frame.bytes > limits.limits[frame.kind]) {
+        if (!zi_control_may_come(&frame, inbox.from, inbox.records)) {
             t.bad = 1;
             break;
         }
@@ -128,21 +138,64 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 /* Valid frames, one after another. */
 static void make_valid(uint64_t turn, fuzz_input *input)
 {
-    static const uint16_t kinds[] = {ZI_CONTROL_HELLO, ZI_CONTROL_GATHER, ZI_CONTROL_HEARTBEAT,
-                                     ZI_CONTROL_NOTICE};
     input->bytes = HEAD_BYTES;
     for (int i = 0; i < HEAD_BYTES; i++) {
         input->data[i] = (unsigned char)test_chance(turn * 16 + (uint64_t)i, 256);
     }
-    zi_control_inbox limits = {.got = 0};
-    set_limits(&limits, input->data);
-    const uint32_t count = test_chance(turn * 16 + 5, 8);
+    const zi_control_inbox inbox = make_inbox(input->data);
+    const uint32_t count = inbox.from == ZI_CONTROL_NOBODY ? 0 : test_chance(turn * 16 + 5, 8);
     for (uint32_t i = 0; i < count; i++) {
-        zi_control_frame frame = {.kind = kinds[test_chance(turn * 16 + 6 + i, 4)], .number = i};
-        frame.bytes = test_chance(turn * 32 + i, (uint32_t)limits.limits[frame.kind] + 1);
+        zi_control_frame frame = {.number = i};
+        for (uint64_t k = turn * 8 + i;
+             !zi_control_may_come(&frame, inbox.from, inbox.records) || test_chance(k, 8) == 0;
+             k += UINT64_C(1) << 40) {
+            frame.kind = (uint16_t)test_chance(k + 1, ZI_CONTROL_KINDS);
+            frame.bytes = test_chance(k + 2, 4) * 48 + test_chance(k + 3, 2) * 40;
+        }
         memcpy(input->data + input->bytes, &frame, sizeof frame);
         memset(input->data + input->bytes + sizeof frame, (int)i, frame.bytes);
         input->bytes += sizeof frame + frame.bytes;
+    }
+}
+
+/* The protocol: who may say what, and how much. */
+TEST(frames_that_may_come)
+{
+    static const struct {
+        zi_control_sender from;
+        uint16_t kind;
+        uint32_t least;
+        uint32_t most;
+        uint32_t step;
+    } rows[] = {
+        {ZI_CONTROL_NEW_SERVER, ZI_CONTROL_CHALLENGE, 32, 32, 1},
+        {ZI_CONTROL_NEW_SERVER, ZI_CONTROL_WELCOME, 64, 64, 1},
+        {ZI_CONTROL_NEW_SERVER, ZI_CONTROL_REFUSAL, 0, 0, 1},
+        {ZI_CONTROL_NEW_RANK, ZI_CONTROL_HELLO, 96, 96, 1},
+        {ZI_CONTROL_SERVER, ZI_CONTROL_HEARTBEAT, 0, 768, 48},
+        {ZI_CONTROL_SERVER, ZI_CONTROL_GATHERED, 0, 1000, 1},
+        {ZI_CONTROL_SERVER, ZI_CONTROL_FAILED, 0, 255, 1},
+        {ZI_CONTROL_SERVER, ZI_CONTROL_NOTICE, 0, 255, 1},
+        {ZI_CONTROL_SERVER, ZI_CONTROL_GOODBYE, 0, 0, 1},
+        {ZI_CONTROL_RANK, ZI_CONTROL_HEARTBEAT, 0, 0, 1},
+        {ZI_CONTROL_RANK, ZI_CONTROL_GATHER, 0, 1000, 1},
+        {ZI_CONTROL_RANK, ZI_CONTROL_FAILED, 0, 255, 1},
+        {ZI_CONTROL_RANK, ZI_CONTROL_NOTICE, 0, 255, 1},
+        {ZI_CONTROL_RANK, ZI_CONTROL_GOODBYE, 0, 0, 1},
+    };
+    for (int from = ZI_CONTROL_NOBODY; from <= ZI_CONTROL_RANK; from++) {
+        for (uint16_t kind = 0; kind < ZI_CONTROL_KINDS + 2; kind++) {
+            for (uint32_t bytes = 0; bytes < 1100; bytes++) {
+                const zi_control_frame frame = {.kind = kind, .bytes = bytes};
+                bool may = false;
+                for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+                    may = may || ((int)rows[i].from == from && rows[i].kind == kind &&
+                                  bytes >= rows[i].least && bytes <= rows[i].most &&
+                                  (bytes - rows[i].least) % rows[i].step == 0);
+                }
+                CHECK_EQ(zi_control_may_come(&frame, (zi_control_sender)from, 1000), may);
+            }
+        }
     }
 }
 
@@ -173,14 +226,12 @@ TEST(frames_cut_anywhere)
 TEST(absurd_lengths)
 {
     for (uint32_t bits = 0; bits < 32; bits++) {
-        zi_control_inbox inbox = {.got = 0};
+        zi_control_inbox inbox = {.from = ZI_CONTROL_RANK, .records = 100};
         const zi_control_frame frame = {.kind = ZI_CONTROL_GATHER, .bytes = UINT32_C(1) << bits};
         const uint64_t calls = zi_memory_calls();
         size_t used = 0;
-        zi_control_inbox_close(&inbox);
-        inbox.limits[ZI_CONTROL_GATHER] = 100;
         const bool fits = frame.bytes <= 100;
-        CHECK_EQ(zi_control_feed(&inbox, (const void *)&frame, sizeof frame, &used),
+        CHECK_EQ(feed(&inbox, (const void *)&frame, sizeof frame, &used),
                  fits ? ZI_CONTROL_MORE : ZI_CONTROL_BAD);
         CHECK_EQ(zi_memory_calls() - calls, fits ? 1 : 0);
         zi_control_inbox_free(&inbox);

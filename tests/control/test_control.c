@@ -229,7 +229,7 @@ TEST(worlds_at_other_addresses)
         g.size = 3;
         g.deadline_ms = LONG_MS;
         g.place = local_place(hosts[i]);
-        if (zi_control_serve(&g.place, 3, &g.server) != ZERO_OK) {
+        if (zi_control_serve(&g.place, 3, LONG_MS, &g.server) != ZERO_OK) {
             CHECK(strcmp(hosts[i], "::1") == 0); /* no IPv6 here */
             continue;
         }
@@ -259,28 +259,28 @@ static zero_status try_join(const zi_control_place *place, uint32_t rank, uint32
 
 TEST(places_that_cannot_be_served)
 {
-    zi_control_server *server = NULL;
-    zi_control_server *second = NULL;
+    zi_control *server = NULL;
+    zi_control *second = NULL;
     zi_control_place place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&place, 2, &server));
-    CHECK_FAILS(zi_control_serve(&place, 2, &second), ZERO_COMM,
+    CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &server));
+    CHECK_FAILS(zi_control_serve(&place, 2, LONG_MS, &second), ZERO_COMM,
                 test_text("127.0.0.1 port %u: another program does; choose another MASTER_PORT",
                           place.port));
     CHECK(second == NULL);
     zi_control_place far = local_place("192.0.2.7"); /* reserved for documentation */
-    CHECK_FAILS(zi_control_serve(&far, 2, &second), ZERO_COMM,
+    CHECK_FAILS(zi_control_serve(&far, 2, LONG_MS, &second), ZERO_COMM,
                 "192.0.2.7 port 0 is no address of its host; set MASTER_ADDR");
     zi_control_place unknown = local_place("no-such-host.invalid");
-    CHECK_FAILS(zi_control_serve(&unknown, 2, &second), ZERO_COMM,
+    CHECK_FAILS(zi_control_serve(&unknown, 2, LONG_MS, &second), ZERO_COMM,
                 "'no-such-host.invalid', cannot be resolved");
-    zi_control_server_end(server, 0);
+    zi_control_leave(server);
 }
 
 TEST(servers_that_cannot_be_joined)
 {
-    zi_control_server *server = NULL;
+    zi_control *server = NULL;
     zi_control_place place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&place, 2, &server));
+    CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &server));
     zi_control_place other = place;
     other.key = zi_control_key_of("another job");
     const uint64_t start_ns = zi_clock_ns();
@@ -291,7 +291,7 @@ TEST(servers_that_cannot_be_joined)
     CHECK_FAILS(try_join(&place, 1, 3, LONG_MS), ZERO_MISMATCH, "another size than 3");
     CHECK_OK(try_join(&place, 1, 2, LONG_MS));
     CHECK_FAILS(try_join(&place, 1, 2, LONG_MS), ZERO_STATE, "rank 1 is there already");
-    zi_control_server_end(server, 0);
+    zi_control_leave(server);
     CHECK_FAILS(try_join(&place, 1, 2, SHORT_MS), ZERO_TIMEOUT, "refused (is rank 0 started");
     zi_control_place unknown = local_place("no-such-host.invalid");
     CHECK_FAILS(try_join(&unknown, 1, 2, SHORT_MS), ZERO_TIMEOUT, "cannot be resolved");
@@ -319,22 +319,22 @@ static void *serve_late(void *argument)
 {
     rig *g = argument;
     sleep_ms(400);
-    CHECK_OK(zi_control_serve(&g->place, 2, &g->server));
+    CHECK_OK(zi_control_serve(&g->place, 2, LONG_MS, &g->server));
     return NULL;
 }
 
 TEST(rank_zero_comes_last)
 {
     rig g = {.size = 2, .deadline_ms = LONG_MS};
-    zi_control_server *server = NULL;
+    zi_control *server = NULL;
     pthread_t thread;
     g.place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&g.place, 2, &server)); /* to find a free port */
-    zi_control_server_end(server, 0);
+    CHECK_OK(zi_control_serve(&g.place, 2, LONG_MS, &server)); /* to find a free port */
+    zi_control_leave(server);
     CHECK_EQ(pthread_create(&thread, NULL, serve_late, &g), 0);
     CHECK_OK(try_join(&g.place, 1, 2, LONG_MS));
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    zi_control_server_end(g.server, 0);
+    zi_control_leave(g.server);
 }
 
 TEST_MAIN()

@@ -38,7 +38,10 @@ static inline rig open_rig(bool queued)
 {
     rig room = {.queued = queued};
     rig *r = &room;
-    CHECK_OK(zi_cuda_device_create(queued, &r->device));
+    CHECK_OK(zi_cuda_device_create(&r->device));
+    if (queued) {
+        zi_device_issue_on_threads(&r->device);
+    }
     CHECK_OK(OPS->stream_create(SELF, "a", &r->a));
     CHECK_OK(OPS->stream_create(SELF, "b", &r->b));
     CHECK_OK(OPS->event_create(SELF, &r->event));

@@ -93,7 +93,7 @@ TEST(a_machine_without_a_gpu_is_told)
 {
     zi_device device;
     fake_cuda_devices(0);
-    CHECK_FAILS(zi_cuda_device_create(false, &device), ZERO_DEVICE, "cudaErrorNoDevice");
+    CHECK_FAILS(zi_cuda_device_create(&device), ZERO_DEVICE, "cudaErrorNoDevice");
     CHECK(device.ops == NULL);
     CHECK_EQ(fake_cuda_live(), 0);
 }
@@ -105,7 +105,10 @@ static zero_status make_everything(bool queued)
     rig *r = &room;
     void *memory = NULL;
     void *pinned = NULL;
-    zero_status status = zi_cuda_device_create(queued, &r->device);
+    zero_status status = zi_cuda_device_create(&r->device);
+    if (status == ZERO_OK && queued) {
+        zi_device_issue_on_threads(&r->device);
+    }
     if (status != ZERO_OK) {
         CHECK(r->device.ops == NULL);
         return status;

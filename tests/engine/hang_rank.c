@@ -73,19 +73,23 @@ typedef struct asker {
     pthread_t thread;
 } asker;
 
-/* Whether the file says that the rank waits in the odd unit; the odd rank's never does. */
-static bool says_waits(const char *path)
+/* Whether the file says that the rank waits in the odd unit and nowhere else; the odd rank waits
+ * nowhere. What NCCL has ended is seen a little later, so a file written too early has more. */
+static bool says_hangs(const char *path, bool is_odd)
 {
     static const char *const waits = "\"state\":\"started\",\"kind\":\"all_gather\"";
     char line[1024];
+    uint32_t open = 0;
     bool found = false;
     FILE *file = fopen(path, "r");
     TOY_CHECK(file != NULL, "%s cannot be read", path);
     while (fgets(line, sizeof line, file) != NULL) {
+        open += strstr(line, "\"state\":\"started\"") != NULL ||
+                strstr(line, "\"state\":\"enqueued\"") != NULL;
         found = found || (strstr(line, waits) != NULL && strstr(line, "\"unit\":3") != NULL);
     }
     (void)fclose(file);
-    return found;
+    return is_odd ? open == 0 : found && open == 1;
 }
 
 /* Write the file, again and again until the rank hangs. */
@@ -96,16 +100,16 @@ static void *ask(void *argument)
     char ready[4096 + 8];
     (void)snprintf(path, sizeof path, "%s/asked-%u.json", folder, a->rank);
     (void)snprintf(ready, sizeof ready, "%s.ready", path);
-    bool waits = false;
-    for (int poll = 0; poll < POLLS && !waits; poll++) {
+    bool hangs = false;
+    for (int poll = 0; poll < POLLS && !hangs; poll++) {
         pause_10_ms();
         if (atomic_load(&a->there) != 0) {
             TOY_CHECK(zero_engine_collectives_write(a->engine, path) == ZERO_OK, "%s",
                       zero_last_error()->message);
-            waits = a->rank == ODD_RANK || says_waits(path);
+            hangs = says_hangs(path, a->rank == ODD_RANK);
         }
     }
-    TOY_CHECK(waits, "rank %u never waited", a->rank);
+    TOY_CHECK(hangs, "rank %u never hung", a->rank);
     FILE *file = fopen(ready, "w");
     TOY_CHECK(file != NULL && fclose(file) == 0, "%s cannot be made", ready);
     return NULL;
@@ -163,7 +167,10 @@ static zero_status hold(toy_trainer *trainer)
     for (uint32_t u = UNITS; u-- > 2;) {
         TOY_TRY(visit(trainer, u, ZERO_PASS_BACKWARD));
     }
-    return zero_engine_collectives_write(trainer->engine, NULL);
+    TOY_TRY(zero_engine_collectives_write(trainer->engine, NULL));
+    /* Who closes its engine first lets the others fail, before they have come so far. */
+    await_files("collectives-", ".json", RANKS);
+    return ZERO_OK;
 }
 
 static zero_status work(zero_world *world, void *user)

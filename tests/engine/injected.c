@@ -387,9 +387,8 @@ static void make_tables(void)
 }
 
 /* self: which backend it is. */
-static zero_status create_device(void *self, bool queued, zi_device *device)
+static zero_status create_device(void *self, zi_device *device)
 {
-    (void)queued; /* the CPU's streams always are */
     TOY_TRY(zi_cpu_device_create(device));
     device->ops = &device_ops[*(const injected *)self];
     return ZERO_OK;

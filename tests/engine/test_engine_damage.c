@@ -272,6 +272,10 @@ static void damage_one_role(zero_role role, damage_kind kind, bool unchecked)
     const uint64_t pages = UNITS * (uint64_t)COUNT * (role == ZERO_ROLE_PARAM ? 2 : 4) / PAGE;
     for (uint64_t page = 0; page < pages; page++) {
         char name[128];
+        /* Of every unit, whose pages are one or two. Without checksums few pages show anything. */
+        if (!unchecked && !IN_SAMPLE(page + page / 2 + role + kind)) {
+            continue;
+        }
         name_page(role, page, name, sizeof name);
         run_damaged(&run, &u, kind, page, kind == CUT_SHORT ? zero_role_name(role) : name, &sum);
     }
@@ -315,11 +319,14 @@ static void damage_every_page(const toy_run *run, tally *sum)
     const uint64_t pages = toy_planned(run, 1).tier_bytes[ZERO_TIER_DISK] / PAGE;
     run_undamaged(run, &u);
     for (uint64_t page = 0; page < pages; page++) {
-        run_damaged(run, &u, (damage_kind)(page % 3), page, NULL, sum);
+        if (IN_SAMPLE(page)) {
+            run_damaged(run, &u, (damage_kind)(page % 3), page, NULL, sum);
+        }
     }
     printf("  %" PRIu64 " pages: %u corrupt, %u same, %u other\n", pages, sum->corrupt, sum->same,
            sum->other);
     CHECK_EQ(sum->other, 0);
+    CHECK(sum->corrupt > (sum->corrupt + sum->same) / 5);
     free_undamaged(&u);
 }
 
@@ -329,7 +336,6 @@ TEST(all_roles_on_disk)
     folder = rig_folder(true);
     toy_run run = small_run(0x1f);
     damage_every_page(&run, &sum);
-    CHECK(sum.corrupt > 30);
     rig_remove(folder);
 }
 
@@ -344,7 +350,6 @@ TEST(steps_that_begin_during_backward)
         run.predicted = true;
         run.params.max_norm = clipped != 0 ? 1e-3f : 0;
         damage_every_page(&run, &sum);
-        CHECK(sum.corrupt > 20);
     }
     rig_remove(folder);
 }
@@ -494,7 +499,9 @@ TEST(what_is_evicted_is_compared_too)
         run.tuning.disk_unchecked = unchecked;
         for (uint64_t page = 0; page < 12; page++) {
             for (int kind = FLIP_A_BIT; kind <= CUT_SHORT; kind++) {
-                damage_evicted(&run, (damage_kind)kind, page);
+                if (IN_SAMPLE(page + (uint64_t)kind)) {
+                    damage_evicted(&run, (damage_kind)kind, page);
+                }
             }
         }
     }

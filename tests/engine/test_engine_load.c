@@ -423,7 +423,9 @@ typedef struct failing {
 static zero_status fail_nth(toy_trainer *trainer)
 {
     failing *f = trainer->user;
+    toy_state before;
     zero_error error;
+    TOY_TRY(toy_collect(trainer, &before));
     TOY_TRY(zero_world_barrier(trainer->world));
     if (trainer->rank == 0) {
         zi_fault_arm(f->kind, f->nth);
@@ -440,6 +442,10 @@ static zero_status fail_nth(toy_trainer *trainer)
     zi_fault_arm(f->kind, 0);
     CHECK(status != ZERO_OK || !poisoned);
     CHECK(status == ZERO_OK || error.message[0] != '\0');
+    if (status != ZERO_OK && !poisoned) {
+        TOY_TRY(toy_collect_same(trainer, &before, "the engine before a load that failed early"));
+    }
+    toy_state_free(&before);
     return ZERO_OK;
 }
 

@@ -75,7 +75,7 @@ TEST(enumerations_out_of_bounds)
     REFUSE_TUNING(reduction, (zero_reduction)3, "3");
     REFUSE_TUNING(accumulation, (zero_accumulation)2, "2");
     REFUSE(optimizer, (zero_optimizer)3, "3");
-    REFUSE_TUNING(nccl_memory, (zero_nccl_memory)3, "3");
+    REFUSE_TUNING(nccl_memory, (zero_nccl_memory)2, "2");
     REFUSE_TUNING(nccl_zero_cta, 2, "2");
     REFUSE_TUNING(nccl_min_ctas, 65, "65");
     REFUSE_TUNING(nccl_max_ctas, 65, "65");
@@ -146,7 +146,7 @@ TEST(nccl_where_it_has_nothing_to_do)
         refuse(&o, "nccl_memory is 1", "ZERO_NCCL_MEMORY_NONE");
         t.nccl_memory = ZERO_NCCL_MEMORY_NONE;
         t.nccl_zero_cta = 1;
-        refuse(&o, "nccl_zero_cta is 1", "ZERO_NCCL_MEMORY_SYMMETRIC");
+        refuse(&o, "nccl_zero_cta is 1", "ZERO_NCCL_MEMORY_REGISTERED");
         t.nccl_zero_cta = 0;
         t.nccl_net_name = "Socket";
         refuse(&o, "nccl_net_name is given", "NCCL");
@@ -158,8 +158,8 @@ TEST(nccl_where_it_has_nothing_to_do)
         o.tuning = &t;
         o.device = ZERO_DEVICE_CUDA;
         t.transport = others[i];
-        t.nccl_memory = ZERO_NCCL_MEMORY_SYMMETRIC;
-        refuse(&o, "nccl_memory is 2", "over NCCL");
+        t.nccl_memory = ZERO_NCCL_MEMORY_REGISTERED;
+        refuse(&o, "nccl_memory is 1", "over NCCL");
     }
 }
 

@@ -19,10 +19,9 @@
 #define OWN_MEMORY false
 #endif
 
-static zero_status create_device(void *self, bool queued, zi_device *device)
+static zero_status create_device(void *self, zi_device *device)
 {
     (void)self;
-    (void)queued; /* the CPU's streams always are */
     TOY_TRY(zi_cpu_device_create(device));
     checked_device(device, OWN_MEMORY);
     return ZERO_OK;

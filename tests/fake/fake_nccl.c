@@ -13,44 +13,43 @@
 #include "fake_nccl_state.h"
 
 pthread_mutex_t fake_nccl_lock = PTHREAD_MUTEX_INITIALIZER;
-uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
+_Atomic uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
 #define lock fake_nccl_lock
 #define calls fake_nccl_counts
-#define faults fake_nccl_faults
 #define fault fake_nccl_fault
 #define allocate fake_nccl_allocate
 static fake_clique *cliques;
-static ncclComm_t comms;
-static uint64_t live;
-static uint64_t ids;
+ncclComm_t fake_nccl_comms;
+static _Atomic uint64_t live;
+static _Atomic uint64_t ids;
+static _Atomic uint64_t faults;
 uint64_t fake_nccl_sent[RANKS_MAX];
 uint32_t fake_nccl_gpus_per_host;
-uint64_t fake_nccl_faults;
-static int version = NCCL_VERSION_CODE;
-static bool init_held;
+atomic_int fake_nccl_version = NCCL_VERSION_CODE;
+static atomic_bool init_held;
 static atomic_bool gpu_shared; /* what the last error was */
-static int broken_rank = -1;
-static ncclResult_t broken_error;
+static atomic_int broken_rank = -1;
+static atomic_int broken_error;
 
 /* The group of calls that the thread has open. */
 static _Thread_local int depth;
+static _Thread_local ncclComm_t to_free; /* those that it aborts */
 static _Thread_local op_list open_list;
 static _Thread_local ncclComm_t open_comm;
 
-/* What an abort waits for must have come to its end by then. */
-#define ABORT_MS 10000
+#define PAUSE_NS 200000
+/* What an abort waits for must have come to its end by then: a minute. */
+#define ABORT_PAUSES 300000
 
 /* A function of the host that holds a stream up. */
 static struct {
-    pthread_mutex_t mutex;
-    pthread_cond_t moved;
     pthread_t helper;
     cudaStream_t stream;
     cudaEvent_t passed;
     bool active; /* guarded by `lock` */
-    bool entered;
-    bool open;
-} gate = {.mutex = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    atomic_bool entered;
+    atomic_bool open;
+} gate;
 
 void fake_nccl_fault(const char *format, ...)
 {
@@ -78,6 +77,36 @@ static ncclResult_t group_start(void)
     return ncclSuccess;
 }
 
+static void sleep_a_little(void)
+{
+    const struct timespec span = {.tv_nsec = PAUSE_NS};
+    (void)nanosleep(&span, NULL);
+}
+
+void fake_nccl_pause(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+    sleep_a_little();
+    (void)pthread_mutex_lock(&lock);
+}
+
+/* As a blocking communicator: until the calls are on the stream, or it is aborted. */
+static ncclResult_t issue_now(ncclComm_t comm)
+{
+    ncclResult_t result = ncclInProgress;
+    comm->under_way++;
+    while (result == ncclInProgress && !comm->aborting) {
+        result = fake_nccl_calls_state(comm);
+        if (result == ncclInProgress) {
+            fake_nccl_pause();
+        }
+    }
+    comm->under_way--;
+    return comm->aborting ? ncclInternalError : result;
+}
+
+static void free_aborted(ncclComm_t comm);
+
 static ncclResult_t group_end(void)
 {
     if (depth-- != 1) {
@@ -88,17 +117,29 @@ static ncclResult_t group_end(void)
     const ncclComm_t comm = open_comm;
     open_list = (op_list){0};
     open_comm = NULL;
-    if (list.count == 0) {
-        return ncclSuccess;
-    }
     (void)pthread_mutex_lock(&lock);
-    const ncclResult_t result = fake_nccl_accept(comm, list);
+    ncclResult_t result = ncclSuccess;
+    if (list.count != 0) {
+        result = fake_nccl_accept(comm, list);
+        result = result == ncclInProgress && comm->blocking ? issue_now(comm) : result;
+    }
+    while (to_free != NULL) {
+        const ncclComm_t next = to_free->to_free;
+        free_aborted(to_free);
+        to_free = next;
+    }
     (void)pthread_mutex_unlock(&lock);
     return result;
 }
 
 static ncclResult_t put(ncclComm_t comm, fake_op op)
 {
+    if (depth == 0) { /* a group of its own */
+        depth++;
+        const ncclResult_t result = put(comm, op);
+        const ncclResult_t ended = group_end();
+        return result == ncclSuccess ? ended : result;
+    }
     if (depth != 1 || (open_comm != NULL && open_comm != comm)) {
         fault("a call outside a group, or of another communicator than the group's");
         return ncclInvalidUsage;
@@ -122,80 +163,60 @@ static ncclResult_t put(ncclComm_t comm, fake_op op)
 static ncclResult_t all_gather(const void *send, void *recv, size_t count, ncclDataType_t type,
                                ncclComm_t comm, cudaStream_t stream)
 {
-    return put(comm, (fake_op){.call = FAKE_NCCL_ALL_GATHER,
-                               .send = send,
-                               .recv = recv,
-                               .count = count,
-                               .type = type,
-                               .stream = stream});
+    const fake_op gather = {FAKE_NCCL_ALL_GATHER, send, recv, count, type, 0, stream, NULL};
+    return put(comm, gather);
 }
 
-static ncclResult_t put_sum(fake_nccl_call call, const void *send, void *recv, size_t count,
-                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                            cudaStream_t stream)
+static ncclResult_t put_sum(fake_op op, ncclRedOp_t sum, ncclComm_t comm)
 {
-    const bool adds = type == ncclFloat32 || type == ncclBfloat16 || type == ncclFloat16;
-    if (!adds || op != ncclSum || send == NULL) {
+    const bool adds = op.type == ncclFloat32 || op.type == ncclBfloat16 || op.type == ncclFloat16;
+    if (!adds || sum != ncclSum || op.send == NULL) {
         fault("a sum of another type, or of nothing");
         return ncclInvalidArgument;
     }
-    return put(comm, (fake_op){.call = call,
-                               .send = send,
-                               .recv = recv,
-                               .count = count,
-                               .type = type,
-                               .sum = op,
-                               .stream = stream});
+    return put(comm, op);
 }
 
 static ncclResult_t reduce_scatter(const void *send, void *recv, size_t count, ncclDataType_t type,
                                    ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    return put_sum(FAKE_NCCL_REDUCE_SCATTER, send, recv, count, type, op, comm, stream);
+    const fake_op sum = {FAKE_NCCL_REDUCE_SCATTER, send, recv, count, type, 0, stream, NULL};
+    return put_sum(sum, op, comm);
 }
 
 static ncclResult_t all_reduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    return put_sum(FAKE_NCCL_ALL_REDUCE, send, recv, count, type, op, comm, stream);
+    const fake_op sum = {FAKE_NCCL_ALL_REDUCE, send, recv, count, type, 0, stream, NULL};
+    return put_sum(sum, op, comm);
 }
 
 static ncclResult_t send_to(const void *source, size_t count, ncclDataType_t type, int peer,
                             ncclComm_t comm, cudaStream_t stream)
 {
-    return put(comm, (fake_op){.call = FAKE_NCCL_SEND,
-                               .send = source,
-                               .count = count,
-                               .type = type,
-                               .peer = peer,
-                               .stream = stream});
+    const fake_op send = {FAKE_NCCL_SEND, source, NULL, count, type, peer, stream, NULL};
+    return put(comm, send);
 }
 
 static ncclResult_t recv_from(void *target, size_t count, ncclDataType_t type, int peer,
                               ncclComm_t comm, cudaStream_t stream)
 {
-    return put(comm, (fake_op){.call = FAKE_NCCL_RECV,
-                               .recv = target,
-                               .count = count,
-                               .type = type,
-                               .peer = peer,
-                               .stream = stream});
+    const fake_op recv = {FAKE_NCCL_RECV, NULL, target, count, type, peer, stream, NULL};
+    return put(comm, recv);
 }
 
 /* ---- communicators ---- */
 
 static ncclResult_t get_version(int *out)
 {
-    *out = version;
+    *out = fake_nccl_version;
     return ncclSuccess;
 }
 
 static ncclResult_t get_unique_id(ncclUniqueId *id)
 {
-    (void)pthread_mutex_lock(&lock);
     memset(id, 0, sizeof *id);
     (void)snprintf(id->internal, sizeof id->internal, "fake id %llu", (unsigned long long)++ids);
-    (void)pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
 
@@ -233,12 +254,12 @@ ncclComm_t fake_nccl_join(fake_clique *clique, int rank, const ncclConfig_t *con
     comm->clique = clique;
     comm->rank = rank;
     comm->blocking = config->blocking != 0;
-    faults += fake_nccl_memory_join(comm, clique, rank, clique->size, config) ? 0 : 1;
+    fake_nccl_memory_join(config);
     comm->joining = true;
     comm->looks = LOOKS;
     comm->process = pthread_self();
-    comm->next = comms;
-    comms = comm;
+    comm->next = fake_nccl_comms;
+    fake_nccl_comms = comm;
     (void)cudaGetDevice(&comm->device);
     clique->comms[rank] = comm;
     clique->joined++;
@@ -281,17 +302,6 @@ static bool shares_gpu(ncclComm_t comm)
     return shared;
 }
 
-/* It is over when it is for all ranks, and when no graph could issue more. */
-static ncclResult_t finalized_state(ncclComm_t comm)
-{
-    if (comm->clique->left) {
-        return ncclRemoteError;
-    }
-    return comm->clique->finalized < comm->clique->size || fake_nccl_is_captured(comm)
-               ? ncclInProgress
-               : ncclSuccess;
-}
-
 /* Move the communicator on as far as it goes. */
 static ncclResult_t state_of(ncclComm_t comm)
 {
@@ -315,10 +325,7 @@ static ncclResult_t state_of(ncclComm_t comm)
         return comm->joining ? ncclInProgress : comm->failed;
     }
     if (comm->rank == broken_rank) {
-        return broken_error;
-    }
-    if (comm->finalized) {
-        return finalized_state(comm);
+        return (ncclResult_t)broken_error;
     }
     if (!fake_nccl_memory_ready(comm)) {
         return ncclInProgress;
@@ -339,32 +346,25 @@ static ncclResult_t get_async_error(ncclComm_t comm, ncclResult_t *state)
     return ncclSuccess;
 }
 
-static ncclResult_t finalize(ncclComm_t comm)
-{
-    (void)pthread_mutex_lock(&lock);
-    if (!fake_nccl_is_ready(comm)) {
-        fault("rank %d finalizes a communicator that is not ready", comm->rank);
-    }
-    comm->finalized = true;
-    comm->clique->finalized++;
-    comm->looks = LOOKS;
-    calls[FAKE_NCCL_FINALIZE]++;
-    (void)pthread_mutex_unlock(&lock);
-    return ncclInProgress;
-}
-
 void fake_nccl_leave(ncclComm_t comm, bool aborted)
 {
-    faults += fake_nccl_memory_leave(comm, aborted) ? 0 : 1;
+    fake_nccl_memory_leave(comm, aborted);
     comm->gone = true;
     live--;
 }
 
+/* It is over when it is for all ranks, and when no graph could issue more. */
 static ncclResult_t destroy(ncclComm_t comm)
 {
     (void)pthread_mutex_lock(&lock);
-    if (!comm->finalized || comm->gone) {
-        fault("rank %d destroys a communicator that is not finalized", comm->rank);
+    if (!fake_nccl_is_ready(comm)) {
+        fault("rank %d destroys a communicator that is not ready", comm->rank);
+    }
+    comm->finalized = true;
+    comm->clique->finalized++;
+    while ((comm->clique->finalized < comm->clique->size && !comm->clique->left) ||
+           fake_nccl_is_captured(comm)) {
+        fake_nccl_pause();
     }
     calls[FAKE_NCCL_DESTROY]++;
     fake_nccl_leave(comm, false);
@@ -372,55 +372,50 @@ static ncclResult_t destroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-static void open_gate(void)
-{
-    (void)pthread_mutex_lock(&gate.mutex);
-    gate.open = true;
-    (void)pthread_cond_broadcast(&gate.moved);
-    (void)pthread_mutex_unlock(&gate.mutex);
-}
-
 /* An abort waits for all that its process has on the GPU, and for graphs. */
 static bool is_held_up(ncclComm_t comm)
 {
     bool held = fake_nccl_is_captured(comm);
-    for (ncclComm_t other = comms; other != NULL && !held; other = other->next) {
+    for (ncclComm_t other = fake_nccl_comms; other != NULL && !held; other = other->next) {
         held = pthread_equal(other->process, comm->process) != 0 && fake_nccl_is_stuck(other);
     }
     return held;
 }
 
-/* The lock is held, but not while it waits. */
-static void await_gpu(ncclComm_t comm)
+/* What comes with the end of the group of calls. The lock is held, but not while it waits. */
+static void free_aborted(ncclComm_t comm)
 {
-    const struct timespec span = {.tv_nsec = 1000000};
-    int rounds = 0;
-    for (; is_held_up(comm) && rounds < ABORT_MS; rounds++) {
-        (void)pthread_mutex_unlock(&lock);
-        (void)nanosleep(&span, NULL);
-        (void)pthread_mutex_lock(&lock);
+    int pauses = 0;
+    if (comm->under_way != 0) {
+        fault("rank %d frees a communicator while a call of it is under way", comm->rank);
     }
-    if (rounds == ABORT_MS) {
+    for (; is_held_up(comm) && pauses < ABORT_PAUSES; pauses++) {
+        fake_nccl_pause();
+    }
+    if (pauses == ABORT_PAUSES) {
         fault("rank %d's abort waits for ever", comm->rank);
     }
+    calls[FAKE_NCCL_ABORT]++;
+    fake_nccl_leave(comm, true);
 }
 
 ncclResult_t fake_nccl_abort(ncclComm_t comm)
 {
     (void)pthread_mutex_lock(&lock);
-    if (comm->gone) {
+    if (comm->gone || comm->aborting) {
         fault("rank %d aborts a communicator that is gone", comm->rank);
     }
     fake_nccl_split_abort(comm);
     fake_nccl_give_up(comm);
     comm->aborting = true;
     comm->clique->left = true;
-    if (comm->stalled) {
-        open_gate();
+    gate.open = gate.open || comm->stalled;
+    if (depth == 0) {
+        free_aborted(comm);
+    } else {
+        comm->to_free = to_free;
+        to_free = comm;
     }
-    await_gpu(comm);
-    calls[FAKE_NCCL_ABORT]++;
-    fake_nccl_leave(comm, true);
     (void)pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
@@ -439,7 +434,6 @@ const zi_nccl_api *fake_nccl_api(void)
         .comm_count = fake_nccl_count,
         .comm_user_rank = fake_nccl_user_rank,
         .comm_cu_device = fake_nccl_cu_device,
-        .comm_finalize = finalize,
         .comm_destroy = destroy,
         .group_start = group_start,
         .group_end = group_end,
@@ -455,17 +449,9 @@ const zi_nccl_api *fake_nccl_api(void)
 
 /* ---- what tests control and count ---- */
 
-static uint64_t read_locked(const uint64_t *value)
-{
-    (void)pthread_mutex_lock(&lock);
-    const uint64_t result = *value;
-    (void)pthread_mutex_unlock(&lock);
-    return result;
-}
-
 uint64_t fake_nccl_calls(fake_nccl_call call)
 {
-    return read_locked(&calls[call]);
+    return calls[call];
 }
 
 void fake_nccl_hosts(uint32_t gpus_per_host)
@@ -486,32 +472,28 @@ uint64_t fake_nccl_crossed(uint32_t ordinal)
 
 uint64_t fake_nccl_live(void)
 {
-    return read_locked(&live);
+    return live;
 }
 
 bool fake_nccl_check(void)
 {
-    return read_locked(&faults) == 0 && fake_nccl_memory_check();
+    return faults == 0;
 }
 
-void fake_nccl_set_version(int value)
+void fake_nccl_set_version(int version)
 {
-    version = value;
+    fake_nccl_version = version;
 }
 
 void fake_nccl_hold_init(bool hold)
 {
-    (void)pthread_mutex_lock(&lock);
     init_held = hold;
-    (void)pthread_mutex_unlock(&lock);
 }
 
 void fake_nccl_break(int rank, ncclResult_t error)
 {
-    (void)pthread_mutex_lock(&lock);
+    broken_error = (int)error;
     broken_rank = rank;
-    broken_error = error;
-    (void)pthread_mutex_unlock(&lock);
 }
 
 void fake_nccl_pass_gate(ncclComm_t comm, cudaStream_t stream)
@@ -525,13 +507,10 @@ void fake_nccl_pass_gate(ncclComm_t comm, cudaStream_t stream)
 static void hold(void *argument)
 {
     (void)argument;
-    (void)pthread_mutex_lock(&gate.mutex);
     gate.entered = true;
-    (void)pthread_cond_broadcast(&gate.moved);
     while (!gate.open) {
-        (void)pthread_cond_wait(&gate.moved, &gate.mutex);
+        sleep_a_little();
     }
-    (void)pthread_mutex_unlock(&gate.mutex);
 }
 
 static void *run_gate(void *argument)
@@ -552,11 +531,9 @@ void fake_nccl_stall(void)
     if (pthread_create(&gate.helper, NULL, run_gate, NULL) != 0) {
         abort();
     }
-    (void)pthread_mutex_lock(&gate.mutex);
     while (!gate.entered) {
-        (void)pthread_cond_wait(&gate.moved, &gate.mutex);
+        sleep_a_little();
     }
-    (void)pthread_mutex_unlock(&gate.mutex);
     (void)pthread_mutex_lock(&lock);
     gate.active = true;
     (void)pthread_mutex_unlock(&lock);

@@ -1,25 +1,28 @@
 /* A test double of NCCL over the fake CUDA runtime (fake_cuda.h): the table that libzero would load
  * from libnccl. Ranks are threads of one process; each has communicators of its own.
  *
- * A group of calls is issued when its ncclGroupEnd comes, and the communicator says ncclInProgress
- * for some looks: what is sent is copied away in stream order, so every access is a declared one of
- * the rank's own stream; what is received comes behind a latch (fake_cuda.h) that opens when all
- * ranks have issued theirs. As NCCL does, a communicator connects late: for a kind of collective,
- * of few bytes or of many, when the first such call comes, and for a pair of ranks when they first
- * exchange. It is in progress, and issues nothing, until all whom that concerns have come to it.
+ * A group of calls is issued when its ncclGroupEnd comes: what is sent is copied away in stream
+ * order, so every access is a declared one of the rank's own stream; what is received comes behind
+ * a latch (fake_cuda.h) that opens when all ranks have issued theirs. As NCCL does, a communicator
+ * connects late: for a kind of collective, of few bytes or of many, when the first such call comes,
+ * and for a pair of ranks when they first exchange. It issues nothing until all whom that concerns
+ * have come to it: a blocking communicator waits for them in ncclGroupEnd, another says
+ * ncclInProgress, for some looks at least.
  *
  * On a stream that is captured a group of calls is kept, and issued at each launch of the graph.
  *
- * Finalising is in progress until all ranks do it. An abort waits until what other communicators of
- * its process have issued is with all its ranks, or has been aborted. Both wait for graphs to be
- * destroyed that hold calls of the communicator.
+ * Destroying waits until all ranks do it. An abort ends the calls under way; within a group of
+ * calls it frees the communicator at the group's end, when no call may be under way any more. There
+ * it waits until what other communicators of its process have issued is with all its ranks, or has
+ * been aborted. Both wait for graphs to be destroyed that hold calls of the communicator.
  *
  * A split says success when it has begun, and writes the child's handle when its parent is found to
  * be ready again, as NCCL does.
  *
  * Two ranks on one GPU cannot connect (fake_nccl_ranks.h). Wrong use is counted: calls that do not
- * match those of other ranks, calls on a communicator that is in progress, buffers that overlap but
- * are not in place, groups left open, sums of other types than floats. */
+ * match those of other ranks, calls on a communicator that is in progress, groups of calls of more
+ * than one communicator, buffers that overlap but are not in place, groups left open, sums of other
+ * types than floats. */
 #ifndef TESTS_FAKE_FAKE_NCCL_H
 #define TESTS_FAKE_FAKE_NCCL_H
 
@@ -31,17 +34,16 @@
 typedef enum fake_nccl_call {
     FAKE_NCCL_INIT = 0,
     FAKE_NCCL_ABORT = 1,
-    FAKE_NCCL_FINALIZE = 2,
-    FAKE_NCCL_DESTROY = 3,
-    FAKE_NCCL_GROUP = 4, /* those with calls in them */
-    FAKE_NCCL_ALL_GATHER = 5,
-    FAKE_NCCL_REDUCE_SCATTER = 6,
-    FAKE_NCCL_ALL_REDUCE = 7,
-    FAKE_NCCL_SEND = 8,
-    FAKE_NCCL_RECV = 9,
-    FAKE_NCCL_SPLIT = 10
+    FAKE_NCCL_DESTROY = 2,
+    FAKE_NCCL_GROUP = 3, /* those with calls in them */
+    FAKE_NCCL_ALL_GATHER = 4,
+    FAKE_NCCL_REDUCE_SCATTER = 5,
+    FAKE_NCCL_ALL_REDUCE = 6,
+    FAKE_NCCL_SEND = 7,
+    FAKE_NCCL_RECV = 8,
+    FAKE_NCCL_SPLIT = 9
 } fake_nccl_call;
-#define FAKE_NCCL_CALLS 11
+#define FAKE_NCCL_CALLS 10
 
 const zi_nccl_api *fake_nccl_api(void);
 

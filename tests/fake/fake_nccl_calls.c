@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "comm/conformance_values.h"
-#include "fake_nccl_memory.h"
 #include "fake_nccl_state.h"
 
 #define lock fake_nccl_lock
@@ -40,6 +39,20 @@ static bool is_pair(const fake_op *op)
 
 /* ---- work on streams ---- */
 
+/* A kernel that touches one range. */
+static cudaError_t enqueue(cudaStream_t stream, const char *name, void (*run)(void *payload),
+                           const void *payload, size_t payload_bytes, fake_cuda_range range)
+{
+    const fake_cuda_work work = {.name = name,
+                                 .kind = FAKE_CUDA_KERNEL,
+                                 .run = run,
+                                 .payload = payload,
+                                 .payload_bytes = payload_bytes,
+                                 .ranges = &range,
+                                 .range_count = 1};
+    return fake_cuda_enqueue(stream, &work);
+}
+
 typedef struct copy_payload {
     void *target;
     const void *source;
@@ -61,15 +74,8 @@ static ncclResult_t put_sent(fake_op *op, int size)
     op->sent = allocate(bytes);
     const copy_payload copy = {op->sent, op->send, bytes};
     const fake_cuda_range range = {op->send, bytes, false};
-    const fake_cuda_work work = {.name = "nccl send",
-                                 .kind = FAKE_CUDA_KERNEL,
-                                 .run = run_copy,
-                                 .payload = &copy,
-                                 .payload_bytes = sizeof copy,
-                                 .ranges = &range,
-                                 .range_count = 1};
-    return fake_cuda_enqueue(op->stream, &work) == cudaSuccess ? ncclSuccess
-                                                               : ncclUnhandledCudaError;
+    const cudaError_t code = enqueue(op->stream, "nccl send", run_copy, &copy, sizeof copy, range);
+    return code == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 typedef struct result_payload {
@@ -103,7 +109,7 @@ static const fake_op *match_of(const fake_round *round, int rank, size_t index)
 
 static bool is_alike(const fake_op *a, const fake_op *b)
 {
-    return a->call == b->call && a->count == b->count && a->type == b->type && a->sum == b->sum;
+    return a->call == b->call && a->count == b->count && a->type == b->type;
 }
 
 /* Sends to `peer`, or receives from it. */
@@ -216,14 +222,7 @@ static void put_result(fake_round *round, int rank, size_t index)
     const fake_op *op = &round->lists[rank].ops[index];
     const result_payload result = {round, rank, index};
     const fake_cuda_range range = {op->recv, received_bytes(op, round->size), true};
-    const fake_cuda_work work = {.name = "nccl result",
-                                 .kind = FAKE_CUDA_KERNEL,
-                                 .run = run_result,
-                                 .payload = &result,
-                                 .payload_bytes = sizeof result,
-                                 .ranges = &range,
-                                 .range_count = 1};
-    (void)fake_cuda_enqueue(op->stream, &work);
+    (void)enqueue(op->stream, "nccl result", run_result, &result, sizeof result, range);
 }
 
 /* ---- rounds ---- */
@@ -338,11 +337,8 @@ static ncclResult_t issue(ncclComm_t comm, op_list list, cudaStream_t stream)
             fault("rank %d: call %d sends what it receives to, elsewhere", comm->rank,
                   (int)op->call);
         }
-        const fake_nccl_use use = {comm,
-                                   op->call,
-                                   {op->send, op->recv},
-                                   {sent_bytes(op, round->size), received_bytes(op, round->size)}};
-        fake_nccl_faults += fake_nccl_memory_use(&use) ? 0 : 1;
+        const size_t bytes[] = {sent_bytes(op, round->size), received_bytes(op, round->size)};
+        fake_nccl_memory_use(comm, op, bytes);
         const ncclResult_t result = put_sent(op, round->size);
         if (result != ncclSuccess) {
             return result;
@@ -484,7 +480,7 @@ ncclResult_t fake_nccl_accept(ncclComm_t comm, op_list list)
         comm->exchange = ++comm->clique->exchanges[comm->rank];
     }
     comm->waiting = list;
-    comm->looks = LOOKS;
+    comm->looks = comm->blocking ? 0 : LOOKS;
     return ncclInProgress;
 }
 

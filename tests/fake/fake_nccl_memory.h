@@ -4,13 +4,13 @@
  * Where a communicator has registered buffers its ranks tell one another which they use: a group
  * of calls with a collective in it is in progress until all have come to theirs.
  *
- * Windows are collective: the call says success when it has begun, and the communicator is in
- * progress until all its ranks have registered as many of the same bytes and flags; the handle is
- * there only then. From 2.28 on it points to device memory. Where a communicator has any
- * registration, every buffer of a call must lie in one. What all ranks use in a symmetric window
- * must lie at equal offsets, or be one's own part of the other buffer (in place); and all ranks
- * must use windows of one kind. Memory that is still registered may not be freed, and a
- * communicator may be destroyed only without registrations; an abort forgets them. */
+ * Windows are collective: the call returns when all ranks of the communicator have registered as
+ * many of the same bytes and flags; where it is not blocking it says success when it has begun, and
+ * the communicator is in progress until then. Only then the handle is there; it is device memory.
+ * Where a communicator has any registration, every buffer of a call must lie in one. What all ranks
+ * use in a symmetric window must lie at equal offsets, or be one's own part of the other buffer (in
+ * place); and all ranks must use windows of one kind. Memory that is still registered may not be
+ * freed, and a communicator may be destroyed only without registrations; an abort forgets them. */
 #ifndef TESTS_FAKE_FAKE_NCCL_MEMORY_H
 #define TESTS_FAKE_FAKE_NCCL_MEMORY_H
 
@@ -19,8 +19,6 @@
 #include <stdint.h>
 
 #include "fake_nccl.h"
-
-/* ---- for tests ---- */
 
 /* What ncclMemAlloc and registrations have given and nobody has given back. */
 uint64_t fake_nccl_memory_live(void);
@@ -37,52 +35,29 @@ uint64_t fake_nccl_zero_cta(void);
 ncclConfig_t fake_nccl_last_config(void);
 /* Let the nth registration (1-based) of this rank from now on fail with `error`. */
 void fake_nccl_fail_register(int rank, uint64_t nth, ncclResult_t error);
-/* Registrations succeed without a handle from now on, as NCCL's do where it cannot make them; 2.28
- * makes a plain registration in place of a window. */
+/* Registrations succeed without a handle from now on, as NCCL's do where it cannot make them. */
 void fake_nccl_refuse_register(bool refuse);
+/* GPUs cannot map one another's memory from now on: 2.28 makes a plain registration in place of a
+ * window, later versions nothing. */
+void fake_nccl_without_windows(bool without);
+/* This rank alone gets no window from now on. Its call meets those of the others, which get theirs;
+ * or it does not, and they wait for ever. -1: none. */
+void fake_nccl_refuse_window(int rank, bool meets);
 
-/* ---- for fake_nccl.c; under its lock. False: something was used wrongly, and has been printed. */
-
-/* A call that is issued. */
-typedef struct fake_nccl_use {
-    ncclComm_t comm;
-    fake_nccl_call call;
-    const void *pointers[2]; /* sent from, received to */
-    size_t bytes[2];         /* 0: nothing */
-} fake_nccl_use;
-
-bool fake_nccl_memory_join(ncclComm_t comm, const void *clique, int rank, int size,
-                           const ncclConfig_t *config);
-/* No window of the communicator waits for other ranks; hands out those that no longer do. */
-bool fake_nccl_memory_ready(ncclComm_t comm);
-/* The communicator has registered buffers. */
-bool fake_nccl_memory_exchanges(ncclComm_t comm);
-/* A window has not been handed out. */
-bool fake_nccl_memory_waits(ncclComm_t comm);
-bool fake_nccl_memory_use(const fake_nccl_use *use);
-bool fake_nccl_memory_leave(ncclComm_t comm, bool aborted);
-/* Whether its own functions were used rightly. */
-bool fake_nccl_memory_check(void);
+/* ---- NCCL's own ---- */
 
 ncclResult_t fake_nccl_mem_alloc(void **out, size_t bytes);
 ncclResult_t fake_nccl_mem_free(void *pointer);
 ncclResult_t fake_nccl_comm_register(ncclComm_t comm, void *pointer, size_t bytes, void **handle);
 ncclResult_t fake_nccl_comm_deregister(ncclComm_t comm, void *handle);
-#if ZI_NCCL_HAS_WINDOWS
-ncclResult_t fake_nccl_window_register(ncclComm_t comm, void *pointer, size_t bytes,
-                                       ncclWindow_t *window, int flags);
-ncclResult_t fake_nccl_window_deregister(ncclComm_t comm, ncclWindow_t window);
-#define FAKE_NCCL_WINDOW_CALLS                           \
-    , .comm_window_register = fake_nccl_window_register, \
-      .comm_window_deregister = fake_nccl_window_deregister
-#else
-#define FAKE_NCCL_WINDOW_CALLS
-#endif
+ncclResult_t fake_nccl_window_register(ncclComm_t comm, void *pointer, size_t bytes, void **window,
+                                       int flags);
 
 /* Its places in the table. */
-#define FAKE_NCCL_MEMORY_CALLS                                        \
-    .mem_alloc = fake_nccl_mem_alloc, .mem_free = fake_nccl_mem_free, \
-    .comm_register = fake_nccl_comm_register,                         \
-    .comm_deregister = fake_nccl_comm_deregister FAKE_NCCL_WINDOW_CALLS
+#define FAKE_NCCL_MEMORY_CALLS                                                              \
+    .mem_alloc = fake_nccl_mem_alloc, .mem_free = fake_nccl_mem_free,                       \
+    .comm_register = fake_nccl_comm_register, .comm_deregister = fake_nccl_comm_deregister, \
+    .comm_window_register = fake_nccl_window_register,                                      \
+    .comm_window_deregister = fake_nccl_comm_deregister
 
 #endif

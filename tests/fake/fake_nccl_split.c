@@ -1,26 +1,21 @@
 /* Owns the fake NCCL's splits, and communicators that a test lends to the library. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "fake_cuda.h"
 #include "fake_nccl_state.h"
 
-static bool held;
-static int failing_rank = -1;
+static atomic_bool held;
+static atomic_int failing_rank = -1;
 
 void fake_nccl_hold_split(bool hold)
 {
-    (void)pthread_mutex_lock(&fake_nccl_lock);
     held = hold;
-    (void)pthread_mutex_unlock(&fake_nccl_lock);
 }
 
 void fake_nccl_fail_split(int rank)
 {
-    (void)pthread_mutex_lock(&fake_nccl_lock);
     failing_rank = rank;
-    (void)pthread_mutex_unlock(&fake_nccl_lock);
 }
 
 static fake_split *split_of(fake_clique *clique, uint64_t number)
@@ -80,44 +75,51 @@ ncclResult_t fake_nccl_split_state(ncclComm_t comm)
     if (held || failing_rank >= 0 || split->broken || split->arrived < comm->clique->size) {
         return ncclInProgress;
     }
-    if (split->colors[comm->rank] != NCCL_SPLIT_NOCOLOR) {
-        *comm->child_at = child_of(comm);
+    if (split->colors[comm->rank] != NCCL_SPLIT_NOCOLOR && comm->child == NULL) {
+        comm->child = child_of(comm);
     }
+    if (comm->child != NULL && comm->child->clique->joined < comm->child->clique->size) {
+        return ncclInProgress;
+    }
+    if (comm->child != NULL) {
+        comm->child->joining = false;
+        comm->child->looks = comm->child->blocking ? 0 : LOOKS;
+    }
+    *comm->child_at = comm->child;
+    comm->child = NULL;
     comm->split = NULL;
     return ncclSuccess;
 }
 
 void fake_nccl_split_abort(ncclComm_t comm)
 {
+    if (comm->child != NULL) {
+        fake_nccl_leave(comm->child, true);
+        comm->child = NULL;
+    }
     comm->split = NULL;
 }
 
 /* As a blocking communicator: until it is done or the communicator is aborted. */
 static ncclResult_t wait_for(ncclComm_t comm)
 {
-    for (;;) {
-        (void)pthread_mutex_lock(&fake_nccl_lock);
-        ncclResult_t state = comm->gone ? ncclInternalError : ncclSuccess;
-        if (!comm->gone && comm->split != NULL) {
-            state = fake_nccl_split_state(comm);
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress && comm->split != NULL) {
+        state = fake_nccl_split_state(comm);
+        if (state == ncclInProgress) {
+            fake_nccl_pause();
         }
-        (void)pthread_mutex_unlock(&fake_nccl_lock);
-        if (state != ncclInProgress) {
-            return state;
-        }
-        const struct timespec span = {.tv_nsec = 1000000};
-        (void)nanosleep(&span, NULL);
     }
+    return state == ncclInProgress ? ncclInternalError : state;
 }
 
 ncclResult_t fake_nccl_split(ncclComm_t comm, int color, int key, ncclComm_t *child,
                              ncclConfig_t *config)
 {
+    ncclResult_t result = ncclSuccess;
     (void)pthread_mutex_lock(&fake_nccl_lock);
     fake_nccl_counts[FAKE_NCCL_SPLIT]++;
-    const bool good = fake_nccl_is_ready(comm) && config != NULL && config->blocking == 0 &&
-                      (color >= 0 || color == NCCL_SPLIT_NOCOLOR);
-    if (good) {
+    if (fake_nccl_is_ready(comm) && config != NULL && (color >= 0 || color == NCCL_SPLIT_NOCOLOR)) {
         fake_split *split = split_of(comm->clique, comm->split_count++);
         split->colors[comm->rank] = color;
         split->keys[comm->rank] = key;
@@ -127,14 +129,13 @@ ncclResult_t fake_nccl_split(ncclComm_t comm, int color, int key, ncclComm_t *ch
         comm->child_config = *config;
         comm->looks = LOOKS;
         *child = NULL;
+        result = comm->blocking ? wait_for(comm) : ncclSuccess;
     } else {
         fake_nccl_fault("rank %d splits a communicator that is not ready", comm->rank);
+        result = ncclInvalidUsage;
     }
     (void)pthread_mutex_unlock(&fake_nccl_lock);
-    if (!good) {
-        return ncclInvalidUsage;
-    }
-    return comm->blocking ? wait_for(comm) : ncclSuccess;
+    return result;
 }
 
 /* What it is asked for is there once it is connected. */
@@ -165,6 +166,16 @@ ncclResult_t fake_nccl_cu_device(ncclComm_t comm, int *device)
     return tell(comm, &comm->device, device);
 }
 
+/* Its state, once it is not in progress any more. */
+static ncclResult_t await(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+        (void)fake_nccl_api()->comm_get_async_error(comm, &state);
+    }
+    return state;
+}
+
 ncclComm_t fake_nccl_lend(const char *name, int size, int rank, bool blocking)
 {
     char id[NCCL_UNIQUE_ID_BYTES];
@@ -174,19 +185,15 @@ ncclComm_t fake_nccl_lend(const char *name, int size, int rank, bool blocking)
     (void)pthread_mutex_lock(&fake_nccl_lock);
     ncclComm_t comm = fake_nccl_join(fake_nccl_clique(id, size), rank, &config);
     (void)pthread_mutex_unlock(&fake_nccl_lock);
-    ncclResult_t state = blocking ? ncclInProgress : ncclSuccess;
-    while (state == ncclInProgress) {
-        (void)fake_nccl_api()->comm_get_async_error(comm, &state);
+    if (blocking) {
+        (void)await(comm);
     }
     return comm;
 }
 
 void fake_nccl_take_back(ncclComm_t comm)
 {
-    ncclResult_t state = ncclInProgress;
-    while (state == ncclInProgress) {
-        (void)fake_nccl_api()->comm_get_async_error(comm, &state);
-    }
+    const ncclResult_t state = await(comm);
     (void)pthread_mutex_lock(&fake_nccl_lock);
     if (state != ncclSuccess || comm->gone || comm->finalized || comm->issued != 0) {
         fake_nccl_fault("rank %d: a communicator that was lent is not as it was", comm->rank);

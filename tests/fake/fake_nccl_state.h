@@ -18,7 +18,6 @@ typedef struct fake_op {
     void *recv;
     size_t count;
     ncclDataType_t type;
-    ncclRedOp_t sum;
     int peer;
     cudaStream_t stream;
     unsigned char *sent; /* a copy, made in stream order */
@@ -74,6 +73,29 @@ typedef struct fake_clique {
     struct fake_clique *next;
 } fake_clique;
 
+/* Registrations of a communicator, also those that were given back. */
+#define KNOWN_MAX 8
+
+typedef struct fake_known {
+    unsigned char *base;
+    size_t bytes;
+    int flags;
+    bool alive;
+    bool window;
+    bool pending; /* other ranks have not registered theirs */
+    void **out;
+} fake_known;
+
+/* Where one buffer of a call lies. */
+typedef struct fake_place {
+    bool covered; /* it is in registered memory, or nothing */
+    bool window;
+    int flags;
+    uint32_t index; /* of the registration */
+    size_t offset;
+    bool in_place; /* it is this rank's own part of the other buffer */
+} fake_place;
+
 struct ncclComm {
     fake_clique *clique;
     int rank;
@@ -92,15 +114,24 @@ struct ncclComm {
     bool joining;
     bool finalized;
     bool stalled;  /* its calls wait at the gate, see fake_nccl_stall */
-    bool aborting; /* its kernels have left */
+    bool aborting; /* its kernels have left, and calls under way are leaving */
     bool gone;
-    struct ncclComm *next; /* of all */
+    int under_way;               /* calls that wait for other ranks */
+    ncclComm_t child;            /* of a split that is not over on all ranks */
+    fake_known known[KNOWN_MAX]; /* the nth of all ranks belong together */
+    uint32_t known_count;
+    fake_place (*log)[2]; /* of the collectives so far, where memory is registered */
+    uint32_t log_count;
+    uint32_t log_room;
+    struct ncclComm *to_free; /* of the aborts of a thread's group of calls */
+    struct ncclComm *next;    /* of all */
 };
 
 /* Guards all of it but what kernels touch. */
 extern pthread_mutex_t fake_nccl_lock;
-extern uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
-extern uint64_t fake_nccl_faults;
+extern ncclComm_t fake_nccl_comms;
+extern _Atomic uint64_t fake_nccl_counts[FAKE_NCCL_CALLS];
+extern atomic_int fake_nccl_version;
 
 /* Bytes sent between hosts, by ordinal; hosts of so many GPUs, 0: one host. */
 extern uint64_t fake_nccl_sent[RANKS_MAX];
@@ -112,6 +143,8 @@ void *fake_nccl_allocate(size_t bytes);
 /* The lock is held for what follows, but for NCCL's own functions. */
 fake_clique *fake_nccl_clique(const char *id, int size);
 ncclComm_t fake_nccl_join(fake_clique *clique, int rank, const ncclConfig_t *config);
+/* Let others have the lock for a while. */
+void fake_nccl_pause(void);
 /* May something new be asked of it? */
 bool fake_nccl_is_ready(ncclComm_t comm);
 /* Move a split on as far as it goes. */
@@ -132,6 +165,21 @@ void fake_nccl_pass_gate(ncclComm_t comm, cudaStream_t stream);
 void fake_nccl_leave(ncclComm_t comm, bool aborted);
 /* The communicator is being aborted. */
 void fake_nccl_split_abort(ncclComm_t comm);
+
+/* ---- memory (fake_nccl_memory.c) ---- */
+
+void fake_nccl_memory_join(const ncclConfig_t *config);
+/* No window of the communicator waits for other ranks; hands out those that no longer do. */
+bool fake_nccl_memory_ready(ncclComm_t comm);
+/* The communicator has registered buffers. */
+bool fake_nccl_memory_exchanges(ncclComm_t comm);
+/* A window has not been handed out. */
+bool fake_nccl_memory_waits(ncclComm_t comm);
+/* A call that is issued. bytes: that it sends and receives; 0: nothing. */
+void fake_nccl_memory_use(ncclComm_t comm, const fake_op *op, const size_t *bytes);
+void fake_nccl_memory_leave(ncclComm_t comm, bool aborted);
+
+/* ---- NCCL's own ---- */
 
 ncclResult_t fake_nccl_split(ncclComm_t comm, int color, int key, ncclComm_t *child,
                              ncclConfig_t *config);

@@ -1,16 +1,20 @@
 /* What the CUDA backend calls of the CUDA runtime and of cuBLASLt, on the CPU: device memory is
  * host memory, and all is done at once but copies to the host, which are done when the host waits.
  * Products are loops over column-major matrices, as cuBLASLt defines them: types by the table of
- * cublasLtMatmul's manual, and an algorithm as careless as the preferences let it be. */
+ * cublasLtMatmul's manual, and an algorithm as careless as the preferences let it be. Epilogues are
+ * those of BIAS, GELU_AUX_BIAS, DGELU and BGRADA. */
+#include "emulated_runtime.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-#include <stdbool.h>
-#include <stdint.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bf16.h"
+
+emulated_limits emulated_limit;
 
 /* --- runtime ---------------------------------------------------------------------------------- */
 
@@ -68,6 +72,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device)
 /* Filled with NaNs: nothing may rely on what memory held. */
 cudaError_t cudaMalloc(void **pointer, size_t bytes)
 {
+    if (emulated_limit.malloc == 1) {
+        return cudaErrorMemoryAllocation;
+    }
+    if (emulated_limit.malloc > 1) { /* else nothing is written, since ranks are threads */
+        emulated_limit.malloc--;
+    }
     *pointer = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (*pointer == NULL) {
         return cudaErrorMemoryAllocation;
@@ -196,9 +206,11 @@ typedef struct preference {
     uint32_t aligns[4]; /* of A, B, C, D */
 } preference;
 
+enum { POINTERS = 6 }; /* A, B, C, D, the bias or its gradient, GELU's argument */
+
 /* What an algorithm relies on, kept in a cublasLtMatmulAlgo_t. */
 typedef struct algorithm {
-    uint32_t aligns[5]; /* of A, B, C, D, bias */
+    uint32_t aligns[POINTERS];
     uint32_t reduction; /* in place: what half of the inner size gives is kept in D's type */
     uint64_t workspace_bytes;
 } algorithm;
@@ -207,7 +219,9 @@ typedef struct product {
     cublasOperation_t turn_a;
     cublasOperation_t turn_b;
     cublasLtEpilogue_t epilogue;
-    const void *bias;
+    void *bias; /* or its gradient */
+    void *aux;  /* GELU's argument */
+    int64_t aux_stride;
     cublasComputeType_t compute;
 } product;
 
@@ -246,7 +260,10 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale_type)
 {
-    const product value = {CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, NULL, compute};
+    const product value = {.turn_a = CUBLAS_OP_N,
+                           .turn_b = CUBLAS_OP_N,
+                           .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
+                           .compute = compute};
     if (scale_type != CUDA_R_32F ||
         (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -265,12 +282,17 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               const void *value, size_t bytes)
 {
     product *it = (product *)(void *)desc;
-    void *field = which == CUBLASLT_MATMUL_DESC_TRANSA         ? (void *)&it->turn_a
-                  : which == CUBLASLT_MATMUL_DESC_TRANSB       ? (void *)&it->turn_b
-                  : which == CUBLASLT_MATMUL_DESC_EPILOGUE     ? (void *)&it->epilogue
-                  : which == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? (void *)&it->bias
-                                                               : NULL;
-    const size_t expected = which == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
+    void *field = which == CUBLASLT_MATMUL_DESC_TRANSA                 ? (void *)&it->turn_a
+                  : which == CUBLASLT_MATMUL_DESC_TRANSB               ? (void *)&it->turn_b
+                  : which == CUBLASLT_MATMUL_DESC_EPILOGUE             ? (void *)&it->epilogue
+                  : which == CUBLASLT_MATMUL_DESC_BIAS_POINTER         ? (void *)&it->bias
+                  : which == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER ? (void *)&it->aux
+                  : which == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD      ? (void *)&it->aux_stride
+                                                                       : NULL;
+    const bool is_long = which == CUBLASLT_MATMUL_DESC_BIAS_POINTER ||
+                         which == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER ||
+                         which == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD;
+    const size_t expected = is_long ? 8 : 4;
     if (field == NULL || bytes != expected) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
@@ -323,8 +345,30 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t c
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Sizes must agree as cuBLASLt checks them: op(A) is m x k, op(B) k x n, C and D m x n. A bias has
- * D's type. */
+static bool is_gelu(const product *it)
+{
+    return it->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           it->epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+static bool has_bias(const product *it)
+{
+    return it->epilogue == CUBLASLT_EPILOGUE_BIAS ||
+           it->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* Every epilogue has what it needs, and nothing that it would not look at. */
+static bool epilogue_agrees(const product *it, const layout *d)
+{
+    const bool vector = has_bias(it) || it->epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    const bool known = vector || is_gelu(it) || it->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+    const bool stride = it->aux_stride % 8 == 0 && it->aux_stride >= (int64_t)d->rows;
+    return known && vector == (it->bias != NULL) && is_gelu(it) == (it->aux != NULL) &&
+           (!is_gelu(it) || stride);
+}
+
+/* Sizes must agree as cuBLASLt checks them: op(A) is m x k, op(B) k x n, C and D m x n. A bias, its
+ * gradient and GELU's argument have D's type. */
 static bool agree(const product *it, const layout *a, const layout *b, const layout *d)
 {
     const uint64_t m = it->turn_a == CUBLAS_OP_T ? a->columns : a->rows;
@@ -333,15 +377,22 @@ static bool agree(const product *it, const layout *a, const layout *b, const lay
     const uint64_t inner = it->turn_b == CUBLAS_OP_T ? b->columns : b->rows;
     const bool types = a->type == b->type && (d->type == a->type || d->type == CUDA_R_32F);
     return k == inner && d->rows == m && d->columns == n && types &&
-           (it->compute == CUBLAS_COMPUTE_32F || a->type == CUDA_R_32F) &&
-           (it->epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
-            (it->epilogue == CUBLASLT_EPILOGUE_BIAS && it->bias != NULL));
+           (it->compute == CUBLAS_COMPUTE_32F || a->type == CUDA_R_32F) && epilogue_agrees(it, d);
 }
 
 static uint32_t align_of(const void *pointer)
 {
     const uintptr_t bits = (uintptr_t)pointer | 256;
     return (uint32_t)(bits & (~bits + 1));
+}
+
+static bool is_refused(cublasLtEpilogue_t epilogue)
+{
+    bool refused = false;
+    for (int i = 0; i < 3; i++) {
+        refused = refused || emulated_limit.no_epilogue[i] == (uint32_t)epilogue;
+    }
+    return refused;
 }
 
 /* Relies on every alignment and on all of the workspace that it was promised, and of the reductions
@@ -356,12 +407,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const preference *limits = (const preference *)(const void *)choice;
     const layout *out = (const layout *)(const void *)d;
     algorithm chosen = {.aligns = {limits->aligns[0], limits->aligns[1], limits->aligns[2],
-                                   limits->aligns[3], align_of(it->bias)},
+                                   limits->aligns[3], align_of(it->bias), align_of(it->aux)},
                         .workspace_bytes = limits->workspace_bytes};
     (void)handle;
     (void)c;
     if (!agree(it, (const layout *)(const void *)a, (const layout *)(const void *)b, out)) {
         return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (is_refused(it->epilogue)) {
+        *found = 0;
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     if ((limits->reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE) != 0) {
         chosen.reduction = CUBLASLT_REDUCTION_SCHEME_INPLACE;
@@ -406,15 +461,54 @@ static float element(const void *from, const layout *it, cublasOperation_t turn,
 }
 
 /* What an algorithm relies on holds; else a GPU would fault, or write beyond the workspace. */
-static bool keeps(const algorithm *chosen, const void *const pointers[5], const void *workspace,
-                  size_t workspace_bytes)
+static bool keeps(const algorithm *chosen, const void *const pointers[POINTERS],
+                  const void *workspace, size_t workspace_bytes)
 {
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < POINTERS; i++) {
         if (pointers[i] != NULL && align_of(pointers[i]) < chosen->aligns[i]) {
             return false;
         }
     }
     return chosen->workspace_bytes <= workspace_bytes && align_of(workspace) == 256;
+}
+
+/* gelu(x), tanh form, or its derivative. */
+static float gelu(float value, bool derivative)
+{
+    const double x = (double)value;
+    const double slope = sqrt(2 / acos(-1.0));
+    const double t = tanh(slope * (x + 0.044715 * x * x * x));
+    const double inside = slope * (1 + 3 * 0.044715 * x * x);
+    return (float)(derivative ? 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inside : 0.5 * x * (1 + t));
+}
+
+/* An element of D from the product's, not rounded yet; GELU's argument is rounded to D's type. */
+static float finish(const product *it, cudaDataType type, uint64_t row, uint64_t column,
+                    float value)
+{
+    const uint64_t at = column * (uint64_t)it->aux_stride + row;
+    const float sum = has_bias(it) ? value + read_value(it->bias, type, row) : value;
+    if (it->epilogue == CUBLASLT_EPILOGUE_DGELU) {
+        return sum * gelu(read_value(it->aux, type, at), true);
+    }
+    if (it->epilogue != CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+        return sum;
+    }
+    write_value(it->aux, type, at, sum);
+    return gelu(sum, false);
+}
+
+/* The gradient of a bias that op(A) is the gradient of: sums over the inner size. */
+static void sum_rows(const product *it, const void *a, const layout *la, uint64_t inner,
+                     const layout *ld)
+{
+    for (uint64_t row = 0; row < ld->rows; row++) {
+        float total = 0;
+        for (uint64_t k = 0; k < inner; k++) {
+            total += element(a, la, it->turn_a, row, k);
+        }
+        write_value(it->bias, ld->type, row, total);
+    }
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -434,7 +528,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     const uint64_t middle = inner / 2;
     const float scale = *(const float *)alpha;
     const float keep = *(const float *)beta;
-    const void *const pointers[5] = {a, b, c, d, it->bias};
+    const void *const pointers[POINTERS] = {a, b, c, d, it->bias, it->aux};
     (void)handle;
     (void)stream;
     if (!agree(it, la, lb, ld) || !keeps(chosen, pointers, workspace, workspace_bytes)) {
@@ -453,11 +547,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
             if (keep != 0.0f) {
                 total += keep * element(c, lc, CUBLAS_OP_N, row, column);
             }
-            if (it->epilogue == CUBLASLT_EPILOGUE_BIAS) {
-                total += read_value(it->bias, ld->type, row);
-            }
-            write_value(d, ld->type, column * (uint64_t)ld->stride + row, total);
+            write_value(d, ld->type, column * (uint64_t)ld->stride + row,
+                        finish(it, ld->type, row, column, total));
         }
+    }
+    if (it->epilogue == CUBLASLT_EPILOGUE_BGRADA) {
+        sum_rows(it, a, la, inner, ld);
     }
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -30,7 +30,8 @@ enum {
     EMULATED_THREADS_MAX = 256,
     EMULATED_STACK_BYTES = 1 << 16,
     EMULATED_SHARED_MAX = 99 << 10, /* the least that a GPU since Ampere has */
-    EMULATED_GUARD = 4096           /* bytes behind the shared memory that stay as they are */
+    EMULATED_COPIES_MAX = 128,
+    EMULATED_GUARD = 4096 /* bytes behind the shared memory that stay as they are */
 };
 
 enum emulated_state { READY, AT_WARP, AT_BLOCK, DONE };
@@ -41,6 +42,13 @@ struct emulated_gift {
     const unsigned char *row;
 };
 
+/* Zeros where there is no source. */
+struct emulated_copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
 struct emulated_thread {
     jmp_buf place;      /* where it waits */
     ucontext_t context; /* where it began */
@@ -49,6 +57,8 @@ struct emulated_thread {
     int lane;
     emulated_state state;
     emulated_gift *warp; /* 32 of them */
+    emulated_copy copies[EMULATED_COPIES_MAX];
+    int copy_count; /* begun, and not waited for */
 };
 
 /* The block under way on this thread of the host. */
@@ -151,6 +161,7 @@ static inline void emulated_start_block()
         emulated_thread *thread = &emulated->threads[i];
         thread->index = {i % shape.x, i / shape.x, 0};
         thread->state = READY;
+        thread->copy_count = 0;
     }
 }
 
@@ -165,6 +176,9 @@ static inline void emulated_run_block()
         }
         for (int i = 0; i < count; i++) {
             done += emulated->threads[i].state == DONE;
+            if (emulated->threads[i].state == DONE && emulated->threads[i].copy_count != 0) {
+                emulated_fault("a thread left while its copies were under way");
+            }
             emulated->threads[i].state = emulated->threads[i].state == DONE ? DONE : READY;
         }
         if (done == count) {
@@ -282,6 +296,53 @@ static inline uint32_t to_bf16_pair(float low, float high)
 static inline void sync_block()
 {
     emulated_wait(AT_BLOCK);
+}
+
+static inline void emulated_copy_now(const emulated_copy *copy)
+{
+    if (copy->from != NULL) {
+        memcpy(copy->to, copy->from, copy->bytes);
+    } else {
+        memset(copy->to, 0, copy->bytes);
+    }
+}
+
+/* A copy may be done at any time until it is waited for. In every other block it is done at once,
+ * so that one over what is still being read shows; in the others when it is waited for, so that
+ * reading too early does. */
+static inline void emulated_begin_copy(void *to, const void *from, size_t bytes, bool exists)
+{
+    emulated_thread *self = emulated->now;
+    if ((uintptr_t)to % bytes != 0 || (exists && (uintptr_t)from % bytes != 0)) {
+        emulated_fault("a copy is not aligned to its size");
+    }
+    if (self->copy_count == EMULATED_COPIES_MAX) {
+        emulated_fault("more copies at once than the emulation has room for");
+    }
+    emulated_copy *copy = &self->copies[self->copy_count++];
+    *copy = {to, exists ? from : NULL, bytes};
+    if ((emulated->index.x + emulated->index.y) % 2 == 0) {
+        emulated_copy_now(copy);
+    }
+}
+
+static inline void copy_sixteen(void *shared, const void *from, bool exists)
+{
+    emulated_begin_copy(shared, from, 16, exists);
+}
+
+static inline void copy_float(float *shared, const float *from, bool exists)
+{
+    emulated_begin_copy(shared, from, sizeof *from, exists);
+}
+
+static inline void await_copies()
+{
+    emulated_thread *self = emulated->now;
+    for (int i = 0; i < self->copy_count && (emulated->index.x + emulated->index.y) % 2 != 0; i++) {
+        emulated_copy_now(&self->copies[i]);
+    }
+    self->copy_count = 0;
 }
 
 static inline float warp_from(float value, int lane)

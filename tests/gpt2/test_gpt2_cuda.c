@@ -7,6 +7,7 @@
 #include "plain/cblas.h"
 
 #include "bf16.h"
+#include "emulated_runtime.h"
 #include "gpt2_cuda_space.h"
 #include "gpt2_training.h"
 
@@ -33,11 +34,13 @@ typedef struct kinds {
     zero_dtype grad_dtype;
     bool recompute;
     uint32_t logits_rows; /* 0: all at once */
+    bool unpadded;        /* products have the vocabulary's own size, whatever that is */
+    bool apart;           /* products have no epilogue but a bias, even where cuBLASLt has more */
 } kinds;
 
-static const kinds f32 = {ZERO_DTYPE_F32, ZERO_DTYPE_F32, false, 0};
-static const kinds bf16 = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false, 0};
-static const kinds mixed = {ZERO_DTYPE_BF16, ZERO_DTYPE_F32, false, 0};
+static const kinds f32 = {.dtype = ZERO_DTYPE_F32, .grad_dtype = ZERO_DTYPE_F32};
+static const kinds bf16 = {.dtype = ZERO_DTYPE_BF16, .grad_dtype = ZERO_DTYPE_BF16};
+static const kinds mixed = {.dtype = ZERO_DTYPE_BF16, .grad_dtype = ZERO_DTYPE_F32};
 
 /* A model in double, and its tensors on the GPU. */
 typedef struct twin {
@@ -109,9 +112,12 @@ static void twin_create(twin *it, const gpt2_config *config, uint32_t samples, k
                                       .error = &it->error};
     CHECK_DONE(it, it->table->prepare(0, &it->error));
     CHECK_DONE(it, it->table->create(&setup, &it->space));
-    if (how.logits_rows != 0) {
-        ((gpt2_cuda_space *)it->space)->logits_rows = how.logits_rows;
+    gpt2_cuda_space *space = it->space;
+    space->logits_rows = how.logits_rows != 0 ? how.logits_rows : space->logits_rows;
+    for (int end = 0; how.apart && end < GPT2_ENDS; end++) {
+        space->fuses[end] = false;
     }
+    space->logits_columns = how.unpadded ? config->vocab : space->logits_columns;
     for (uint32_t i = 0; i < it->model.tensor_count; i++) {
         const size_t count = case_count(&it->model.tensors[i]);
         it->params[i] = upload(it->model.params + it->model.first[i], count, how.dtype);
@@ -243,10 +249,10 @@ static void check_shape(gpt2_config config, uint32_t samples, kinds how, double 
     const gpt2_products *products = &((const gpt2_cuda_space *)it.space)->products;
     const uint32_t plans = products->plan_count;
     check_twin(&it, loss_bound, bound);
-    /* All products of a whole batch were made once before the first step. The pieces of a head are
-     * the test's, which sets them later. */
+    /* All products of a whole batch were made once before the first step. The pieces of a head, and
+     * products without epilogues, are the test's, which sets them later. */
     CHECK(plans != 0);
-    CHECK(how.logits_rows != 0 || products->plan_count == plans);
+    CHECK(how.logits_rows != 0 || how.apart || products->plan_count == plans);
     twin_destroy(&it);
 }
 
@@ -296,6 +302,17 @@ static const double bf16_loss_bound = 3e-3;
 TEST_CALL(bf16_gradients_follow_double, check_shapes(bf16, bf16_loss_bound, bf16_bound));
 TEST_CALL(bf16_with_f32_gradients_follows_double, check_shapes(mixed, bf16_loss_bound, bf16_bound));
 
+/* GELU, its gradient and gradients of biases by kernels behind the products. */
+static void check_apart(kinds how)
+{
+    how.apart = true;
+    check_shape((gpt2_config){2, 2, 128, 33, 50}, 2, how, bf16_loss_bound, bf16_bound);
+    check_shape((gpt2_config){1, 3, 72, 70, 37}, 2, how, bf16_loss_bound, bf16_bound);
+}
+
+TEST_CALL(kernels_without_epilogues_follow_double_in_bf16, check_apart(bf16));
+TEST_CALL(kernels_without_epilogues_follow_double_with_f32_gradients, check_apart(mixed));
+
 TEST(shorter_batches_follow_double)
 {
     const gpt2_config config = {1, 2, 32, 70, 37};
@@ -318,6 +335,77 @@ TEST(a_head_in_pieces_follows_double)
     how.logits_rows = 33;
     check_shape((gpt2_config){1, 2, 32, 48, 64}, 2, how, bf16_loss_bound, bf16_bound);
 }
+
+/* --- what is chosen when a space is made ------------------------------------------------------ */
+
+static const gpt2_config chosen_shape = {1, 1, 8, 4, 100};
+
+/* The log's words, and the bits of what is fused. */
+static void check_choice(kinds how, unsigned fused, const char *text)
+{
+    twin it;
+    twin_create(&it, &chosen_shape, 1, how);
+    const gpt2_cuda_space *space = it.space;
+    for (int end = GPT2_END_NONE + 1; end < GPT2_ENDS; end++) {
+        CHECK_EQ(space->fuses[end], (fused >> end & 1) != 0);
+    }
+    if (strstr(it.table->products(it.space), text) == NULL) {
+        TEST_FAIL("\"%s\" does not say \"%s\"", it.table->products(it.space), text);
+    }
+    CHECK(it.table->warning(it.space) == NULL);
+    check_twin(&it, how.dtype == ZERO_DTYPE_F32 ? f32_loss_bound : bf16_loss_bound,
+               how.dtype == ZERO_DTYPE_F32 ? f32_bound : bf16_bound);
+    twin_destroy(&it);
+}
+
+TEST(in_f32_nothing_is_fused)
+{
+    check_choice(f32, 0, "; kernels of their own: GELU, GELU's gradient, gradients of biases");
+}
+
+#ifdef EMULATED
+/* Each alone is refused, and all of them: the kernel does what the product does not, and the log
+ * says which. */
+TEST(what_cublaslt_has_no_epilogue_for_is_said)
+{
+    const unsigned all = 1 << GPT2_END_GELU | 1 << GPT2_END_GELU_GRAD | 1 << GPT2_END_SUMS;
+    check_choice(bf16, all,
+                 " with GELU, GELU's gradient, gradients of biases; vocabulary 100 padded to 128");
+    emulated_limit.no_epilogue[0] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    check_choice(bf16, all & ~(1u << GPT2_END_GELU),
+                 " with GELU's gradient, gradients of biases; kernels of their own: GELU;");
+    emulated_limit.no_epilogue[0] = CUBLASLT_EPILOGUE_DGELU;
+    check_choice(mixed, all & ~(1u << GPT2_END_GELU_GRAD),
+                 " with GELU, gradients of biases; kernels of their own: GELU's gradient;");
+    emulated_limit.no_epilogue[0] = CUBLASLT_EPILOGUE_BGRADA;
+    check_choice(mixed, all & ~(1u << GPT2_END_SUMS),
+                 " with GELU, GELU's gradient; kernels of their own: gradients of biases;");
+    emulated_limit.no_epilogue[1] = CUBLASLT_EPILOGUE_DGELU;
+    emulated_limit.no_epilogue[2] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    check_choice(bf16, 0, "; kernels of their own: GELU, GELU's gradient, gradients of biases;");
+    memset(&emulated_limit, 0, sizeof emulated_limit);
+}
+
+/* The space's memory, pinned memory, and then none for parameters of a first pass. */
+TEST(a_gpu_that_is_full_before_the_first_pass_says_so)
+{
+    gpt2_error error = {""};
+    void *space = NULL;
+    const gpt2_backend *table = need_gpu();
+    const gpt2_backend_setup setup = {
+        .config = chosen_shape, .dtype = ZERO_DTYPE_BF16, .samples = 1, .error = &error};
+    emulated_limit.malloc = 3;
+    CHECK_OK(table->create(&setup, &space));
+    memset(&emulated_limit, 0, sizeof emulated_limit);
+    CHECK(table->warning(space) != NULL);
+    CHECK(strstr(table->warning(space), "GiB left for a pass ahead of the first step") != NULL);
+    table->destroy(space);
+    emulated_limit.malloc = 1;
+    CHECK_EQ(table->create(&setup, &space), ZERO_OUT_OF_MEMORY);
+    memset(&emulated_limit, 0, sizeof emulated_limit);
+    CHECK(strstr(error.text, "no memory for activations") != NULL);
+}
+#endif
 
 /* --- equal bits ------------------------------------------------------------------------------- */
 
@@ -357,6 +445,57 @@ static void check_repeats(kinds how)
 
 TEST_CALL(a_run_repeats_itself_and_recomputing_changes_nothing_in_f32, check_repeats(f32));
 TEST_CALL(a_run_repeats_itself_and_recomputing_changes_nothing_in_bf16, check_repeats(bf16));
+
+/* A vocabulary's padding is in no sum but as zeros: losses and gradients have the bits of products
+ * of the vocabulary's own size, whole and in pieces, and above and below one line of padding. Only
+ * in emulation, where a sum's order does not depend on its size. */
+static void check_padding(kinds how, uint32_t vocab)
+{
+    const gpt2_config config = {1, 2, 32, 48, vocab};
+    kinds own = how;
+    twin padded;
+    twin plain;
+    own.unpadded = true;
+    twin_create(&padded, &config, 2, how);
+    twin_create(&plain, &config, 2, own);
+    const uint32_t columns = ((const gpt2_cuda_space *)padded.space)->logits_columns;
+    CHECK_EQ(columns, (vocab / 64 + 1) * 64);
+    check_equal_runs(&padded, &plain);
+    twin_destroy(&padded);
+    twin_destroy(&plain);
+}
+
+TEST(padding_the_vocabulary_changes_no_bit)
+{
+    static const kinds *const all[] = {&f32, &bf16, &mixed};
+    if (!emulated) {
+        SKIP("a GPU may add in another order; gradients_follow_double has padded vocabularies");
+    }
+    for (int i = 0; i < 3; i++) {
+        kinds how = *all[i];
+        check_padding(how, 37);
+        check_padding(how, 257);
+        how.logits_rows = 33;
+        check_padding(how, 257);
+    }
+}
+
+/* Where rows have a multiple of 16 bytes as they are, nothing is copied. */
+TEST(an_even_vocabulary_is_not_padded)
+{
+    const struct {
+        kinds how;
+        uint32_t vocab;
+        uint32_t columns;
+    } cases[] = {{f32, 100, 100}, {bf16, 100, 128}, {bf16, 104, 104}, {f32, 99, 128}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const gpt2_config config = {1, 1, 8, 4, cases[i].vocab};
+        twin it;
+        twin_create(&it, &config, 1, cases[i].how);
+        CHECK_EQ(((const gpt2_cuda_space *)it.space)->logits_columns, cases[i].columns);
+        twin_destroy(&it);
+    }
+}
 
 /* --- logits ----------------------------------------------------------------------------------- */
 

@@ -77,9 +77,10 @@ typedef struct shape {
     uint64_t out_padding;  /* likewise */
     size_t out_offset;     /* bytes that the address is beyond a multiple of 256 */
     size_t bias_offset;    /* likewise */
+    bool sums;             /* of right's columns too */
 } shape;
 
-enum { LEFT, RIGHT, OUT, ADDED, BIAS, MATRICES };
+enum { LEFT, RIGHT, OUT, ADDED, BIAS, BEFORE, MATRICES };
 
 typedef struct trial {
     gpt2_products products;
@@ -135,7 +136,9 @@ static gpt2_product_job job_of(const trial *it, const shape *s)
                               .added = s->added == IN_PLACE ? out : it->at[ADDED],
                               .bias = s->bias ? it->at[BIAS] + s->bias_offset : NULL,
                               .alpha = 0.5f,
-                              .beta = s->added != NOTHING ? 1.0f : 0.0f};
+                              .beta = s->added != NOTHING ? 1.0f : 0.0f,
+                              .end = s->sums ? GPT2_END_SUMS : GPT2_END_NONE,
+                              .sums = s->sums ? it->at[BIAS] + s->bias_offset : NULL};
 }
 
 /* alpha left right + added + bias, exactly. */
@@ -191,7 +194,41 @@ static void check_outputs(const trial *it, const shape *s)
     free(found);
 }
 
-static void check_shape(trial *it, const shape *s)
+/* `count` values of the output's type as floats. */
+static void download(const trial *it, const void *from, uint64_t count, float *values)
+{
+    const size_t each = zero_dtype_bytes(it->how.out);
+    unsigned char *bytes = malloc(count * each);
+    CHECK(bytes != NULL);
+    CHECK_CUDA(cudaMemcpy(bytes, from, count * each, cudaMemcpyDeviceToHost));
+    for (uint64_t i = 0; i < count; i++) {
+        uint16_t half = 0;
+        memcpy(&half, bytes + i * each, sizeof half);
+        values[i] = float_of(half);
+        if (it->how.out == ZERO_DTYPE_F32) {
+            memcpy(&values[i], bytes + i * each, sizeof values[i]);
+        }
+    }
+    free(bytes);
+}
+
+static void check_sums(const trial *it, const shape *s)
+{
+    float found[512];
+    CHECK(s->columns <= 512);
+    download(it, it->at[BIAS] + s->bias_offset, s->columns, found);
+    for (uint64_t column = 0; column < s->columns; column++) {
+        int64_t sum = 0;
+        for (uint64_t k = 0; k < s->inner; k++) {
+            sum += integer_at(RIGHT, k * right_stride(s) + column);
+        }
+        const float expected =
+            it->how.out == ZERO_DTYPE_F32 ? (float)sum : float_of(bf16_of((float)sum));
+        CHECK_EQ(found[column], expected);
+    }
+}
+
+static void open_shape(trial *it, const shape *s)
 {
     const uint64_t left_rows = s->left_turned ? s->inner : s->rows;
     const uint64_t right_rows = s->right_turned ? s->columns : s->inner;
@@ -201,15 +238,30 @@ static void check_shape(trial *it, const shape *s)
     it->at[OUT] = upload(OUT, out_count, it->how.out, s->out_offset);
     it->at[ADDED] = s->added == APART ? upload(ADDED, out_count, it->how.out, 0) : NULL;
     it->at[BIAS] = upload(BIAS, s->columns, it->how.out, s->bias_offset);
+    it->at[BEFORE] = upload(BEFORE, out_count, it->how.out, 0);
+}
+
+static void close_shape(trial *it)
+{
+    for (int i = 0; i < MATRICES; i++) {
+        CHECK_CUDA(cudaFree(it->at[i]));
+        it->at[i] = NULL;
+    }
+}
+
+static void check_shape(trial *it, const shape *s)
+{
+    open_shape(it, s);
     const gpt2_product_job job = job_of(it, s);
     if (!gpt2_product(&it->products, NULL, &job, &it->error)) {
         TEST_FAIL("%s: %s", s->name, it->error.text);
     }
     CHECK_CUDA(cudaDeviceSynchronize());
     check_outputs(it, s);
-    for (int i = 0; i < MATRICES; i++) {
-        CHECK_CUDA(cudaFree(it->at[i]));
+    if (s->sums) {
+        check_sums(it, s);
     }
+    close_shape(it);
 }
 
 /* --- the model's ------------------------------------------------------------------------------ */
@@ -227,7 +279,9 @@ static void check_model(trial *it, sizes of)
     const uint64_t n = of.tokens;
     const uint64_t c = of.width;
     const uint64_t v = of.vocab;
-    const uint64_t padding = (v + 63) / 64 * 64 - v;
+    const uint64_t stride = (v + 63) / 64 * 64;
+    const uint64_t padding = stride - v;
+    const uint64_t lines = v / 64 * 64; /* of the vocabulary; the rest is a product of its own */
     const shape shapes[] = {
         {"forward", n, 3 * c, c, .bias = true},
         {"forward onto the residual stream", n, c, 4 * c, .bias = true, .added = APART},
@@ -235,14 +289,20 @@ static void check_model(trial *it, sizes of)
         {"logits of one token", 1, v, c, .right_turned = true, .out_padding = padding},
         {"gradient of an input", n, c, 3 * c, .right_turned = true},
         {"gradient of the head's input", n, c, v, .left_padding = padding},
-        {"gradient of a weight", c, 3 * c, n, .left_turned = true, .added = IN_PLACE},
+        {"padded logits", n, stride, c, .right_turned = true},
+        {"gradient of the head's input by padded logits", n, c, stride, .left_padding = 0},
         {"gradient of wte", v, c, n, .left_turned = true, .added = IN_PLACE,
          .left_padding = padding},
         {"a piece's gradient of wte", v, c, n, .left_turned = true, .left_padding = padding},
+        {"gradient of wte's last rows", v - lines, c, n, .left_turned = true, .added = IN_PLACE,
+         .left_padding = stride - (v - lines)},
+        {"gradient of a weight", c, 3 * c, n, .left_turned = true, .added = IN_PLACE},
     };
-    const size_t first = it->how.out == it->how.dtype ? 0 : 6;
+    const size_t first = it->how.out == it->how.dtype ? 0 : 8;
     for (size_t i = first; i < sizeof shapes / sizeof shapes[0]; i++) {
-        check_shape(it, &shapes[i]);
+        if (shapes[i].rows != 0) { /* a vocabulary may have no last rows */
+            check_shape(it, &shapes[i]);
+        }
     }
 }
 
@@ -277,6 +337,99 @@ TEST(products_of_gpt2_are_exact_sums_rounded_once)
     }
 }
 #endif
+
+/* --- epilogues -------------------------------------------------------------------------------- */
+
+/* A GPU whose cuBLASLt lacks one is not at fault; the program then has a kernel. */
+static bool has_end(trial *it, const gpt2_product_job *job, const char *name)
+{
+    const bool possible = gpt2_product_is_possible(&it->products, job);
+#ifdef EMULATED
+    CHECK(possible);
+#endif
+    if (!possible) {
+        printf("  cuBLASLt %zu has no %s here\n", cublasLtGetVersion(), name);
+    }
+    return possible;
+}
+
+/* The two types that fuse: what comes of bfloat16 factors. */
+TEST(sums_of_columns_are_exact_and_rounded_once)
+{
+    for (size_t i = 2; i < sizeof all_types / sizeof all_types[0]; i++) {
+        trial it;
+        trial_open(&it, all_types[i]);
+        const shape shapes[] = {{"gradients of a layer", 24, 72, 70, .left_turned = true,
+                                 .added = IN_PLACE, .sums = true},
+                                {"of a large one", 64, 256, 1031, .left_turned = true,
+                                 .added = IN_PLACE, .bias_offset = 16, .sums = true}};
+        for (int s = 0; s < 2; s++) {
+            open_shape(&it, &shapes[s]);
+            const gpt2_product_job job = job_of(&it, &shapes[s]);
+            const bool possible = has_end(&it, &job, "sums of columns");
+            close_shape(&it);
+            if (possible) {
+                check_shape(&it, &shapes[s]);
+            }
+        }
+        trial_close(&it);
+    }
+}
+
+/* gelu(x), tanh form, or its derivative. */
+static double gelu(double x, bool derivative)
+{
+    const double slope = sqrt(2 / acos(-1.0));
+    const double t = tanh(slope * (x + 0.044715 * x * x * x));
+    return derivative ? 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope * (1 + 3 * 0.044715 * x * x)
+                      : 0.5 * x * (1 + t);
+}
+
+/* GELU's argument is the exact result rounded once. What follows it is off by one rounding, 2^-8 at
+ * most, and by what cuBLASLt's tanh is, for which there is a quarter of that and 2^-9 around 0. */
+static void check_gelu(trial *it, const shape *s, bool gradient)
+{
+    float found[4096];
+    float before[4096];
+    const uint64_t count = s->rows * s->columns;
+    CHECK(count <= 4096);
+    open_shape(it, s);
+    gpt2_product_job job = job_of(it, s);
+    job.alpha = 0x1p-8f;
+    job.end = gradient ? GPT2_END_GELU_GRAD : GPT2_END_GELU;
+    job.before = it->at[BEFORE];
+    if (has_end(it, &job, gradient ? "gradient of GELU" : "GELU")) {
+        CHECK(gpt2_product(&it->products, NULL, &job, &it->error));
+        CHECK_CUDA(cudaDeviceSynchronize());
+        download(it, it->at[OUT], count, found);
+        download(it, it->at[BEFORE], count, before);
+        for (uint64_t i = 0; i < count; i++) {
+            shape plain = *s;
+            plain.bias = false;
+            const float more = s->bias ? (float)integer_at(BIAS, i % s->columns) : 0;
+            const float sum = expected_at(&plain, i / s->columns, i % s->columns) * 0x1p-7f + more;
+            const float x = gradient ? (float)integer_at(BEFORE, i) : float_of(bf16_of(sum));
+            const double expected =
+                gradient ? (double)sum * gelu((double)x, true) : gelu((double)sum, false);
+            CHECK_EQ(before[i], x);
+            CHECK_NEAR((double)found[i], expected, 0.005 * fabs(expected) + 0x1p-9);
+        }
+    }
+    close_shape(it);
+}
+
+TEST(gelu_and_its_gradient_follow_double)
+{
+    trial it;
+    trial_open(&it, (types){ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false});
+    const shape forward = {"GELU", 35, 96, 24, .bias = true};
+    const shape gradient = {"gradient of GELU", 35, 96, 24, .right_turned = true};
+    check_gelu(&it, &forward, false);
+    check_gelu(&it, &gradient, true);
+    trial_close(&it);
+}
+
+/* --- refusals --------------------------------------------------------------------------------- */
 
 /* An algorithm is chosen for the addresses at hand: one that was chosen for a bias at a multiple of
  * 256 bytes is not for another. */

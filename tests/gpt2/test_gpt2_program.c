@@ -362,9 +362,9 @@ TEST(wrong_options_are_refused)
                   "--master bf16: master_dtype \"bf16\" is not one of default, f32, none");
     check_refused("--dtype f32 --master none", "--master none is for bf16 or f16");
     check_refused("--stage 4", "--stage 4: stage \"4\" is not one of 0, 1, 2, 3");
-    check_refused("--nccl-memory all", "is not one of none, registered, symmetric");
-    check_refused("--nccl-memory symmetric", "it is for ZERO_DEVICE_CUDA over NCCL");
-    check_refused("--zero-cta", "set nccl_memory to ZERO_NCCL_MEMORY_SYMMETRIC");
+    check_refused("--nccl-memory all", "is not one of none, registered");
+    check_refused("--nccl-memory registered", "it is for ZERO_DEVICE_CUDA over NCCL");
+    check_refused("--zero-cta", "set nccl_memory to ZERO_NCCL_MEMORY_REGISTERED");
     check_refused("--lr nan", "--lr nan: give a number in [0, 10]");
     check_refused("--lr -0.1", "--lr -0.1: give a number in [0, 10]");
     check_refused("--lr 0x1p-3", "--lr 0x1p-3: give a number in [0, 10]");

@@ -127,9 +127,9 @@ static zero_status copy(void *self, zi_stream *stream, void *target, const void 
     return recorder.real_device->copy(self, stream, target, source, bytes);
 }
 
-static zero_status device_create(void *self, bool queued, zi_device *device)
+static zero_status device_create(void *self, zi_device *device)
 {
-    const zero_status status = recorder.real.device_create(self, queued, device);
+    const zero_status status = recorder.real.device_create(self, device);
     recorder.real_device = device->ops;
     recorder.device_ops = *device->ops;
     recorder.device_ops.stream_create = stream_create;
@@ -264,10 +264,9 @@ zero_status __wrap_zi_engine_create_with(zero_world *world, const zero_model *mo
 
 /* ---- a live engine, which trains as the simulated trainer does ---- */
 
-static zero_status open_device(void *self, bool queued, zi_device *device)
+static zero_status open_device(void *self, zi_device *device)
 {
     (void)self;
-    (void)queued;
     return zi_cpu_device_create(device);
 }
 

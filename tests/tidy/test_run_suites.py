@@ -30,11 +30,12 @@ CASES = {
 }
 
 
-def run_listed(scripts, folder, programs, *more, shell="sh", output=subprocess.DEVNULL):
+def run_listed(scripts, folder, programs, *more, shell="sh", output=subprocess.DEVNULL,
+               priorities=None):
     """run_suites.py over shell programs, by name, that a stand-in for meson lists; started."""
     listed = [
         {"name": name, "suite": ["x:y"], "cmd": [shell, "-c", program], "env": {}, "timeout": 30,
-         "workdir": None, "is_parallel": False}
+         "workdir": None, "is_parallel": False, "priority": (priorities or {}).get(name, 0)}
         for name, program in programs.items()
     ]  # fmt: skip
     with open(f"{folder}/listed", "w", encoding="utf-8") as file:
@@ -86,6 +87,37 @@ def runs_elsewhere(scripts):
         return os.path.samefile(where, f"{folder}/run") and tally_of(folder) == "3 0 1\n"
 
 
+def names_targets(scripts):
+    """What ninja builds for the programs of some suites, and for no others."""
+    with tempfile.TemporaryDirectory() as folder:
+        tests = [{"name": name, "suite": [f"x:{name}"], "depends": depends}
+                 for name, depends in {"a": ["3@p", "1@p"], "b": ["2@p"], "c": []}.items()]
+        targets = [{"id": f"{i}@p", "filename": [f"{folder}/build/sub/t{i}"]} for i in range(5)]
+        for what, listed in {"tests": tests, "targets": targets}.items():
+            with open(f"{folder}/--{what}", "w", encoding="utf-8") as file:
+                json.dump(listed, file)
+        with open(f"{folder}/meson", "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\ncat "{folder}/$2"\n')
+        os.chmod(f"{folder}/meson", 0o755)
+        said = subprocess.run(
+            [sys.executable, f"{scripts}/run_suites.py", f"{folder}/build", "--targets", "--skip",
+             "b"],
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+            capture_output=True, text=True, check=False,
+        ).stdout  # fmt: skip
+    return said == "sub/t1\nsub/t3\n"
+
+
+def begins_with_the_longest(scripts):
+    """The highest priority first, and else as meson lists them."""
+    with tempfile.TemporaryDirectory() as folder:
+        programs = {str(i): f"printf {i} >> {folder}/ran; {CLEAN}" for i in range(4)}
+        priorities = {"2": 7, "3": 9}
+        run_listed(scripts, folder, programs, priorities=priorities).wait(timeout=20)
+        with open(f"{folder}/ran", encoding="utf-8") as file:
+            return file.read() == "3201"
+
+
 def main():
     sys.path.insert(0, sys.argv[1])
     import run_suites  # pylint: disable=import-outside-toplevel,import-error
@@ -114,7 +146,9 @@ def main():
     say("a build folder that is not there", bad.returncode != 0)
     say("a program cut short, and a run", keeps_what_was_counted(sys.argv[1]))
     say("another user's folder and programs", runs_elsewhere(sys.argv[1]))
-    print(f"{len(CASES) + 4 - failed} passed, {failed} failed, 0 skipped")
+    say("what is to be built for some suites", names_targets(sys.argv[1]))
+    say("which program is first", begins_with_the_longest(sys.argv[1]))
+    print(f"{len(CASES) + 6 - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 
 

@@ -359,10 +359,10 @@ static bool several_hosts(const zi_mpi_comm *comm)
 static zero_status join_plane(zi_mpi_comm *comm)
 {
     zi_control_place place = {.port = 0};
-    zi_control_server *server = NULL;
+    zi_control *control = NULL;
     zero_status served = ZERO_OK;
     if (comm->base.rank == 0) {
-        served = zi_control_serve(&place, comm->base.size, &server);
+        served = zi_control_serve(&place, comm->base.size, comm->base.deadline_ms, &control);
     }
     const zero_error error = *zero_last_error();
     place.port = served == ZERO_OK ? place.port : 0;
@@ -371,7 +371,7 @@ static zero_status join_plane(zi_mpi_comm *comm)
         return zi_error_adopt(&error);
     }
     if (code != MPI_SUCCESS) {
-        zi_control_server_end(server, 0);
+        zi_control_leave(control);
         return zi_mpi_error(code, "MPI_Bcast");
     }
     if (place.port == 0) {
@@ -383,7 +383,7 @@ static zero_status join_plane(zi_mpi_comm *comm)
         .size = comm->base.size,
         .deadline_ms = comm->base.deadline_ms,
         .join_ms = (uint32_t)zi_min_u64(comm->base.deadline_ms, REACH_MS),
-        .server = server,
+        .served = control,
         .silence = comm->base.silence,
         .lost = take_loss,
         .user = comm,

@@ -37,7 +37,7 @@ static zero_status find_symbols(void *library, const char *name, zi_nccl_api *ap
         void *address = dlsym(library, row->name);
         if (address == NULL && row->required) {
             ZI_FAIL(ZERO_UNSUPPORTED,
-                    "%s has no %s; install NCCL 2.19 or later, or set tuning.transport = "
+                    "%s has no %s; install NCCL 2.22 or later, or set tuning.transport = "
                     "ZERO_TRANSPORT_HOST to stage through host memory",
                     name, row->name);
         }
@@ -82,7 +82,7 @@ static zero_status check_version(const zi_nccl_api *api, int *version)
     }
     if (*version < ZI_NCCL_VERSION_MIN) {
         ZI_FAIL(ZERO_UNSUPPORTED,
-                "NCCL %d.%d.%d is too old; install 2.19 or later, or set tuning.transport = "
+                "NCCL %d.%d.%d is too old; install 2.22 or later, or set tuning.transport = "
                 "ZERO_TRANSPORT_HOST to stage through host memory",
                 *version / 10000, *version / 100 % 100, *version % 100);
     }

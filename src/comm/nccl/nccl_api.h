@@ -7,8 +7,9 @@
 
 #include "zero/status.h"
 
-/* The oldest NCCL that has all that is required here: 2.19. */
-#define ZI_NCCL_VERSION_MIN 21900
+/* The oldest NCCL that has all that is required here: 2.22, from which on ncclCommAbort may be part
+ * of a group of calls. */
+#define ZI_NCCL_VERSION_MIN 22200
 
 #define ZI_NCCL_REQUIRED(X)                          \
     X(get_version, ncclGetVersion)                   \
@@ -19,7 +20,6 @@
     X(comm_split, ncclCommSplit)                     \
     X(comm_get_async_error, ncclCommGetAsyncError)   \
     X(comm_abort, ncclCommAbort)                     \
-    X(comm_finalize, ncclCommFinalize)               \
     X(comm_destroy, ncclCommDestroy)                 \
     X(comm_count, ncclCommCount)                     \
     X(comm_user_rank, ncclCommUserRank)              \
@@ -30,38 +30,33 @@
     X(reduce_scatter, ncclReduceScatter)             \
     X(all_reduce, ncclAllReduce)                     \
     X(send, ncclSend)                                \
-    X(recv, ncclRecv)
+    X(recv, ncclRecv)                                \
+    X(mem_alloc, ncclMemAlloc)                       \
+    X(mem_free, ncclMemFree)                         \
+    X(comm_register, ncclCommRegister)               \
+    X(comm_deregister, ncclCommDeregister)
 
-/* From which version on headers and library know windows, and gathers without CTAs. */
-#define ZI_NCCL_VERSION_WINDOWS 22700
+/* From which version on the library has windows whose handles are GPU memory, and gathers without
+ * CTAs. 2.27 has windows too, but does not say whether it has made one. */
+#define ZI_NCCL_VERSION_WINDOWS 22800
 /* From which version on a configuration surely has a traffic class. */
 #define ZI_NCCL_VERSION_TRAFFIC 22700
-#define ZI_NCCL_VERSION_ZERO_CTA 22800
-/* From which version on a window's handle points to device memory. */
-#define ZI_NCCL_VERSION_DEVICE_WINDOWS 22800
 #define ZI_NCCL_HAS_TRAFFIC (NCCL_VERSION_CODE >= ZI_NCCL_VERSION_TRAFFIC)
-#define ZI_NCCL_HAS_WINDOWS (NCCL_VERSION_CODE >= ZI_NCCL_VERSION_WINDOWS)
-#define ZI_NCCL_HAS_ZERO_CTA (NCCL_VERSION_CODE >= ZI_NCCL_VERSION_ZERO_CTA)
+#define ZI_NCCL_HAS_ZERO_CTA (NCCL_VERSION_CODE >= ZI_NCCL_VERSION_WINDOWS)
 
-/* NULL where the library does not have them. */
-#if ZI_NCCL_HAS_WINDOWS
-#define ZI_NCCL_WINDOWS(X)                          \
+/* NULL where the library does not have them. The headers of the build need not have them: a window
+ * is a pointer. */
+#define ZI_NCCL_OPTIONAL(X)                         \
     X(comm_window_register, ncclCommWindowRegister) \
     X(comm_window_deregister, ncclCommWindowDeregister)
-#else
-#define ZI_NCCL_WINDOWS(X)
-#endif
-#define ZI_NCCL_OPTIONAL(X)                \
-    X(mem_alloc, ncclMemAlloc)             \
-    X(mem_free, ncclMemFree)               \
-    X(comm_register, ncclCommRegister)     \
-    X(comm_deregister, ncclCommDeregister) \
-    ZI_NCCL_WINDOWS(X)
+#define ZI_NCCL_WIN_COLL_SYMMETRIC 1
 
 #define ZI_NCCL_MEMBER(member, symbol) __typeof__(&(symbol)) member;
 typedef struct zi_nccl_api {
     ZI_NCCL_REQUIRED(ZI_NCCL_MEMBER)
-    ZI_NCCL_OPTIONAL(ZI_NCCL_MEMBER)
+    ncclResult_t (*comm_window_register)(ncclComm_t comm, void *memory, size_t bytes, void **window,
+                                         int flags);
+    ncclResult_t (*comm_window_deregister)(ncclComm_t comm, void *window);
 } zi_nccl_api;
 
 /* The table of the process, and the version of its NCCL: MAJOR * 10000 + MINOR * 100 + PATCH. The

@@ -6,9 +6,9 @@
  * it that does not finish cannot be ended, and what NCCL may still write to is left to it. */
 #include "comm/nccl/nccl_base.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-#include "core/check.h"
 #include "core/clock.h"
 #include "core/deadline.h"
 #include "core/error.h"
@@ -28,63 +28,45 @@ _Static_assert(sizeof(base_record) % sizeof(float) == 0, "gathered as fp32 eleme
 
 /* Open a base without a communicator and watch it, so that nothing is left that can fail on one
  * rank alone once the ranks exchange their records. */
-static zero_status open_base(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **out)
+static zero_status open_base(zi_comm *comm, zi_nccl_group **out)
 {
-    const zi_nccl_group_desc desc = {
-        .comm = comm,
-        .size = comm->size,
-        .deadline_ms = deadline_ms,
-        .name = "world",
-    };
-    ZI_TRY(zi_nccl_group_open(&desc, out));
-    const zero_status status = zi_nccl_watch_add(*out);
-    if (status != ZERO_OK) {
-        zi_nccl_group_close(*out);
-        *out = NULL;
-    }
-    return status;
+    const zi_group_desc desc = {.size = comm->size, .name = "world"};
+    ZI_TRY(zi_nccl_group_open(comm, &desc, out));
+    return zi_nccl_watch_add(*out);
 }
 
-/* Make the base comm->parent when `status`, of connecting it, is OK, else close it. Returns
- * `status`. base: NULL with a failure. */
+/* Make the base comm->parent when `status`, of connecting it, is OK, else end it. Returns `status`.
+ * base: NULL with a failure. */
 static zero_status keep_base(zi_comm *comm, zi_nccl_group *base, zero_status status)
 {
-    if (status == ZERO_OK) {
-        comm->parent = &base->base;
-        return ZERO_OK;
+    if (status != ZERO_OK) {
+        return zi_nccl_group_abandon(base);
     }
-    const zero_error error = *zero_last_error();
-    if (base != NULL) {
-        zi_nccl_watch_remove(base);
-        (void)zi_nccl_set_error(base, &error); /* so that close does not wait for the other ranks */
-        zi_nccl_group_close(base);
-    }
-    return zi_error_adopt(&error);
+    comm->parent = &base->base;
+    return ZERO_OK;
 }
 
 static zero_status init(zi_nccl_group *base, const ncclUniqueId *id)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    (void)pthread_mutex_lock(&base->mutex);
-    const ncclResult_t result = base->api->comm_init_rank_config(
-        &base->handle, (int)base->base.size, *id, (int)base->base.rank, &config);
-    (void)pthread_mutex_unlock(&base->mutex);
+    ZI_TRY(zi_nccl_enter(base, "ncclCommInitRankConfig"));
+    const ncclResult_t result = base->handle->api->comm_init_rank_config(
+        &base->handle->comm, (int)base->base.size, *id, (int)base->base.rank, &config);
+    zi_nccl_leave(base);
     return zi_nccl_wait(base, result, "ncclCommInitRankConfig");
 }
 
-static zero_status get_id(zi_nccl_group *base, ncclUniqueId *id)
-{
-    return zi_nccl_result(base, base->api->get_unique_id(id), "ncclGetUniqueId");
-}
-
 /* Do all that this rank can do alone, and fill its record for the others. */
-static zero_status prepare(zi_comm *comm, uint32_t deadline_ms, zi_nccl_group **base,
-                           base_record *mine)
+static zero_status prepare(zi_comm *comm, zi_nccl_group **base, base_record *mine)
 {
-    ZI_TRY(open_base(comm, deadline_ms, base));
+    ZI_TRY(open_base(comm, base));
     mine->version = (*base)->version;
-    return comm->rank == 0 ? get_id(*base, &mine->id) : ZERO_OK;
+    if (comm->rank != 0) {
+        return ZERO_OK;
+    }
+    const ncclResult_t result = (*base)->handle->api->get_unique_id(&mine->id);
+    return zi_nccl_result(*base, result, "ncclGetUniqueId");
 }
 
 /* MISMATCH, or the status of a rank that could not prepare. */
@@ -104,8 +86,9 @@ static zero_status compare(const zi_comm *comm, const base_record *all)
     return ZERO_OK;
 }
 
-zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline_ms)
+zero_status zi_nccl_base_get(zero_world *world)
 {
+    zi_comm *comm = world->comm;
     if (comm->parent != NULL) {
         return ZERO_OK;
     }
@@ -114,10 +97,10 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
     base_record mine;
     memset(&mine, 0, sizeof mine);
     ZI_TRY(zi_calloc(comm->size, sizeof *all, (void **)&all));
-    const zero_status ready = prepare(comm, deadline_ms, &base, &mine);
+    const zero_status ready = prepare(comm, &base, &mine);
     const zero_error error = *zero_last_error();
     mine.status = (uint32_t)ready;
-    zero_status status = zi_group_gather(control, 0, &mine, all, sizeof mine);
+    zero_status status = zi_group_gather(world->control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(comm, all);
     }
@@ -130,42 +113,33 @@ zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline
 
 /* ---- a split of the caller's communicator ---- */
 
-/* A split of the caller's communicator. It has a thread of its own: where that communicator is
- * blocking, ncclCommSplit returns only when all ranks have called it. */
+/* A split of the caller's communicator. The call has a thread of its own: where that communicator
+ * is blocking, ncclCommSplit returns only when all ranks have called it. */
 typedef struct split_job {
     const zi_nccl_api *api;
     ncclComm_t parent;
     ncclComm_t child; /* NCCL writes it until the parent is no longer in progress */
     int rank;
     int ordinal;
-    pthread_mutex_t mutex; /* guards the rest */
-    pthread_cond_t moved;  /* `done` */
     ncclResult_t result;
-    bool done;      /* the call has returned */
-    bool abandoned; /* nobody waits for the call any more: its thread frees the job */
+    atomic_uint returned;
+    atomic_uint owners; /* the caller, and the thread; the last frees this */
     struct split_job *next;
 } split_job;
 
 /* Jobs whose split did not finish by the deadline. NCCL may still write to their `child`, so they
  * are never freed; the list keeps leak checkers silent. */
-static struct {
-    pthread_mutex_t mutex;
-    split_job *jobs;
-} unfinished = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+static split_job *_Atomic unfinished;
 
-static void keep_for_ever(split_job *job)
+/* A child that nobody has taken goes too. */
+static void release(split_job *job)
 {
-    (void)pthread_mutex_lock(&unfinished.mutex);
-    job->next = unfinished.jobs;
-    unfinished.jobs = job;
-    (void)pthread_mutex_unlock(&unfinished.mutex);
-}
-
-static void free_job(split_job *job)
-{
-    (void)pthread_cond_destroy(&job->moved);
-    (void)pthread_mutex_destroy(&job->mutex);
-    zi_free(job);
+    if (atomic_fetch_sub_explicit(&job->owners, 1, memory_order_acq_rel) == 1) {
+        if (job->child != NULL) {
+            (void)job->api->comm_abort(job->child);
+        }
+        zi_free(job);
+    }
 }
 
 static void *split_main(void *argument)
@@ -174,118 +148,95 @@ static void *split_main(void *argument)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     (void)cudaSetDevice(job->ordinal);
-    const ncclResult_t result =
-        job->api->comm_split(job->parent, 0, job->rank, &job->child, &config);
-    (void)pthread_mutex_lock(&job->mutex);
-    job->result = result;
-    job->done = true;
-    const bool abandoned = job->abandoned;
-    (void)pthread_cond_signal(&job->moved);
-    (void)pthread_mutex_unlock(&job->mutex);
-    if (abandoned && job->child != NULL) {
-        (void)job->api->comm_abort(job->child);
-    }
-    if (abandoned) {
-        free_job(job);
-    }
+    job->result = job->api->comm_split(job->parent, 0, job->rank, &job->child, &config);
+    atomic_store_explicit(&job->returned, 1, memory_order_release);
+    release(job);
     return NULL;
 }
 
-static zero_status open_job(const zi_nccl_group *base, ncclComm_t parent, split_job **out)
+static zero_status begin_split(const zi_nccl_group *base, ncclComm_t parent, split_job **out)
 {
+    pthread_t thread;
     ZI_TRY(zi_calloc(1, sizeof **out, (void **)out));
     split_job *job = *out;
-    job->api = base->api;
+    job->api = base->handle->api;
     job->parent = parent;
     job->rank = (int)base->base.rank;
-    job->ordinal = base->ordinal;
-    (void)pthread_mutex_init(&job->mutex, NULL);
-    zi_deadline_cond_init(&job->moved);
+    job->ordinal = base->handle->ordinal;
+    atomic_init(&job->owners, 2);
+    const zero_status status = zi_thread_start(&thread, split_main, job);
+    if (status != ZERO_OK) {
+        zi_free(job);
+        return status;
+    }
+    (void)pthread_detach(thread);
     return ZERO_OK;
 }
 
-static zero_status late(const zi_nccl_group *base)
+/* Wait until the communicator is no longer in progress, and return its state; ncclInProgress after
+ * the deadline. */
+static ncclResult_t await_state(const zi_nccl_api *api, ncclComm_t comm, uint64_t until_ns)
 {
-    ZI_FAIL(ZERO_TIMEOUT,
-            "rank %u: ncclCommSplit of the caller's communicator did not finish within %u ms; not "
-            "all %u ranks called zero_world_create_nccl, and the communicator is good for nothing "
-            "but ncclCommAbort now",
-            base->base.rank, base->deadline_ms, base->base.size);
-}
-
-/* Wait until ncclCommSplit has returned. False after the deadline. */
-static bool await_call(split_job *job, uint64_t until_ns)
-{
-    (void)pthread_mutex_lock(&job->mutex);
-    while (!job->done && zi_deadline_wait(&job->moved, &job->mutex, until_ns)) {
-    }
-    const bool done = job->done;
-    job->abandoned = !done;
-    (void)pthread_mutex_unlock(&job->mutex);
-    return done;
-}
-
-/* Wait until the communicator is no longer in progress; *state is then its state. */
-static bool await_state(const zi_nccl_api *api, ncclComm_t comm, uint64_t until_ns,
-                        ncclResult_t *state)
-{
-    *state = ncclInProgress;
-    for (uint32_t rounds = 0; *state == ncclInProgress; rounds++) {
-        const ncclResult_t result = api->comm_get_async_error(comm, state);
-        *state = result != ncclSuccess ? result : *state;
-        if (*state == ncclInProgress && zi_clock_ns() > until_ns) {
-            return false;
+    for (uint32_t rounds = 0;; rounds++) {
+        ncclResult_t state = ncclSuccess;
+        const ncclResult_t result = api->comm_get_async_error(comm, &state);
+        state = result != ncclSuccess ? result : state;
+        if (state != ncclInProgress || zi_clock_ns() > until_ns) {
+            return state;
         }
-        if (*state == ncclInProgress) {
-            zi_nccl_pause(rounds);
-        }
+        zi_nccl_pause(rounds);
     }
-    return true;
 }
 
-/* ncclCommSplit has ended with `state`: take the new communicator. */
-static zero_status end_split(zi_nccl_group *base, split_job *job, ncclResult_t state)
+/* What the split comes to; ncclInProgress after the deadline. */
+static ncclResult_t await_split(split_job *job, uint64_t until_ns)
 {
-    ncclComm_t child = job->child;
-    free_job(job);
-    if (state != ncclSuccess && child != NULL) {
-        (void)base->api->comm_abort(child);
+    for (uint32_t rounds = 0; atomic_load_explicit(&job->returned, memory_order_acquire) == 0;
+         rounds++) {
+        if (zi_clock_ns() > until_ns) {
+            return ncclInProgress;
+        }
+        zi_nccl_pause(rounds);
     }
-    ZI_TRY(zi_nccl_result(base, state, "ncclCommSplit of the caller's communicator"));
-    if (child == NULL) {
-        ZI_FAIL(ZERO_COMM, "ncclCommSplit of the caller's communicator made none");
+    if (job->result != ncclSuccess && job->result != ncclInProgress) {
+        return job->result;
     }
-    (void)pthread_mutex_lock(&base->mutex);
-    base->handle = child;
-    (void)pthread_mutex_unlock(&base->mutex);
-    return zi_nccl_wait(base, ncclInProgress, "ncclCommSplit of the caller's communicator");
+    const ncclResult_t state = await_state(job->api, job->parent, until_ns);
+    if (state == ncclInProgress) { /* the job stays this thread's */
+        atomic_fetch_add_explicit(&job->owners, 1, memory_order_relaxed);
+        job->next = atomic_exchange(&unfinished, job);
+    }
+    return state;
 }
 
 static zero_status split_parent(zi_nccl_group *base, ncclComm_t parent)
 {
+    static const char call[] = "ncclCommSplit of the caller's communicator";
     split_job *job = NULL;
-    pthread_t thread;
-    ncclResult_t state = ncclSuccess;
+    ncclComm_t child = NULL;
     const uint64_t until_ns = zi_deadline_in_ms(base->deadline_ms);
-    ZI_TRY(open_job(base, parent, &job));
-    const zero_status started = zi_thread_start(&thread, split_main, job);
-    if (started != ZERO_OK) {
-        free_job(job);
-        return started;
+    ZI_TRY(begin_split(base, parent, &job));
+    const ncclResult_t state = await_split(job, until_ns);
+    if (state == ncclSuccess) {
+        child = job->child;
+        job->child = NULL;
     }
-    if (!await_call(job, until_ns)) {
-        (void)pthread_detach(thread);
-        return late(base);
+    release(job);
+    if (state == ncclInProgress) {
+        ZI_FAIL(ZERO_TIMEOUT,
+                "rank %u: %s did not finish within %u ms; not all %u ranks called "
+                "zero_world_create_nccl, and the communicator is good for nothing but "
+                "ncclCommAbort now",
+                base->base.rank, call, base->deadline_ms, base->base.size);
     }
-    (void)pthread_join(thread, NULL);
-    if (job->result != ncclSuccess && job->result != ncclInProgress) {
-        return end_split(base, job, job->result);
+    ZI_TRY(zi_nccl_result(base, state, call));
+    if (child == NULL) {
+        ZI_FAIL(ZERO_COMM, "%s made none", call);
     }
-    if (!await_state(base->api, parent, until_ns, &state)) {
-        keep_for_ever(job);
-        return late(base);
-    }
-    return end_split(base, job, state);
+    (void)pthread_mutex_lock(&base->handle->mutex);
+    base->handle->comm = child;
+    (void)pthread_mutex_unlock(&base->handle->mutex);
+    return zi_nccl_wait(base, ncclInProgress, call);
 }
 
 static zero_status ask(const zi_nccl_api *api, ncclResult_t result, const char *call)
@@ -297,23 +248,21 @@ static zero_status ask(const zi_nccl_api *api, ncclResult_t result, const char *
     return ZERO_OK;
 }
 
-zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, zi_nccl_place *place)
+zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, int *rank, int *size)
 {
     const zi_nccl_api *api = NULL;
-    ncclResult_t state = ncclSuccess;
     int version = 0;
-    int rank = 0;
-    int size = 0;
     int device = 0;
     int current = 0;
     ZI_TRY(zi_nccl_api_get(&api, &version));
-    if (!await_state(api, comm, zi_deadline_in_ms(deadline_ms), &state)) {
+    const ncclResult_t state = await_state(api, comm, zi_deadline_in_ms(deadline_ms));
+    if (state == ncclInProgress) {
         ZI_FAIL(ZERO_TIMEOUT, "the caller's communicator was still in progress after %u ms",
                 deadline_ms);
     }
     ZI_TRY(ask(api, state, "the state"));
-    ZI_TRY(ask(api, api->comm_user_rank(comm, &rank), "ncclCommUserRank"));
-    ZI_TRY(ask(api, api->comm_count(comm, &size), "ncclCommCount"));
+    ZI_TRY(ask(api, api->comm_user_rank(comm, rank), "ncclCommUserRank"));
+    ZI_TRY(ask(api, api->comm_count(comm, size), "ncclCommCount"));
     ZI_TRY(ask(api, api->comm_cu_device(comm, &device), "ncclCommCuDevice"));
     ZI_TRY(zi_cuda_check(cudaGetDevice(&current), "cudaGetDevice"));
     if (current != device) {
@@ -321,14 +270,13 @@ zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, zi_ncc
                 "comm is of GPU %d but GPU %d is current; call cudaSetDevice(%d) first", device,
                 current, device);
     }
-    *place = (zi_nccl_place){.rank = (uint32_t)rank, .size = (uint32_t)size};
     return ZERO_OK;
 }
 
 zero_status zi_nccl_base_make(zi_comm *comm, ncclComm_t borrowed)
 {
     zi_nccl_group *base = NULL;
-    zero_status status = open_base(comm, comm->deadline_ms, &base);
+    zero_status status = open_base(comm, &base);
     if (status == ZERO_OK) {
         status = split_parent(base, borrowed);
     }
@@ -337,27 +285,17 @@ zero_status zi_nccl_base_make(zi_comm *comm, ncclComm_t borrowed)
 
 /* ---- what rank 0 tells the others ---- */
 
-/* Gather what is at `copies` of every rank behind it. */
-static zero_status gather_copies(zi_nccl_group *base, unsigned char *copies, size_t bytes,
-                                 cudaStream_t stream)
-{
-    ncclResult_t result = ncclInvalidUsage;
-    (void)pthread_mutex_lock(&base->mutex);
-    if (base->handle != NULL && base->api->group_start() == ncclSuccess) {
-        result = base->api->all_gather(copies, copies + bytes, bytes / sizeof(float), ncclFloat32,
-                                       base->handle, stream);
-        const ncclResult_t ended = base->api->group_end();
-        result = result == ncclSuccess ? ended : result;
-    }
-    (void)pthread_mutex_unlock(&base->mutex);
-    return zi_nccl_wait(base, result, "ncclAllGather");
-}
-
-/* TIMEOUT when the event has not fired by the base's deadline. */
-static zero_status await_event(zi_nccl_group *base, cudaEvent_t event)
+/* Gather what is at the begin of `pinned` on every rank behind it, and wait for it. */
+static zero_status gather(zi_nccl_group *base, unsigned char *pinned, size_t bytes,
+                          cudaStream_t stream)
 {
     const uint64_t until_ns = zi_deadline_in_ms(base->deadline_ms);
-    cudaError_t code = cudaEventQuery(event);
+    ZI_TRY(zi_nccl_enter(base, "ncclAllGather"));
+    const ncclResult_t result = base->handle->api->all_gather(
+        pinned, pinned + bytes, bytes / sizeof(float), ncclFloat32, base->handle->comm, stream);
+    zi_nccl_leave(base);
+    ZI_TRY(zi_nccl_wait(base, result, "ncclAllGather"));
+    cudaError_t code = cudaStreamQuery(stream);
     for (uint32_t rounds = 0; code == cudaErrorNotReady; rounds++) {
         (void)cudaGetLastError(); /* it is no error, but is kept like one */
         ZI_TRY(zi_nccl_check(base));
@@ -366,60 +304,33 @@ static zero_status await_event(zi_nccl_group *base, cudaEvent_t event)
                     base->base.rank, base->base.size, base->deadline_ms);
         }
         zi_nccl_pause(rounds);
-        code = cudaEventQuery(event);
+        code = cudaStreamQuery(stream);
     }
-    ZI_TRY(zi_nccl_check(base)); /* an abort fires it too */
-    return zi_cuda_check(code, "cudaEventQuery");
-}
-
-static zero_status share_over(zi_nccl_group *base, unsigned char *copies, void *record,
-                              size_t bytes, cudaStream_t stream, cudaEvent_t done)
-{
-    ZI_TRY(zi_cuda_check(cudaMemcpyAsync(copies, record, bytes, cudaMemcpyDefault, stream),
-                         "cudaMemcpyAsync"));
-    ZI_TRY(gather_copies(base, copies, bytes, stream));
-    ZI_TRY(zi_cuda_check(cudaMemcpyAsync(record, copies + bytes, bytes, cudaMemcpyDefault, stream),
-                         "cudaMemcpyAsync"));
-    ZI_TRY(zi_cuda_check(cudaEventRecord(done, stream), "cudaEventRecord"));
-    return await_event(base, done);
+    ZI_TRY(zi_nccl_check(base)); /* an abort ends it too */
+    return zi_cuda_check(code, "cudaStreamQuery");
 }
 
 zero_status zi_nccl_base_share(zi_nccl_group *base, void *record, size_t bytes)
 {
     zi_device device;
     zi_stream *stream = NULL;
-    void *copies = NULL;
-    void *pinned = NULL;
-    cudaEvent_t done = NULL;
-    const size_t device_bytes = zi_align_up(bytes * (base->base.size + 1), ZI_PAGE_BYTES);
-    ZI_TRY(zi_cuda_device_create(false, &device));
+    void *pinned = NULL; /* host memory that the GPU reads and writes, which NCCL takes as well */
+    const size_t pinned_bytes = zi_align_up(bytes * (base->base.size + 1), ZI_PAGE_BYTES);
+    ZI_TRY(zi_cuda_device_create(&device));
     const zi_device_ops *ops = device.ops;
     zero_status status = ops->stream_create(device.self, "zero control", &stream);
-    status = status != ZERO_OK ? status : ops->memory_alloc(device.self, device_bytes, &copies);
-    status = status != ZERO_OK ? status : ops->host_alloc(device.self, ZI_PAGE_BYTES, &pinned);
+    status = status != ZERO_OK ? status : ops->host_alloc(device.self, pinned_bytes, &pinned);
     if (status == ZERO_OK) {
-        status = zi_cuda_check(cudaEventCreateWithFlags(&done, cudaEventDisableTiming),
-                               "cudaEventCreateWithFlags");
-    }
-    if (status == ZERO_OK) {
-        zi_assert_cmp(bytes, <=, ZI_PAGE_BYTES);
         memcpy(pinned, record, bytes);
-        status = share_over(base, copies, pinned, bytes, zi_cuda_stream_native(stream), done);
+        status = gather(base, pinned, bytes, zi_cuda_stream_native(stream));
     }
     if (status == ZERO_OK) {
-        memcpy(record, pinned, bytes);
+        memcpy(record, (unsigned char *)pinned + bytes, bytes);
     } else {
-        const zero_error error = *zero_last_error();
-        (void)zi_nccl_set_error(base, &error);
-        zi_nccl_abort_await(base); /* NCCL may use the memory until then */
-        (void)zi_error_adopt(&error);
+        (void)zi_nccl_break_off(base);
     }
     ops->stream_destroy(device.self, stream);
-    if (done != NULL) {
-        (void)cudaEventDestroy(done);
-    }
-    ops->memory_free(device.self, copies, device_bytes);
-    ops->host_free(device.self, pinned, ZI_PAGE_BYTES);
+    ops->host_free(device.self, pinned, pinned_bytes);
     zi_device_destroy(&device);
     return status;
 }

@@ -5,15 +5,9 @@
 
 #include "comm/nccl/nccl_state.h"
 
-/* Where this rank stands in the caller's communicator. */
-typedef struct zi_nccl_place {
-    uint32_t rank;
-    uint32_t size;
-} zi_nccl_place;
-
-/* The place of this rank in the caller's communicator, once that is connected.
+/* This rank's place in the caller's communicator, and how many it has, once that is connected.
  * - Errors: INVALID_ARGUMENT where it is of another GPU than the current one; TIMEOUT; COMM. */
-zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, zi_nccl_place *place);
+zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, int *rank, int *size);
 
 /* Make comm->parent, a split of `borrowed`, which is a communicator of the ranks of comm.
  * - Collective over the world.

@@ -1,22 +1,16 @@
-/* Owns how a group is made, runs a batch, and is closed. Invariants: every communicator is
- * non-blocking, so no call of NCCL waits for other ranks and each wait here has a deadline;
- * whatever can fail on one rank alone is done before the ranks exchange their records, so all learn
- * of it there. */
+/* Owns how a group is made, runs a batch, and is closed. Invariant: whatever can fail on one rank
+ * alone is done before the ranks exchange their records, so all learn of it there. */
 #include "comm/nccl/nccl_group.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#include "comm/nccl/nccl_memory.h"
 #include "comm/nccl/nccl_state.h"
 #include "core/check.h"
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/hash.h"
-#include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/trace.h"
@@ -138,42 +132,6 @@ static zero_status check(zi_group *base)
     return zi_nccl_check((zi_nccl_group *)base);
 }
 
-/* Whether NCCL is known to keep the communicator: a graph of this rank outlives its group. */
-static bool is_kept(const zi_nccl_group *group)
-{
-    return group->captured && zi_nccl_base_of(group->comm)->outlived;
-}
-
-/* Finalize the communicator; false when that fails. */
-static bool finalize(zi_nccl_group *group)
-{
-    if (zi_nccl_check(group) != ZERO_OK || zi_nccl_deregister(group) != ZERO_OK || is_kept(group)) {
-        return false;
-    }
-    const ncclResult_t result = group->api->comm_finalize(group->handle);
-    const zero_status status = zi_nccl_wait(group, result, "ncclCommFinalize");
-    /* On the first rank this is a TIMEOUT, on the others the failure of that rank. */
-    if (status != ZERO_OK && group->captured) {
-        zi_nccl_base_of(group->comm)->outlived = true;
-        zi_log(ZERO_LOG_WARN,
-               "group %s: NCCL keeps its communicator for as long as there is a graph that has "
-               "captured its batches; destroy graphs before their engine",
-               group->base.name);
-    }
-    return status == ZERO_OK;
-}
-
-static void close_handle(zi_nccl_group *group)
-{
-    if (group->handle != NULL && finalize(group)) {
-        (void)group->api->comm_destroy(group->handle);
-        group->handle = NULL;
-    }
-    zi_nccl_abort_finish(group, is_kept(group)    ? 0
-                                : group->captured ? group->deadline_ms
-                                                  : UINT64_MAX);
-}
-
 /* Destroy the events of the marks. */
 static void close_device(zi_nccl_group *group)
 {
@@ -188,14 +146,10 @@ static void close_device(zi_nccl_group *group)
     }
 }
 
-void zi_nccl_group_close(zi_nccl_group *group)
+static void close_group(zi_nccl_group *group)
 {
-    if (group == NULL) {
-        return;
-    }
-    close_handle(group);
+    zi_nccl_handle_close(group);
     close_device(group);
-    (void)pthread_mutex_destroy(&group->mutex);
     zi_free(group);
 }
 
@@ -203,20 +157,31 @@ static void destroy(zi_group *base)
 {
     zi_nccl_group *group = (zi_nccl_group *)base;
     zi_nccl_watch_remove(group);
-    zi_nccl_group_close(group);
+    close_group(group);
+}
+
+zero_status zi_nccl_group_abandon(zi_nccl_group *group)
+{
+    const zero_error error = *zero_last_error();
+    if (group != NULL) {
+        zi_nccl_watch_remove(group); /* first, so that the watcher does not fail the other groups */
+        (void)zi_nccl_set_error(group, &error); /* so that close aborts */
+        close_group(group);
+    }
+    return zi_error_adopt(&error);
 }
 
 static void path_of(const zi_group *base, zero_path *path)
 {
     const zi_nccl_group *group = (const zi_nccl_group *)base;
-    const bool windows = group->memory_kind == ZERO_NCCL_MEMORY_SYMMETRIC;
     path->carrier = ZERO_CARRIER_NCCL;
     path->nccl_version = group->version;
     path->zero_cta = group->zero_cta ? 1 : 0;
-    *(windows ? &path->windows : &path->buffers) = group->registered_count;
+    const zi_nccl_handle *handle = group->handle;
+    *(handle->windows ? &path->windows : &path->buffers) = handle->registered_count;
     path->hosts = group->grid.columns > 1 ? group->grid.rows : 0;
-    for (uint32_t i = 0; i < group->registered_count; i++) {
-        path->symmetric += group->registered[i].symmetric;
+    for (uint32_t i = 0; i < handle->registered_count; i++) {
+        path->symmetric += handle->registered[i].symmetric;
     }
 }
 
@@ -241,7 +206,7 @@ static zero_status open_marks(zi_nccl_group *group)
     return ZERO_OK;
 }
 
-static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+static zero_status take_scratch(zi_nccl_group *group, const zi_group_desc *desc)
 {
     const size_t zeros = desc->scratch_bytes / 9 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
     const size_t least = 4 * group->base.size * ZI_PART_COUNT * sizeof(float);
@@ -262,17 +227,16 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_nccl_group_desc *
 }
 
 /* Do all that this rank can do alone. */
-static zero_status prepare(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+static zero_status prepare(zi_nccl_group *group, const zi_group_desc *desc)
 {
-    zi_nccl_group *base = zi_nccl_base_of(desc->comm);
+    zi_nccl_group *base = zi_nccl_base_of(group->comm);
     ZI_TRY(zi_nccl_check(base));
-    ZI_TRY(zi_nccl_memory_check(desc->memory_kind, desc->zero_cta));
-    ZI_TRY(zi_nccl_hints_check(&desc->hints));
-    if (group->ordinal != base->ordinal) {
+    const int mine = group->handle->ordinal;
+    if (mine != base->handle->ordinal) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "group %s, rank %u: GPU %d is current but NCCL was connected from GPU %d; make one "
                 "GPU current for all engines of a world",
-                group->base.name, desc->comm->rank, group->ordinal, base->ordinal);
+                group->base.name, group->comm->rank, mine, base->handle->ordinal);
     }
     ZI_TRY(open_marks(group));
     return take_scratch(group, desc);
@@ -326,7 +290,7 @@ static zero_status compare_members(const zi_nccl_group *group, rendezvous_record
 }
 
 /* Find out which members are on one host, and whether kernels can add up what comes at once. */
-static zero_status make_grid(zi_nccl_group *group, const zi_nccl_group_desc *desc,
+static zero_status make_grid(zi_nccl_group *group, const zi_group_desc *desc,
                              const rendezvous_record *all)
 {
     uint64_t *hosts = NULL;
@@ -347,9 +311,10 @@ static zero_status make_grid(zi_nccl_group *group, const zi_nccl_group_desc *des
 }
 
 /* Exchange with the other ranks how preparing ended. */
-static zero_status rendezvous(zi_nccl_group *group, const zi_nccl_group_desc *desc, uint32_t color,
-                              zero_status ready)
+static zero_status rendezvous(zi_nccl_group *group, zi_group *control, const zi_group_desc *desc,
+                              uint32_t color)
 {
+    const zero_status ready = prepare(group, desc);
     const zero_error error = *zero_last_error();
     rendezvous_record *all = NULL;
     rendezvous_record mine = {
@@ -357,11 +322,11 @@ static zero_status rendezvous(zi_nccl_group *group, const zi_nccl_group_desc *de
         .color = color,
         .size = desc->size,
         .members = zi_hash_bytes(ZI_HASH_START, desc->members, desc->size * sizeof *desc->members),
-        .host = desc->comm->host,
+        .host = group->comm->host,
     };
     memcpy(mine.name, group->base.name, sizeof mine.name);
-    ZI_TRY(zi_calloc(desc->comm->size, sizeof *all, (void **)&all));
-    zero_status status = zi_group_gather(desc->control, 0, &mine, all, sizeof mine);
+    ZI_TRY(zi_calloc(group->comm->size, sizeof *all, (void **)&all));
+    zero_status status = zi_group_gather(control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, all);
     }
@@ -375,81 +340,86 @@ static zero_status rendezvous(zi_nccl_group *group, const zi_nccl_group_desc *de
     return status;
 }
 
-/* Abort the base and what was being split off it. The base goes first: until then NCCL may write to
- * its `child`, and the base may point at what was being split off. The watcher aborts it, with the
- * other groups of the world. */
-static void abandon_split(zi_nccl_group *base)
-{
-    const zero_error error = *zero_last_error();
-    (void)zi_nccl_set_error(base, &error);
-    zi_nccl_abort_await(base);
-    if (base->child != NULL) {
-        (void)base->api->comm_abort(base->child);
-        base->child = NULL;
-    }
-    (void)zi_error_adopt(&error);
-}
-
 /* Begin the split, with the configuration that the group asks for. */
-static zero_status begin_split(zi_nccl_group *base, const zi_nccl_group *group, uint32_t color)
+static zero_status begin_split(zi_nccl_group *base, const zi_nccl_group *group,
+                               const zi_group_desc *desc, uint32_t color)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ZI_TRY(zi_nccl_configure(group, &config));
-    ncclResult_t result = ncclSuccess;
-    (void)pthread_mutex_lock(&base->mutex);
-    const bool gone = base->handle == NULL;
-    if (!gone) {
-        base->child = NULL;
-        result = base->api->comm_split(base->handle, (int)color, (int)group->base.rank,
-                                       &base->child, &config);
-    }
-    (void)pthread_mutex_unlock(&base->mutex);
-    if (gone) {
-        return zi_nccl_check(base);
-    }
+    config.blocking = 1;
+    zi_nccl_configure(desc, &config);
+    ZI_TRY(zi_nccl_enter(base, "ncclCommSplit"));
+    zi_nccl_handle *handle = base->handle;
+    handle->child = NULL;
+    const ncclResult_t result = base->handle->api->comm_split(
+        handle->comm, (int)color, (int)group->base.rank, &handle->child, &config);
+    zi_nccl_leave(base);
     return result == ncclInProgress ? ZERO_OK : zi_nccl_result(base, result, "ncclCommSplit");
+}
+
+/* The split is over: the child is the group's. */
+static zero_status take_child(zi_nccl_group *base, zi_nccl_group *group)
+{
+    ZI_TRY(zi_nccl_enter(base, "ncclCommSplit"));
+    group->handle->comm = base->handle->child;
+    group->handle->blocking = true;
+    base->handle->child = NULL;
+    zi_nccl_leave(base);
+    if (group->handle->comm == NULL) {
+        ZI_FAIL(ZERO_COMM, "group %s: ncclCommSplit made no communicator", group->base.name);
+    }
+    return ZERO_OK;
 }
 
 /* Split the group's communicator off the world's base: the ranks of one color become one
  * communicator, in the order of their group ranks. Collective over the world. When it fails the
  * base fails with it, so no other group can be made. */
-static zero_status split(zi_nccl_group *group, uint32_t color)
+static zero_status split(zi_nccl_group *group, const zi_group_desc *desc, uint32_t color)
 {
     zi_nccl_group *base = zi_nccl_base_of(group->comm);
-    zero_status status = begin_split(base, group, color);
+    zero_status status = begin_split(base, group, desc, color);
     if (status == ZERO_OK) {
         /* The call returns success when it has begun; only the state of the base says when the
          * child is there. */
         status = zi_nccl_wait_of(base, group, ncclInProgress, "ncclCommSplit");
     }
-    if (status == ZERO_OK && base->child == NULL) {
-        status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__,
-                              "group %s: ncclCommSplit made no communicator", group->base.name);
+    if (status == ZERO_OK) {
+        status = take_child(base, group);
     }
-    if (status != ZERO_OK) {
-        abandon_split(base);
-        return status;
-    }
-    group->handle = base->child;
-    base->child = NULL;
-    return zi_nccl_wait(group, ncclInProgress, "ncclCommSplit");
+    return status == ZERO_OK ? ZERO_OK : zi_nccl_break_off(base);
 }
 
-static zero_status connect_members(zi_nccl_group *group, const zi_nccl_group_desc *desc)
+/* What the memory becomes. With buffers NCCL exchanges addresses on the host at each batch. */
+static zero_status agree_memory(zi_nccl_group *group, zi_group *control, void *memory)
+{
+    zi_nccl_group *base = zi_nccl_base_of(group->comm);
+    ZI_TRY(zi_nccl_agree_memory(base, control, memory));
+    group->handle->windows = base->handle->windows;
+    group->base.submit_waits = !group->handle->windows;
+    if (group->zero_cta && !group->handle->windows) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "tuning.nccl_zero_cta is 1 and NCCL %d.%d.%d makes no window of memory here: GPUs "
+                "cannot map one another's, or NCCL_CUMEM_ENABLE or NCCL_WIN_ENABLE is 0; leave it "
+                "at 0",
+                group->version / 10000, group->version / 100 % 100, group->version % 100);
+    }
+    return ZERO_OK;
+}
+
+static zero_status connect_members(zi_nccl_group *group, zi_group *control,
+                                   const zi_group_desc *desc)
 {
     const uint32_t color = desc->members[group->order[0]];
-    zero_status status = prepare(group, desc);
-    if (desc->control != NULL) {
-        status = rendezvous(group, desc, color, status);
+    ZI_TRY(rendezvous(group, control, desc, color));
+    if (desc->registered && desc->memory_count != 0) {
+        ZI_TRY(agree_memory(group, control, desc->memory[0].pointer));
     }
-    ZI_TRY(status);
-    ZI_TRY(split(group, color));
-    ZI_TRY(zi_nccl_register(group, desc));
-    return zi_nccl_watch_add(group);
+    ZI_TRY(split(group, desc, color));
+    /* Registering may wait for other ranks, and so is watched. */
+    ZI_TRY(zi_nccl_watch_add(group));
+    return zi_nccl_register(group, desc);
 }
 
-zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **out)
+zero_status zi_nccl_group_open(zi_comm *comm, const zi_group_desc *desc, zi_nccl_group **out)
 {
     *out = NULL;
     zi_nccl_group *group = NULL;
@@ -458,47 +428,33 @@ zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **o
     group->order = (uint32_t *)(void *)&group->sources[desc->size];
     group->by_host = group->order + desc->size;
     group->base = (zi_group){
-        .ops = &nccl_ops, .kernels = desc->kernels, .rank = desc->comm->rank, .size = desc->size};
+        .ops = &nccl_ops, .kernels = desc->kernels, .rank = comm->rank, .size = desc->size};
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", desc->name);
-    group->comm = desc->comm;
-    group->deadline_ms = desc->deadline_ms;
-    group->zero_cta = desc->zero_cta;
-    group->hints = desc->hints;
-    group->memory_kind = desc->memory_kind;
+    group->comm = comm;
+    group->deadline_ms = comm->deadline_ms;
+    group->zero_cta = desc->copy_engines;
     group->chunk_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_CHUNKS, CALLS / desc->size));
-    (void)pthread_mutex_init(&group->mutex, NULL);
     if (desc->members != NULL) {
-        group->base.rank =
-            zi_group_place(desc->members, desc->size, desc->comm->rank, group->order);
+        group->base.rank = zi_group_place(desc->members, desc->size, comm->rank, group->order);
         group->flat = zi_grid_flat(group->order, desc->size, group->base.rank);
         group->grid = group->flat;
     }
-    zero_status status = zi_nccl_api_get(&group->api, &group->version);
-    if (status == ZERO_OK) {
-        status = zi_nccl_abort_prepare(group);
-    }
-    if (status == ZERO_OK) {
-        status = zi_cuda_check(cudaGetDevice(&group->ordinal), "cudaGetDevice");
-    }
+    const zero_status status = zi_nccl_handle_open(group);
     if (status != ZERO_OK) {
-        zi_nccl_group_close(group);
+        close_group(group);
         return status;
     }
     *out = group;
     return ZERO_OK;
 }
 
-zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out)
+zero_status zi_nccl_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)
 {
     *out = NULL;
     zi_nccl_group *group = NULL;
-    ZI_TRY(zi_nccl_group_open(desc, &group));
-    const zero_status status = connect_members(group, desc);
-    if (status != ZERO_OK) {
-        const zero_error error = *zero_last_error();
-        (void)zi_nccl_set_error(group, &error); /* so that close does not wait for the others */
-        zi_nccl_group_close(group);
-        return zi_error_adopt(&error);
+    ZI_TRY(zi_nccl_group_open(world->comm, desc, &group));
+    if (connect_members(group, world->control, desc) != ZERO_OK) {
+        return zi_nccl_group_abandon(group);
     }
     *out = &group->base;
     return ZERO_OK;

@@ -10,8 +10,11 @@
  * finish fails its group and all groups of the world. Their communicators are aborted, which frees
  * the GPU, and zi_group_check returns the error. What the batch left on the stream may be
  * incomplete.
+ *  - A call that connects counts from its begin. When it does not return the group fails as above,
+ *    and the abort ends the call before it frees the communicator.
  *  - A graph that has captured a batch must be destroyed before the group. Otherwise the group's
- *    destroy waits for it until the deadline, and then leaves the communicator to NCCL.
+ *    destroy waits for it, as long as for any communicator at most, which is 10 s, and then leaves
+ *    the communicator to NCCL.
  *  - Batches of a group go on one stream at a time: they share its scratch memory. Groups may share
  *    one where their batches are on one stream.
  *  - Where memory is registered, all that a batch reads and writes lies in it, on every member.
@@ -23,35 +26,9 @@
 #ifndef ZI_COMM_NCCL_NCCL_GROUP_H
 #define ZI_COMM_NCCL_NCCL_GROUP_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "comm/comm.h"
 
 extern const zi_transport zi_nccl_transport; /* nccl_transport.c */
-
-typedef struct zi_nccl_group_desc {
-    zi_comm *comm; /* of the world: has the base, and spreads failures */
-    zi_group
-        *control; /* of all ranks, on the CPU; used within create only. NULL: nothing is compared */
-    const zi_kernels *kernels; /* of a CUDA device that is the calling thread's current one */
-    const uint32_t *members;   /* world ranks, in the order of group ranks; copied */
-    uint32_t size;
-    uint32_t deadline_ms;
-    const char *name;
-    bool gathers_only; /* ALL_GATHER is all that is put on it; then there is no scratch memory */
-    zero_reduction reduction; /* as zi_group_desc */
-    bool zero_cta;            /* NCCL_CTA_POLICY_ZERO; with ZERO_NCCL_MEMORY_SYMMETRIC */
-    zi_transport_hints hints;
-    zero_nccl_memory memory_kind;
-    const zi_group_memory *memory; /* what is registered: at most ZI_GROUP_MEMORIES, none empty */
-    uint32_t memory_count;
-    /* Zeroed device memory: a ninth of it stays zeros, the rest receives what other ranks send. The
-     * caller owns it and frees it after the group. With memory_kind it is in `memory` too. */
-    void *scratch;
-    size_t scratch_bytes;
-} zi_nccl_group_desc;
 
 /* Make comm->parent, the base, unless it is there: one communicator over all ranks of the world, on
  * the calling thread's current GPU. (nccl_base.c)
@@ -59,15 +36,18 @@ typedef struct zi_nccl_group_desc {
  * - Errors: UNSUPPORTED without NCCL or when it is too old; TIMEOUT when NCCL does not connect the
  *   ranks within the deadline; MISMATCH when they load different versions of it; COMM with NCCL's
  *   words. */
-zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline_ms);
+zero_status zi_nccl_base_get(zero_world *world);
 
 /* Split a group off comm->parent, which is there.
+ * - desc: the kernels are of a CUDA device that is the calling thread's current one. A ninth of the
+ *   scratch memory stays zeros, the rest receives what other ranks send; where `registered` it is
+ *   in `memory` too.
  * - Collective over the world, not the members alone: each rank is a member of the one group of
  *   this name that it makes.
  * - Errors: INVALID_ARGUMENT when the current GPU is not the base's; UNSUPPORTED when NCCL does not
  *   register the memory; MISMATCH when members or names do not fit together; TIMEOUT when NCCL does
  *   not connect them within the deadline; COMM with NCCL's words. Unless all fail alike the caller
  *   then aborts the comm: the others may wait for this rank. */
-zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out);
+zero_status zi_nccl_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out);
 
 #endif

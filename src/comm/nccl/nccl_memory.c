@@ -7,6 +7,8 @@
 #include "comm/nccl/nccl_state.h"
 #include "core/check.h"
 #include "core/error.h"
+#include "core/memory.h"
+#include "core/sizes.h"
 #include "device/cuda/cuda_device.h"
 
 #define VERSION_FORMAT "%d.%d.%d"
@@ -17,18 +19,20 @@ typedef struct feature {
     const char *option; /* that asks for it */
     int version;
     bool built; /* this build's headers have it */
-    bool found; /* the library's functions are there */
 } feature;
 
-static zero_status check_feature(const feature *f, int version)
+static zero_status check_feature(const feature *f)
 {
+    const zi_nccl_api *api = NULL;
+    int version = 0;
+    ZI_TRY(zi_nccl_api_get(&api, &version));
     if (!f->built) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "%s needs NCCL " VERSION_FORMAT " and the library was built with the headers "
                 "of " VERSION_FORMAT "; build it with newer ones (-Dnccl_include)",
                 f->option, VERSION_VALUES(f->version), VERSION_VALUES(NCCL_VERSION_CODE));
     }
-    if (version < f->version || !f->found) {
+    if (version < f->version) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "%s needs NCCL " VERSION_FORMAT " or later, and " VERSION_FORMAT " is loaded; "
                 "install a newer one, or leave the option at 0",
@@ -37,59 +41,20 @@ static zero_status check_feature(const feature *f, int version)
     return ZERO_OK;
 }
 
-static bool has_windows(const zi_nccl_api *api)
-{
-#if ZI_NCCL_HAS_WINDOWS
-    return api->comm_window_register != NULL && api->comm_window_deregister != NULL;
-#else
-    (void)api;
-    return false;
-#endif
-}
-
-zero_status zi_nccl_memory_check(zero_nccl_memory kind, bool zero_cta)
-{
-    if (kind == ZERO_NCCL_MEMORY_NONE && !zero_cta) {
-        return ZERO_OK;
-    }
-    const zi_nccl_api *api = NULL;
-    int version = 0;
-    ZI_TRY(zi_nccl_api_get(&api, &version));
-    const feature registered = {
-        .option = "tuning.nccl_memory",
-        .version = ZI_NCCL_VERSION_MIN,
-        .built = true,
-        .found = api->mem_alloc != NULL && api->mem_free != NULL && api->comm_register != NULL &&
-                 api->comm_deregister != NULL,
-    };
-    ZI_TRY(check_feature(&registered, version));
-    const feature windows = {.option = "tuning.nccl_memory = ZERO_NCCL_MEMORY_SYMMETRIC",
-                             .version = ZI_NCCL_VERSION_WINDOWS,
-                             .built = ZI_NCCL_HAS_WINDOWS,
-                             .found = has_windows(api)};
-    if (kind == ZERO_NCCL_MEMORY_SYMMETRIC) {
-        ZI_TRY(check_feature(&windows, version));
-    }
-    const feature policy = {.option = "tuning.nccl_zero_cta",
-                            .version = ZI_NCCL_VERSION_ZERO_CTA,
-                            .built = ZI_NCCL_HAS_ZERO_CTA,
-                            .found = true};
-    return zero_cta ? check_feature(&policy, version) : ZERO_OK;
-}
-
-zero_status zi_nccl_hints_check(const zi_transport_hints *hints)
+zero_status zi_nccl_options_check(const zi_capabilities *asked)
 {
     const zi_nccl_api *api = NULL;
     int version = 0;
-    if (hints->traffic_class == 0) {
-        return ZERO_OK; /* what is the rest was there in 2.17 */
+    const feature policy = {"tuning.nccl_zero_cta", ZI_NCCL_VERSION_WINDOWS, ZI_NCCL_HAS_ZERO_CTA};
+    const feature traffic = {"tuning.nccl_traffic_class", ZI_NCCL_VERSION_TRAFFIC,
+                             ZI_NCCL_HAS_TRAFFIC};
+    if (asked->copy_engines) {
+        ZI_TRY(check_feature(&policy));
     }
-    const feature traffic = {.option = "tuning.nccl_traffic_class",
-                             .version = ZI_NCCL_VERSION_TRAFFIC,
-                             .built = ZI_NCCL_HAS_TRAFFIC,
-                             .found = true};
-    ZI_TRY(zi_nccl_api_get(&api, &version));
-    return check_feature(&traffic, version);
+    if (asked->hints.traffic_class != 0) {
+        ZI_TRY(check_feature(&traffic));
+    }
+    return asked->registered ? zi_nccl_api_get(&api, &version) : ZERO_OK;
 }
 
 /* ---- the allocator ---- */
@@ -100,7 +65,6 @@ zero_status zi_nccl_memory_alloc(const zi_device *device, size_t bytes, void **o
     int version = 0;
     zi_stream *host = NULL;
     *out = NULL;
-    ZI_TRY(zi_nccl_memory_check(ZERO_NCCL_MEMORY_REGISTERED, false));
     ZI_TRY(zi_nccl_api_get(&api, &version));
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
     const ncclResult_t result = api->mem_alloc(out, bytes);
@@ -130,8 +94,9 @@ void zi_nccl_memory_free(void *pointer)
 
 /* ---- communicators ---- */
 
-static void hand_on(const zi_transport_hints *hints, ncclConfig_t *config)
+void zi_nccl_configure(const zi_group_desc *desc, ncclConfig_t *config)
 {
+    const zi_transport_hints *hints = &desc->hints;
     if (hints->ctas_min != 0) {
         config->minCTAs = (int)hints->ctas_min;
     }
@@ -146,142 +111,135 @@ static void hand_on(const zi_transport_hints *hints, ncclConfig_t *config)
         config->trafficClass = (int)hints->traffic_class;
     }
 #endif
-}
-
-zero_status zi_nccl_configure(const zi_nccl_group *group, ncclConfig_t *config)
-{
-    hand_on(&group->hints, config);
-    if (!group->zero_cta) {
-        return ZERO_OK;
-    }
 #if ZI_NCCL_HAS_ZERO_CTA
-    config->CTAPolicy = NCCL_CTA_POLICY_ZERO;
-    return ZERO_OK;
-#else
-    (void)config;
-    return zi_nccl_memory_check(group->memory_kind, true); /* which fails */
+    if (desc->copy_engines) {
+        config->CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    }
 #endif
 }
 
-/* Wait for a call about registrations. It may return success when it has only begun, so the state
- * of the communicator counts. */
-static zero_status wait_call(zi_nccl_group *group, ncclResult_t result, const char *call)
-{
-    return zi_nccl_wait(group, result == ncclSuccess ? ncclInProgress : result, call);
-}
-
-static zero_status register_buffer(zi_nccl_group *group, const zi_group_memory *memory,
+/* Register what becomes a window, or a buffer; the handle is NULL where NCCL makes neither. */
+static zero_status register_memory(zi_nccl_group *group, const zi_group_memory *memory,
                                    zi_nccl_registration *entry)
 {
-    (void)pthread_mutex_lock(&group->mutex);
+    const zi_nccl_handle *handle = group->handle;
+    const zi_nccl_api *api = handle->api;
+    const char *call = handle->windows ? "ncclCommWindowRegister" : "ncclCommRegister";
+    const int flags = memory->symmetric ? ZI_NCCL_WIN_COLL_SYMMETRIC : 0;
+    ZI_TRY(zi_nccl_enter(group, call));
     const ncclResult_t result =
-        group->api->comm_register(group->handle, memory->pointer, memory->bytes, &entry->buffer);
-    (void)pthread_mutex_unlock(&group->mutex);
-    ZI_TRY(wait_call(group, result, "ncclCommRegister"));
-    if (entry->buffer == NULL) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "group %s: NCCL " VERSION_FORMAT " registers no memory here; unset "
-                "NCCL_LOCAL_REGISTER, or leave tuning.nccl_memory at ZERO_NCCL_MEMORY_NONE",
-                group->base.name, VERSION_VALUES(group->version));
-    }
-    return ZERO_OK;
+        handle->windows
+            ? api->comm_window_register(handle->comm, memory->pointer, memory->bytes,
+                                        &entry->handle, flags)
+            : api->comm_register(handle->comm, memory->pointer, memory->bytes, &entry->handle);
+    zi_nccl_leave(group);
+    /* Where the communicator is not blocking, success may mean that the call has begun. */
+    const bool begun = result == ncclSuccess && !handle->blocking;
+    return zi_nccl_wait(group, begun ? ncclInProgress : result, call);
 }
-
-#if ZI_NCCL_HAS_WINDOWS
 
 /* Where NCCL can make no window it gives none, or, in 2.28, registers the buffer and gives that in
- * its place. From 2.28 on a window is what kernels read, on the GPU; a registration is the host's.
- */
-static zero_status is_window(const zi_nccl_group *group, const zi_nccl_registration *entry,
-                             bool *found)
+ * its place. A window is what kernels read, on the GPU; a registration is the host's. */
+static zero_status is_window(const void *handle, bool *found)
 {
-    struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeDevice};
-    if (entry->window != NULL && group->version >= ZI_NCCL_VERSION_DEVICE_WINDOWS) {
-        ZI_TRY(zi_cuda_check(cudaPointerGetAttributes(&attributes, entry->window),
+    struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeHost};
+    if (handle != NULL) {
+        ZI_TRY(zi_cuda_check(cudaPointerGetAttributes(&attributes, handle),
                              "cudaPointerGetAttributes"));
     }
-    *found = entry->window != NULL && attributes.type == cudaMemoryTypeDevice;
+    *found = attributes.type == cudaMemoryTypeDevice;
     return ZERO_OK;
 }
 
-static zero_status register_window(zi_nccl_group *group, const zi_group_memory *memory,
-                                   zi_nccl_registration *entry)
+/* Whether NCCL makes a window of the memory, with the communicator over all ranks. */
+static zero_status try_window(zi_nccl_group *base, void *pointer, bool *found)
 {
-    const int flags = memory->symmetric ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT;
-    (void)pthread_mutex_lock(&group->mutex);
-    const ncclResult_t result = group->api->comm_window_register(
-        group->handle, memory->pointer, memory->bytes, &entry->window, flags);
-    (void)pthread_mutex_unlock(&group->mutex);
-    ZI_TRY(wait_call(group, result, "ncclCommWindowRegister"));
+    const zi_group_memory memory = {pointer, ZI_PAGE_BYTES, true};
+    zi_nccl_registration entry = {.handle = NULL};
+    *found = false;
+    if (base->version < ZI_NCCL_VERSION_WINDOWS ||
+        base->handle->api->comm_window_register == NULL) {
+        return ZERO_OK;
+    }
+    base->handle->windows = true;
+    ZI_TRY(register_memory(base, &memory, &entry));
+    ZI_TRY(is_window(entry.handle, found));
+    if (entry.handle == NULL) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_nccl_enter(base, "ncclCommWindowDeregister"));
+    const ncclResult_t result = zi_nccl_deregister(base->handle, &entry);
+    zi_nccl_leave(base);
+    return zi_nccl_wait(base, result, "ncclCommWindowDeregister");
+}
+
+/* Windows where every rank got one. */
+static zero_status compare_windows(zi_nccl_group *base, zi_group *control, bool found)
+{
+    const uint32_t mine = found ? 1 : 0;
+    uint32_t *all = NULL;
+    ZI_TRY(zi_calloc(base->base.size, sizeof *all, (void **)&all));
+    const zero_status status = zi_group_gather(control, 0, &mine, all, sizeof mine);
+    base->agreed = status == ZERO_OK;
+    base->handle->windows = base->agreed;
+    for (uint32_t i = 0; i < base->base.size; i++) {
+        base->handle->windows = base->handle->windows && all[i] != 0;
+    }
+    zi_free(all);
+    return status;
+}
+
+/* A rank whose NCCL_WIN_ENABLE is 0 gets no window at once, while NCCL waits for it on the others:
+ * some are late for the window, and some for the comparison. */
+static zero_status explain(zero_status status)
+{
+    if (status == ZERO_TIMEOUT) {
+        const zero_error error = *zero_last_error();
+        ZI_FAIL(status, "set NCCL_WIN_ENABLE alike on all ranks: %.200s", error.message);
+    }
+    return status;
+}
+
+zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *control, void *memory)
+{
     bool found = false;
-    ZI_TRY(is_window(group, entry, &found));
-    if (!found) {
+    if (base->agreed) {
+        return ZERO_OK;
+    }
+    if (explain(try_window(base, memory, &found)) != ZERO_OK) {
+        return zi_nccl_break_off(base);
+    }
+    return explain(compare_windows(base, control, found));
+}
+
+/* What is asked for is in effect or an error. */
+static zero_status check_handle(const zi_nccl_group *group, const zi_nccl_registration *entry)
+{
+    bool found = true;
+    if (group->handle->windows) {
+        ZI_TRY(is_window(entry->handle, &found));
+    }
+    if (entry->handle == NULL || !found) {
         ZI_FAIL(ZERO_UNSUPPORTED,
-                "group %s: NCCL " VERSION_FORMAT " makes no window of memory here: GPUs cannot map "
-                "one another's, or NCCL_CUMEM_ENABLE or NCCL_WIN_ENABLE is 0; use "
-                "ZERO_NCCL_MEMORY_REGISTERED or _NONE",
+                "group %s: NCCL " VERSION_FORMAT " registers no memory here; unset "
+                "NCCL_LOCAL_REGISTER and NCCL_WIN_ENABLE, or leave tuning.nccl_memory at "
+                "ZERO_NCCL_MEMORY_NONE",
                 group->base.name, VERSION_VALUES(group->version));
     }
     return ZERO_OK;
 }
 
-static ncclResult_t deregister_window(zi_nccl_group *group, const zi_nccl_registration *entry)
+zero_status zi_nccl_register(zi_nccl_group *group, const zi_group_desc *desc)
 {
-    return group->api->comm_window_deregister(group->handle, entry->window);
-}
-
-#else
-
-static zero_status register_window(zi_nccl_group *group, const zi_group_memory *memory,
-                                   zi_nccl_registration *entry)
-{
-    (void)memory;
-    (void)entry;
-    return zi_nccl_memory_check(group->memory_kind, false); /* which fails */
-}
-
-static ncclResult_t deregister_window(zi_nccl_group *group, const zi_nccl_registration *entry)
-{
-    (void)group;
-    (void)entry;
-    return ncclSuccess;
-}
-
-#endif
-
-zero_status zi_nccl_register(zi_nccl_group *group, const zi_nccl_group_desc *desc)
-{
-    const bool windows = desc->memory_kind == ZERO_NCCL_MEMORY_SYMMETRIC;
-    if (desc->memory_kind == ZERO_NCCL_MEMORY_NONE) {
-        return ZERO_OK;
-    }
-    zi_assert_cmp(desc->memory_count, <=, ZI_GROUP_MEMORIES);
-    for (uint32_t i = 0; i < desc->memory_count; i++) {
-        const zi_group_memory *memory = &desc->memory[i];
-        zi_nccl_registration *entry = &group->registered[i];
-        entry->symmetric = windows && memory->symmetric;
-        ZI_TRY(windows ? register_window(group, memory, entry)
-                       : register_buffer(group, memory, entry));
-        group->registered_count++;
-    }
-    return ZERO_OK;
-}
-
-static zero_status deregister(zi_nccl_group *group, const zi_nccl_registration *entry)
-{
-    const bool windows = group->memory_kind == ZERO_NCCL_MEMORY_SYMMETRIC;
-    (void)pthread_mutex_lock(&group->mutex);
-    const ncclResult_t result = windows ? deregister_window(group, entry)
-                                        : group->api->comm_deregister(group->handle, entry->buffer);
-    (void)pthread_mutex_unlock(&group->mutex);
-    return wait_call(group, result, windows ? "ncclCommWindowDeregister" : "ncclCommDeregister");
-}
-
-zero_status zi_nccl_deregister(zi_nccl_group *group)
-{
-    while (group->registered_count != 0) {
-        ZI_TRY(deregister(group, &group->registered[group->registered_count - 1]));
-        group->registered_count--;
+    zi_nccl_handle *handle = group->handle;
+    const uint32_t count = desc->registered ? desc->memory_count : 0;
+    zi_assert_cmp(count, <=, ZI_GROUP_MEMORIES);
+    for (uint32_t i = 0; i < count; i++) {
+        zi_nccl_registration *entry = &handle->registered[i];
+        entry->symmetric = handle->windows && desc->memory[i].symmetric;
+        ZI_TRY(register_memory(group, &desc->memory[i], entry));
+        ZI_TRY(check_handle(group, entry));
+        handle->registered_count++;
     }
     return ZERO_OK;
 }

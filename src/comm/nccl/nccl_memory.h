@@ -3,22 +3,17 @@
 #ifndef ZI_COMM_NCCL_NCCL_MEMORY_H
 #define ZI_COMM_NCCL_NCCL_MEMORY_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/capabilities.h"
 #include "device/device.h"
-#include "zero/options.h"
 
 /* UNSUPPORTED, with the loaded version and the needed one, when the headers of this build or the
  * loaded NCCL cannot do what the options ask for. OK where they ask for nothing. */
-zero_status zi_nccl_memory_check(zero_nccl_memory kind, bool zero_cta);
-
-/* The same for what communicators are configured with. */
-zero_status zi_nccl_hints_check(const zi_transport_hints *hints);
+zero_status zi_nccl_options_check(const zi_capabilities *asked);
 
 /* Zeroed memory of the calling thread's current GPU, which is `device`'s, from ncclMemAlloc. NCCL
- * rounds bytes up. OUT_OF_MEMORY, DEVICE, or as zi_nccl_memory_check. */
+ * rounds bytes up. OUT_OF_MEMORY, DEVICE, or as zi_nccl_options_check. */
 zero_status zi_nccl_memory_alloc(const zi_device *device, size_t bytes, void **out);
 
 /* Called after the groups that have registered it are destroyed. Accepts NULL. */

@@ -27,10 +27,13 @@
 
 _Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
 
-/* A group of NCCL's calls being issued. */
+/* A group of NCCL's calls being issued. It begins with its first call, so that there is none
+ * without any. */
 typedef struct call_group {
     zi_nccl_group *group;
     cudaStream_t stream;
+    bool open;
+    zero_status status;  /* of beginning it */
     ncclResult_t result; /* the first that is no success */
     const char *call;    /* what it was about */
 } call_group;
@@ -108,113 +111,110 @@ static unsigned char *target_of(const zi_collective *c, uint64_t first)
 
 /* ---- groups of calls ---- */
 
+static call_group calls_on(const batch_state *m)
+{
+    return (call_group){.group = m->group,
+                        .stream = zi_cuda_stream_native(m->stream),
+                        .result = ncclSuccess,
+                        .call = "ncclGroupEnd"};
+}
+
+/* The group's call from here to calls_end. */
+static zero_status calls_begin(zi_nccl_group *group)
+{
+    ZI_TRY(zi_nccl_enter(group, "ncclGroupEnd"));
+    const ncclResult_t result = group->handle->api->group_start();
+    if (result != ncclSuccess) {
+        zi_nccl_leave(group);
+    }
+    return zi_nccl_result(group, result, "ncclGroupStart");
+}
+
+/* Before each call; false: it is not made. */
+static bool calls_open(call_group *calls)
+{
+    if (!calls->open && calls->status == ZERO_OK) {
+        calls->status = calls_begin(calls->group);
+        calls->open = calls->status == ZERO_OK;
+    }
+    return calls->open;
+}
+
 static void record_result(call_group *calls, ncclResult_t result, const char *call)
 {
-    if (calls->result == ncclSuccess && result != ncclSuccess && result != ncclInProgress) {
+    if (calls->result == ncclSuccess && result != ncclSuccess) {
         calls->result = result;
         calls->call = call;
     }
-}
-
-/* Holds the group's mutex until calls_end. */
-static zero_status calls_begin(zi_nccl_group *group, zi_stream *stream, call_group *calls)
-{
-    *calls = (call_group){.group = group,
-                          .stream = zi_cuda_stream_native(stream),
-                          .result = ncclSuccess,
-                          .call = "ncclGroupStart"};
-    (void)pthread_mutex_lock(&group->mutex);
-    if (group->handle == NULL) {
-        (void)pthread_mutex_unlock(&group->mutex);
-        return zi_nccl_check(group);
-    }
-    const ncclResult_t result = group->api->group_start();
-    if (result != ncclSuccess) {
-        (void)pthread_mutex_unlock(&group->mutex);
-        return zi_nccl_result(group, result, "ncclGroupStart");
-    }
-    return ZERO_OK;
 }
 
 /* Once it returns the calls are with the driver, and other work may be put on the stream. */
 static zero_status calls_end(call_group *calls)
 {
     zi_nccl_group *group = calls->group;
-    const ncclResult_t ended = group->api->group_end();
-    (void)pthread_mutex_unlock(&group->mutex);
-    ZI_TRY(zi_nccl_result(group, calls->result, calls->call));
-    return zi_nccl_wait(group, ended, "ncclGroupEnd");
+    if (!calls->open) {
+        return calls->status;
+    }
+    record_result(calls, group->handle->api->group_end(), "ncclGroupEnd");
+    zi_nccl_leave(group);
+    return zi_nccl_wait(group, calls->result, calls->call);
 }
+
+/* api->function(..., communicator, stream), in the group of calls. */
+#define PUT(calls, function, name, ...)                                                    \
+    do {                                                                                   \
+        if (calls_open(calls)) {                                                           \
+            record_result(calls,                                                           \
+                          (calls)->group->handle->api->function(                           \
+                              __VA_ARGS__, (calls)->group->handle->comm, (calls)->stream), \
+                          name);                                                           \
+        }                                                                                  \
+    } while (0)
 
 static void put_send(call_group *calls, const void *source, uint64_t count, zero_dtype dtype,
                      uint32_t peer)
 {
-    const zi_nccl_group *group = calls->group;
-    record_result(
-        calls,
-        group->api->send(source, count, type_of(dtype), (int)peer, group->handle, calls->stream),
-        "ncclSend");
+    if (count != 0) {
+        PUT(calls, send, "ncclSend", source, count, type_of(dtype), (int)peer);
+    }
 }
 
 static void put_recv(call_group *calls, void *target, uint64_t count, zero_dtype dtype,
                      uint32_t peer)
 {
-    const zi_nccl_group *group = calls->group;
-    record_result(
-        calls,
-        group->api->recv(target, count, type_of(dtype), (int)peer, group->handle, calls->stream),
-        "ncclRecv");
+    if (count != 0) {
+        PUT(calls, recv, "ncclRecv", target, count, type_of(dtype), (int)peer);
+    }
 }
 
 /* NCCL's own sum of `count` elements of each part, or of the array. */
 static void put_sum_to(call_group *calls, const zi_collective *c, uint64_t first, uint64_t count,
                        void *target)
 {
-    const zi_nccl_group *group = calls->group;
     const ncclDataType_t type = type_of(c->send_dtype);
-    const void *source = source_of(group, c, first);
+    const void *source = source_of(calls->group, c, first);
     if (c->kind == ZI_REDUCE_SCATTER) {
-        record_result(calls,
-                      group->api->reduce_scatter(source, target, count, type, ncclSum,
-                                                 group->handle, calls->stream),
-                      "ncclReduceScatter");
+        PUT(calls, reduce_scatter, "ncclReduceScatter", source, target, count, type, ncclSum);
     } else {
-        record_result(calls,
-                      group->api->all_reduce(source, target, count, type, ncclSum, group->handle,
-                                             calls->stream),
-                      "ncclAllReduce");
+        PUT(calls, all_reduce, "ncclAllReduce", source, target, count, type, ncclSum);
     }
 }
 
 /* ---- what NCCL does by itself ---- */
 
-static void put_direct(call_group *calls, const zi_collective *c)
-{
-    const zi_nccl_group *group = calls->group;
-    if (c->kind == ZI_ALL_GATHER) {
-        record_result(calls,
-                      group->api->all_gather(c->send, c->recv, c->count, type_of(c->send_dtype),
-                                             group->handle, calls->stream),
-                      "ncclAllGather");
-    } else {
-        put_sum_to(calls, c, 0, c->count, c->recv);
-    }
-}
-
 static zero_status move_direct(const batch_state *m)
 {
-    bool any = false;
+    call_group calls = calls_on(m);
     for (uint32_t i = 0; i < m->batch_count; i++) {
-        any = any || (!is_empty(&m->batch[i]) && is_direct(m->group, &m->batch[i]));
-    }
-    if (!any) {
-        return ZERO_OK;
-    }
-    call_group calls;
-    ZI_TRY(calls_begin(m->group, m->stream, &calls));
-    for (uint32_t i = 0; i < m->batch_count; i++) {
-        if (!is_empty(&m->batch[i]) && is_direct(m->group, &m->batch[i])) {
-            put_direct(&calls, &m->batch[i]);
+        const zi_collective *c = &m->batch[i];
+        if (is_empty(c) || !is_direct(m->group, c)) {
+            continue;
+        }
+        if (c->kind == ZI_ALL_GATHER) {
+            PUT(&calls, all_gather, "ncclAllGather", c->send, c->recv, c->count,
+                type_of(c->send_dtype));
+        } else {
+            put_sum_to(&calls, c, 0, c->count, c->recv);
         }
     }
     return calls_end(&calls);
@@ -347,15 +347,11 @@ static void put_within(call_group *calls, const zi_nccl_chunk *chunk)
             uint64_t first = 0;
             const uint64_t mine =
                 part_of(group, chunk, zi_grid_at(grid, row, grid->column), &first);
-            if (mine != 0) {
-                put_recv(calls, slot_of(group, chunk, row, from), mine, c->send_dtype,
-                         zi_grid_at(grid, grid->row, from));
-            }
+            put_recv(calls, slot_of(group, chunk, row, from), mine, c->send_dtype,
+                     zi_grid_at(grid, grid->row, from));
             const uint64_t theirs = part_of(group, chunk, zi_grid_at(grid, row, to), &first);
-            if (theirs != 0) {
-                put_send(calls, source_of(group, c, first), theirs, c->send_dtype,
-                         zi_grid_at(grid, grid->row, to));
-            }
+            put_send(calls, source_of(group, c, first), theirs, c->send_dtype,
+                     zi_grid_at(grid, grid->row, to));
         }
     }
 }
@@ -418,13 +414,9 @@ static void put_between(call_group *calls, const zi_nccl_chunk *chunk)
         const uint32_t from = (grid->row + grid->rows - step) % grid->rows;
         const uint32_t peer = zi_grid_at(grid, to, grid->column);
         const uint64_t theirs = part_of(group, chunk, peer, &first);
-        if (theirs != 0) {
-            put_send(calls, own_of(group, chunk, to, first), theirs, c->send_dtype, peer);
-        }
-        if (mine != 0) {
-            put_recv(calls, arrival_of(group, chunk, from), mine, c->send_dtype,
-                     zi_grid_at(grid, from, grid->column));
-        }
+        put_send(calls, own_of(group, chunk, to, first), theirs, c->send_dtype, peer);
+        put_recv(calls, arrival_of(group, chunk, from), mine, c->send_dtype,
+                 zi_grid_at(grid, from, grid->column));
     }
 }
 
@@ -456,31 +448,22 @@ static zero_status fold(const batch_state *m, const zi_nccl_chunk *chunk)
 
 /* ---- an ALL_REDUCE's way back: the parts that each has added up ---- */
 
-static void put_part_to(call_group *calls, const zi_nccl_chunk *chunk, uint32_t rank, uint32_t peer)
+static bool is_gathered(const zi_collective *c)
 {
-    uint64_t first = 0;
-    const uint64_t count = part_of(calls->group, chunk, rank, &first);
-    if (count != 0) {
-        put_send(calls, target_of(chunk->collective, first), count, chunk->collective->recv_dtype,
-                 peer);
-    }
-}
-
-static void put_part_from(call_group *calls, const zi_nccl_chunk *chunk, uint32_t rank,
-                          uint32_t peer)
-{
-    uint64_t first = 0;
-    const uint64_t count = part_of(calls->group, chunk, rank, &first);
-    if (count != 0) {
-        put_recv(calls, target_of(chunk->collective, first), count, chunk->collective->recv_dtype,
-                 peer);
-    }
-}
-
-static bool is_gathered(const zi_nccl_group *group, const zi_collective *c)
-{
-    (void)group;
     return !is_native(c) && c->kind == ZI_ALL_REDUCE;
+}
+
+/* Send rank `to` the part that member `mine` has added up, and take that of member `theirs` from
+ * rank `from`. */
+static void put_parts(call_group *calls, const zi_nccl_chunk *chunk, uint32_t mine, uint32_t to,
+                      uint32_t theirs, uint32_t from)
+{
+    const zi_collective *c = chunk->collective;
+    uint64_t first = 0;
+    uint64_t count = part_of(calls->group, chunk, mine, &first);
+    put_send(calls, target_of(c, first), count, c->recv_dtype, to);
+    count = part_of(calls->group, chunk, theirs, &first);
+    put_recv(calls, target_of(c, first), count, c->recv_dtype, from);
 }
 
 static void put_gather_between(call_group *calls, const zi_nccl_chunk *chunk)
@@ -491,14 +474,8 @@ static void put_gather_between(call_group *calls, const zi_nccl_chunk *chunk)
         const uint32_t to = zi_grid_at(grid, (grid->row + step) % grid->rows, grid->column);
         const uint32_t from =
             zi_grid_at(grid, (grid->row + grid->rows - step) % grid->rows, grid->column);
-        put_part_to(calls, chunk, group->base.rank, to);
-        put_part_from(calls, chunk, from, from);
+        put_parts(calls, chunk, group->base.rank, to, from, from);
     }
-}
-
-static bool is_gathered_within(const zi_nccl_group *group, const zi_collective *c)
-{
-    return is_gathered(group, c) && is_within(group, c);
 }
 
 static void put_gather_within(call_group *calls, const zi_nccl_chunk *chunk)
@@ -508,74 +485,47 @@ static void put_gather_within(call_group *calls, const zi_nccl_chunk *chunk)
         const uint32_t to = (grid->column + step) % grid->columns;
         const uint32_t from = (grid->column + grid->columns - step) % grid->columns;
         for (uint32_t row = 0; row < grid->rows; row++) {
-            put_part_to(calls, chunk, zi_grid_at(grid, row, grid->column),
-                        zi_grid_at(grid, grid->row, to));
-            put_part_from(calls, chunk, zi_grid_at(grid, row, from),
-                          zi_grid_at(grid, grid->row, from));
+            put_parts(calls, chunk, zi_grid_at(grid, row, grid->column),
+                      zi_grid_at(grid, grid->row, to), zi_grid_at(grid, row, from),
+                      zi_grid_at(grid, grid->row, from));
         }
     }
+}
+
+static zero_status gather(const batch_state *m, const zi_nccl_round *round,
+                          void (*put)(call_group *calls, const zi_nccl_chunk *chunk))
+{
+    call_group calls = calls_on(m);
+    for (uint32_t i = 0; i < round->count; i++) {
+        if (is_gathered(round->chunks[i].collective)) {
+            put(&calls, &round->chunks[i]);
+        }
+    }
+    return calls_end(&calls);
 }
 
 /* ---- rounds ---- */
 
-static bool is_any(const zi_nccl_group *group, const zi_collective *c)
+/* The second level of one round, and the first of the next. */
+static zero_status exchange(const batch_state *m, const zi_nccl_round *last,
+                            const zi_nccl_round *next)
 {
-    (void)group;
-    (void)c;
-    return true;
-}
-
-/* What is done with the chunks of a round that it concerns: calls, then a kernel for each. */
-typedef struct round_step {
-    bool (*concerns)(const zi_nccl_group *group, const zi_collective *c);
-    void (*put)(call_group *calls, const zi_nccl_chunk *chunk);
-    zero_status (*finish)(const batch_state *m, const zi_nccl_chunk *chunk); /* or NULL */
-} round_step;
-
-static const round_step within = {is_within, put_within, fold_within};
-static const round_step between = {is_any, put_between, fold};
-static const round_step gather_between = {is_gathered, put_gather_between, NULL};
-static const round_step gather_within = {is_gathered_within, put_gather_within, NULL};
-
-/* A step, and the round whose chunks it takes. */
-typedef struct round_task {
-    const round_step *step;
-    const zi_nccl_round *round;
-} round_task;
-
-static bool concerns(const batch_state *m, const round_task *task, uint32_t i)
-{
-    return i < task->round->count &&
-           task->step->concerns(m->group, task->round->chunks[i].collective);
-}
-
-/* The calls of all tasks are one group. */
-static zero_status run_tasks(const batch_state *m, const round_task *tasks, uint32_t task_count)
-{
-    call_group calls;
-    bool any = false;
-    for (uint32_t t = 0; t < task_count; t++) {
-        for (uint32_t i = 0; i < tasks[t].round->count; i++) {
-            any = any || concerns(m, &tasks[t], i);
-        }
+    call_group calls = calls_on(m);
+    for (uint32_t i = 0; i < last->count; i++) {
+        put_between(&calls, &last->chunks[i]);
     }
-    if (!any) {
-        return ZERO_OK;
-    }
-    ZI_TRY(calls_begin(m->group, m->stream, &calls));
-    for (uint32_t t = 0; t < task_count; t++) {
-        for (uint32_t i = 0; i < tasks[t].round->count; i++) {
-            if (concerns(m, &tasks[t], i)) {
-                tasks[t].step->put(&calls, &tasks[t].round->chunks[i]);
-            }
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (is_within(m->group, next->chunks[i].collective)) {
+            put_within(&calls, &next->chunks[i]);
         }
     }
     ZI_TRY(calls_end(&calls));
-    for (uint32_t t = 0; t < task_count; t++) {
-        for (uint32_t i = 0; i < tasks[t].round->count && tasks[t].step->finish != NULL; i++) {
-            if (concerns(m, &tasks[t], i)) {
-                ZI_TRY(tasks[t].step->finish(m, &tasks[t].round->chunks[i]));
-            }
+    for (uint32_t i = 0; i < last->count; i++) {
+        ZI_TRY(fold(m, &last->chunks[i]));
+    }
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (is_within(m->group, next->chunks[i].collective)) {
+            ZI_TRY(fold_within(m, &next->chunks[i]));
         }
     }
     return ZERO_OK;
@@ -597,10 +547,9 @@ static zero_status run_rounds(batch_state *m)
         if (last->count == 0 && next->count == 0) {
             return ZERO_OK;
         }
-        const round_task tasks[] = {{&between, last}, {&within, next}};
-        ZI_TRY(run_tasks(m, tasks, 2));
-        ZI_TRY(run_tasks(m, &(round_task){&gather_between, last}, 1));
-        ZI_TRY(run_tasks(m, &(round_task){&gather_within, last}, 1));
+        ZI_TRY(exchange(m, last, next));
+        ZI_TRY(gather(m, last, put_gather_between));
+        ZI_TRY(gather(m, last, put_gather_within));
         last = next;
     }
 }

@@ -4,32 +4,26 @@
 #include "comm/nccl/nccl_memory.h"
 #include "core/error.h"
 
-zero_status zi_nccl_base_get(zi_comm *comm, zi_group *control, uint32_t deadline_ms)
+zero_status zi_nccl_base_get(zero_world *world)
 {
-    (void)comm;
-    (void)control;
-    (void)deadline_ms;
+    (void)world;
     ZI_FAIL(ZERO_UNSUPPORTED,
             "the engine joins the GPUs of several processes and this build has no NCCL; configure "
             "with -Dnccl=enabled, or set tuning.transport = ZERO_TRANSPORT_HOST to stage through "
             "host memory");
 }
 
-zero_status zi_nccl_memory_check(zero_nccl_memory kind, bool zero_cta)
+static zero_status refuse_memory(void)
 {
-    if (kind == ZERO_NCCL_MEMORY_NONE && !zero_cta) {
-        return ZERO_OK;
-    }
     ZI_FAIL(ZERO_UNSUPPORTED,
-            "tuning.nccl_memory is %d and this build has no NCCL; configure with -Dnccl=enabled, "
-            "or leave it at ZERO_NCCL_MEMORY_NONE",
-            (int)kind);
+            "tuning.nccl_memory is ZERO_NCCL_MEMORY_REGISTERED and this build has no NCCL; "
+            "configure with -Dnccl=enabled, or leave it at ZERO_NCCL_MEMORY_NONE");
 }
 
-zero_status zi_nccl_hints_check(const zi_transport_hints *hints)
+/* A group, without which hints mean nothing, is refused. */
+zero_status zi_nccl_options_check(const zi_capabilities *asked)
 {
-    (void)hints; /* a group, without which they mean nothing, is refused */
-    return ZERO_OK;
+    return asked->registered || asked->copy_engines ? refuse_memory() : ZERO_OK;
 }
 
 zero_status zi_nccl_memory_alloc(const zi_device *device, size_t bytes, void **out)
@@ -37,7 +31,7 @@ zero_status zi_nccl_memory_alloc(const zi_device *device, size_t bytes, void **o
     (void)device;
     (void)bytes;
     *out = NULL;
-    return zi_nccl_memory_check(ZERO_NCCL_MEMORY_REGISTERED, false);
+    return refuse_memory();
 }
 
 void zi_nccl_memory_free(void *pointer)
@@ -45,10 +39,11 @@ void zi_nccl_memory_free(void *pointer)
     (void)pointer;
 }
 
-zero_status zi_nccl_group_create(const zi_nccl_group_desc *desc, zi_group **out)
+zero_status zi_nccl_group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)
 {
+    (void)desc;
     *out = NULL;
-    ZI_FAIL(ZERO_UNSUPPORTED, "group '%.23s': this build has no NCCL", desc->name);
+    return zi_nccl_base_get(world);
 }
 
 zero_status zi_nccl_can_launch(const zi_launch *launch)

@@ -46,30 +46,46 @@ typedef struct zi_nccl_round {
     uint32_t count;
 } zi_nccl_round;
 
+/* How long anybody waits for NCCL to give a communicator back. A graph that has captured its
+ * batches holds it up; NCCL then keeps it. */
+#define ZI_NCCL_END_MS 10000
+
 /* An arena registered with the communicator. NCCL may fill in a window later than its call returns.
  */
 typedef struct zi_nccl_registration {
-    void *buffer; /* of ncclCommRegister */
-#if ZI_NCCL_HAS_WINDOWS
-    ncclWindow_t window;
-#endif
+    void *handle;
     bool symmetric;
 } zi_nccl_registration;
 
-typedef struct zi_nccl_abort zi_nccl_abort; /* nccl_watch.c */
+/* A communicator. It is ended on a thread of its own, and outlives its group where NCCL does not
+ * give it back in time (nccl_state.c). */
+typedef struct zi_nccl_handle {
+    const zi_nccl_api *api;
+    int ordinal;   /* of the GPU */
+    bool blocking; /* its calls return when they are done, and so may wait for other ranks */
+    /* Held during each of its calls but those that end it, and guards the group's marks. */
+    pthread_mutex_t mutex;
+    ncclComm_t comm;  /* NULL: not made yet */
+    ncclComm_t child; /* of a base: where NCCL puts what a split under way comes to */
+    bool windows;     /* what is registered are windows, not buffers */
+    zi_nccl_registration registered[ZI_GROUP_MEMORIES];
+    uint32_t registered_count;
+    bool ending; /* its end has begun; the watcher's, or whoever's who closes the group */
+    bool aborts; /* and is an abort */
+    atomic_uint over;
+    atomic_uint owners; /* the group, and the thread; the last frees this */
+} zi_nccl_handle;
 
 typedef struct zi_nccl_group {
     zi_group base;
-    const zi_nccl_api *api;
     zi_comm *comm;
-    int ordinal; /* of the GPU */
     uint32_t deadline_ms;
-    /* Guards the next six, and every call of NCCL about this group: none may be under way when it
-     * is aborted. Nobody waits for other ranks while holding it. */
-    pthread_mutex_t mutex;
-    ncclComm_t handle; /* NULL: aborted, or being so */
-    bool captured;     /* graphs hold batches of the group, or did */
-    ncclComm_t child;  /* of a base: where NCCL puts what a split under way comes to */
+    zi_nccl_handle *handle;
+    /* The call under way, and since when: 0: none. Written by the thread that makes it, read by the
+     * watcher. */
+    const char *_Atomic call;
+    _Atomic uint64_t called_ns;
+    bool agreed; /* of a base: the ranks have agreed on its `windows`, which are all groups' */
     zi_nccl_mark marks[ZI_NCCL_MARKS];
     uint32_t mark_first;
     uint32_t mark_count;
@@ -77,8 +93,6 @@ typedef struct zi_nccl_group {
     atomic_uint failing;
     atomic_uint failed;
     zero_error first_error;
-    zi_nccl_abort *abort;
-    bool outlived;              /* of a base: graphs were found to live longer than their groups */
     struct zi_nccl_group *next; /* of the watcher's list */
     /* The caller's scratch memory. NULL: gathers only. */
     const unsigned char *zeros; /* what ranks without a send buffer send; stays zeros */
@@ -89,10 +103,6 @@ typedef struct zi_nccl_group {
     zi_grid flat; /* of those with it */
     int version;  /* of NCCL */
     bool zero_cta;
-    zi_transport_hints hints; /* read while it is made */
-    zero_nccl_memory memory_kind;
-    zi_nccl_registration registered[ZI_GROUP_MEMORIES];
-    uint32_t registered_count;
     uint64_t connected[ZI_NCCL_CONNECTED]; /* hashes of terms */
     uint32_t connected_count;
     zi_nccl_round rounds[2]; /* under way */
@@ -109,7 +119,7 @@ static inline zi_nccl_group *zi_nccl_base_of(const zi_comm *comm)
     return (zi_nccl_group *)comm->parent;
 }
 
-/* ---- failure, and the state of NCCL's calls (nccl_state.c) ---- */
+/* ---- failure, NCCL's calls, and the end of communicators (nccl_state.c) ---- */
 
 /* OK, or the group's error. Any thread; never blocks. */
 zero_status zi_nccl_check(zi_nccl_group *group);
@@ -124,26 +134,55 @@ void zi_nccl_fail(zi_nccl_group *group, const zero_error *error);
 /* OK, or COMM with NCCL's words about what `call` came to. Not for ncclInProgress. */
 zero_status zi_nccl_result(zi_nccl_group *group, ncclResult_t result, const char *call);
 
+/* TIMEOUT: `call` did not finish in time. */
+zero_status zi_nccl_late(const zi_nccl_group *group, const char *call);
+
+/* Begin and end a call of NCCL about the group. Between the two the watcher bounds the time; after
+ * an error of zi_nccl_enter there is none. A group that has failed has no calls any more. */
+zero_status zi_nccl_enter(zi_nccl_group *group, const char *call);
+void zi_nccl_leave(zi_nccl_group *group);
+
 /* Pause between two looks at NCCL's progress, of which there were `rounds`. */
 void zi_nccl_pause(uint32_t rounds);
 
-/* Wait until NCCL has finished what `call` has begun. TIMEOUT after the group's deadline; the
- * group's or the world's error when that comes first. */
+/* What a call that has been left comes to: wait until NCCL has finished it, where it is in
+ * progress. TIMEOUT after the group's deadline; the group's or the world's error when that comes
+ * first. */
 zero_status zi_nccl_wait(zi_nccl_group *group, ncclResult_t result, const char *call);
 
 /* The same where the state of `parent` says whether `call` about the group has finished. */
 zero_status zi_nccl_wait_of(zi_nccl_group *parent, zi_nccl_group *group, ncclResult_t result,
                             const char *call);
 
+/* Undo a registration. Not after an abort, which has done it. */
+ncclResult_t zi_nccl_deregister(const zi_nccl_handle *handle,
+                                const zi_nccl_registration *registration);
+/* A handle without a communicator, on the current GPU. */
+zero_status zi_nccl_handle_open(zi_nccl_group *group);
+/* Begin to end the communicator unless that has been done: an abort where the group has failed.
+ * Never of one group on two threads at once: the watcher calls it, or whoever has taken the group
+ * from the watcher. */
+void zi_nccl_begin_end(zi_nccl_group *group);
+/* Let the base fail with the thread's last error, which is returned. The watcher aborts it, what
+ * was being split off it, and the other groups of the world. That is over then, unless it takes
+ * longer than ZI_NCCL_END_MS: until then NCCL may use the caller's memory. */
+zero_status zi_nccl_break_off(zi_nccl_group *base);
+/* End the communicator, and leave it to NCCL where that takes too long. Accepts a group without a
+ * handle. */
+void zi_nccl_handle_close(zi_nccl_group *group);
+
 /* ---- registered memory (nccl_memory.c) ---- */
 
-/* Set what the options ask of a communicator before it is made. */
-zero_status zi_nccl_configure(const zi_nccl_group *group, ncclConfig_t *config);
+/* Let the ranks find out what registered memory becomes in this world, unless they have: windows
+ * where NCCL makes one for all of them, of a page of `memory`, else buffers.
+ * - Collective over the world. */
+zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *control, void *memory);
+/* Set what the options ask of a communicator before it is made. The transport has checked that
+ * they can be had. */
+void zi_nccl_configure(const zi_group_desc *desc, ncclConfig_t *config);
 /* Register the memory with the communicator, which is ready. Collective over the members where it
  * becomes windows. */
-zero_status zi_nccl_register(zi_nccl_group *group, const zi_nccl_group_desc *desc);
-/* Undo the registrations; no batch is under way. Not after an abort, which has done it. */
-zero_status zi_nccl_deregister(zi_nccl_group *group);
+zero_status zi_nccl_register(zi_nccl_group *group, const zi_group_desc *desc);
 
 /* ---- data (nccl_move.c) ---- */
 
@@ -153,7 +192,7 @@ zero_status zi_nccl_move(zi_nccl_group *group, zi_stream *stream, const zi_colle
 
 /* ---- the watcher (nccl_watch.c) ---- */
 
-/* Begin and end the watch over a group. */
+/* Begin and end the watch over a group; one that is not watched is left alone. */
 zero_status zi_nccl_watch_add(zi_nccl_group *group);
 void zi_nccl_watch_remove(zi_nccl_group *group);
 
@@ -169,22 +208,14 @@ zero_status zi_nccl_mark_begin(zi_nccl_group *group, cudaStream_t stream, zi_ncc
 zero_status zi_nccl_mark_end(zi_nccl_group *group, cudaStream_t stream, zi_nccl_marking marking,
                              const zi_collective *batch, uint32_t batch_count, uint64_t number);
 
-/* Allocate what an abort needs; zi_nccl_abort_finish frees it. */
-zero_status zi_nccl_abort_prepare(zi_nccl_group *group);
-/* Wait until the watcher's abort of a group that has failed is over. */
-void zi_nccl_abort_await(zi_nccl_group *group);
-/* Begin the abort if need be, and wait for it: afterwards registered memory may be freed. An abort
- * that takes longer than limit_ms is left alone. Nothing more is done with the communicator. */
-void zi_nccl_abort_finish(zi_nccl_group *group, uint64_t limit_ms);
-
 /* ---- the group (nccl_group.c) ---- */
 
 /* A group without a communicator: this rank's part alone. members NULL: all ranks of the world, for
  * a base, whose kernels are NULL because no batch is put on it. */
-zero_status zi_nccl_group_open(const zi_nccl_group_desc *desc, zi_nccl_group **out);
+zero_status zi_nccl_group_open(zi_comm *comm, const zi_group_desc *desc, zi_nccl_group **out);
 
-/* Finalize the communicator, or abort it where the group has failed, and free the group, which is
- * not watched. Accepts NULL. */
-void zi_nccl_group_close(zi_nccl_group *group);
+/* Abort and free a group that could not be made, which fails alone. Returns the thread's last
+ * error. Accepts NULL. */
+zero_status zi_nccl_group_abandon(zi_nccl_group *group);
 
 #endif

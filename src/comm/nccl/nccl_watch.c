@@ -1,25 +1,17 @@
 /* Owns the watcher, one thread of the process that checks all NCCL groups every few milliseconds,
- * and the abort of their communicators. NCCL itself reports network errors only. Where a member has
- * died or makes other calls, kernels spin for ever: the watcher finds them by their age and aborts
- * them.
+ * and the marks of batches under way. NCCL itself reports network errors only. Where a member has
+ * died or makes other calls, kernels spin for ever and calls that connect never return: the watcher
+ * finds both by their age and lets the group fail.
  *
- * ncclCommAbort first tells the kernels of its communicator to leave. Then it waits: for all that
- * is on the GPU, where it frees memory, and for every graph that holds a call of the communicator
- * to be destroyed.
- *
- * Invariants: each abort has a thread of its own and the watcher waits for none, since one abort
- * may wait for kernels that the next would tell to leave, or for the same abort on other ranks of
- * the host. Groups that have failed are aborted together. Only closing a group waits for its abort,
- * and no longer than the deadline where graphs may hold it up. Locks: `watch.mutex`, then a
- * group's. */
+ * Invariants: the watcher waits for nobody, neither for a call under way nor for the end of a
+ * communicator (nccl_state.c). Groups that have failed are ended together. Locks: `watch.mutex`,
+ * then a handle's. */
 #include <stdatomic.h>
 
 #include "comm/nccl/nccl_state.h"
-#include "core/check.h"
 #include "core/clock.h"
 #include "core/deadline.h"
 #include "core/error.h"
-#include "core/memory.h"
 #include "core/thread.h"
 #include "device/cuda/cuda_device.h"
 
@@ -51,10 +43,11 @@ zero_status zi_nccl_mark_begin(zi_nccl_group *group, cudaStream_t stream, zi_ncc
     *marking = ZI_NCCL_UNMARKED;
     ZI_TRY(zi_cuda_check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing"));
     zero_status status = ZERO_OK;
-    (void)pthread_mutex_lock(&group->mutex);
     if (capture != cudaStreamCaptureStatusNone) {
-        group->captured = true;
-    } else if (group->mark_count == ZI_NCCL_MARKS) {
+        return ZERO_OK;
+    }
+    (void)pthread_mutex_lock(&group->handle->mutex);
+    if (group->mark_count == ZI_NCCL_MARKS) {
         *marking = ZI_NCCL_LAST_MARK;
     } else {
         const uint32_t place = (group->mark_first + group->mark_count) % ZI_NCCL_MARKS;
@@ -62,11 +55,11 @@ zero_status zi_nccl_mark_begin(zi_nccl_group *group, cudaStream_t stream, zi_ncc
         status =
             zi_cuda_check(cudaEventRecord(group->marks[place].began, stream), "cudaEventRecord");
     }
-    (void)pthread_mutex_unlock(&group->mutex);
+    (void)pthread_mutex_unlock(&group->handle->mutex);
     return status;
 }
 
-/* The group's mutex is held. */
+/* The handle's mutex is held. */
 static zero_status record_end(zi_nccl_group *group, cudaStream_t stream, bool joins,
                               const zi_collective *batch, uint32_t batch_count, uint64_t number)
 {
@@ -95,120 +88,13 @@ zero_status zi_nccl_mark_end(zi_nccl_group *group, cudaStream_t stream, zi_nccl_
         zi_recorder_end(&group->base.recorder, number, ZI_RECORD_CAPTURED);
         return ZERO_OK;
     }
-    (void)pthread_mutex_lock(&group->mutex);
+    (void)pthread_mutex_lock(&group->handle->mutex);
     /* The watcher frees marks meanwhile, but only this thread takes them. So the next free one is
      * still that of begin; the last mark may be gone. */
     const bool joins = marking == ZI_NCCL_LAST_MARK && group->mark_count != 0;
     const zero_status status = record_end(group, stream, joins, batch, batch_count, number);
-    (void)pthread_mutex_unlock(&group->mutex);
+    (void)pthread_mutex_unlock(&group->handle->mutex);
     return status;
-}
-
-/* ---- aborts ---- */
-
-struct zi_nccl_abort {
-    const zi_nccl_api *api;
-    ncclComm_t handle; /* NULL: nothing has begun; guarded by the group's mutex */
-    int ordinal;       /* of the GPU */
-    atomic_uint over;
-    atomic_uint owners; /* the group, and the thread; the last frees this */
-};
-
-zero_status zi_nccl_abort_prepare(zi_nccl_group *group)
-{
-    ZI_TRY(zi_calloc(1, sizeof *group->abort, (void **)&group->abort));
-    atomic_init(&group->abort->over, 0);
-    atomic_init(&group->abort->owners, 1);
-    return ZERO_OK;
-}
-
-static void release_abort(zi_nccl_abort *abort)
-{
-    if (atomic_fetch_sub_explicit(&abort->owners, 1, memory_order_acq_rel) == 1) {
-        zi_free(abort);
-    }
-}
-
-static void *abort_main(void *argument)
-{
-    zi_nccl_abort *abort = argument;
-    /* What the abort frees must not spoil a graph that another thread captures. */
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    (void)cudaSetDevice(abort->ordinal);
-    (void)abort->api->comm_abort(abort->handle);
-    atomic_store_explicit(&abort->over, 1, memory_order_release);
-    release_abort(abort);
-    (void)cudaThreadExchangeStreamCaptureMode(&mode);
-    return NULL;
-}
-
-/* Move the communicator from the group to its abort; false where the group has none any more. */
-static bool take_handle(zi_nccl_group *group, zi_nccl_abort *abort)
-{
-    (void)pthread_mutex_lock(&group->mutex);
-    const bool left = group->handle != NULL;
-    if (left) {
-        abort->api = group->api;
-        abort->handle = group->handle;
-        abort->ordinal = group->ordinal;
-        group->handle = NULL;
-    }
-    (void)pthread_mutex_unlock(&group->mutex);
-    return left;
-}
-
-/* Begin to abort the communicator unless that has been done. Never of one group on two threads at
- * once: the watcher calls it, or whoever has taken the group from the watcher. */
-static void begin_abort(zi_nccl_group *group)
-{
-    pthread_t thread;
-    zi_nccl_abort *abort = group->abort;
-    if (abort == NULL || !take_handle(group, abort)) {
-        return;
-    }
-    atomic_store_explicit(&abort->owners, 2, memory_order_relaxed);
-    if (zi_thread_start(&thread, abort_main, abort) == ZERO_OK) {
-        (void)pthread_detach(thread);
-    } else {
-        (void)abort_main(abort);
-    }
-}
-
-/* Whether the group has no communicator and no abort is under way. */
-static bool abort_is_over(zi_nccl_group *group)
-{
-    const zi_nccl_abort *abort = group->abort;
-    (void)pthread_mutex_lock(&group->mutex);
-    const bool over =
-        group->handle == NULL &&
-        (abort->handle == NULL || atomic_load_explicit(&abort->over, memory_order_acquire) != 0);
-    (void)pthread_mutex_unlock(&group->mutex);
-    return over;
-}
-
-void zi_nccl_abort_await(zi_nccl_group *group)
-{
-    for (uint32_t rounds = 0; !abort_is_over(group); rounds++) {
-        zi_nccl_pause(rounds);
-    }
-}
-
-void zi_nccl_abort_finish(zi_nccl_group *group, uint64_t limit_ms)
-{
-    const uint64_t start_ns = zi_clock_ns();
-    if (group->abort == NULL) {
-        return;
-    }
-    begin_abort(group);
-    for (uint32_t rounds = 0; !abort_is_over(group); rounds++) {
-        if ((zi_clock_ns() - start_ns) / NS_PER_MS >= limit_ms) {
-            break;
-        }
-        zi_nccl_pause(rounds);
-    }
-    release_abort(group->abort);
-    group->abort = NULL;
 }
 
 /* ---- the watcher ---- */
@@ -274,25 +160,36 @@ static zero_status check_marks(zi_nccl_group *group)
 static zero_status check_handle(zi_nccl_group *group)
 {
     ncclResult_t found = ncclSuccess;
-    if (group->handle == NULL) {
+    if (group->handle->comm == NULL) {
         return ZERO_OK;
     }
-    const ncclResult_t result = group->api->comm_get_async_error(group->handle, &found);
+    const ncclResult_t result =
+        group->handle->api->comm_get_async_error(group->handle->comm, &found);
     if (result != ncclSuccess) {
         return zi_nccl_result(group, result, "ncclCommGetAsyncError");
     }
     return found == ncclInProgress ? ZERO_OK : zi_nccl_result(group, found, "communication");
 }
 
+/* TIMEOUT when a call of NCCL has been under way for too long. */
+static zero_status check_call(const zi_nccl_group *group)
+{
+    const uint64_t called_ns = atomic_load(&group->called_ns);
+    const uint64_t now_ns = zi_clock_ns();
+    return called_ns != 0 && now_ns > called_ns + group->deadline_ms * NS_PER_MS
+               ? zi_nccl_late(group, atomic_load(&group->call))
+               : ZERO_OK;
+}
+
 static void check_group(zi_nccl_group *group)
 {
-    (void)cudaSetDevice(group->ordinal);
-    (void)pthread_mutex_lock(&group->mutex);
-    zero_status status = check_handle(group);
-    if (status == ZERO_OK) {
-        status = check_marks(group);
+    zero_status status = check_call(group);
+    if (status == ZERO_OK && pthread_mutex_trylock(&group->handle->mutex) == 0) {
+        (void)cudaSetDevice(group->handle->ordinal);
+        status = check_handle(group);
+        status = status == ZERO_OK ? check_marks(group) : status;
+        (void)pthread_mutex_unlock(&group->handle->mutex);
     }
-    (void)pthread_mutex_unlock(&group->mutex);
     if (status == ZERO_OK && group->comm->ops->check != NULL) {
         status = group->comm->ops->check(group->comm);
     }
@@ -331,7 +228,7 @@ static void check_all(void)
     }
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (has_failed(group)) {
-            begin_abort(group);
+            zi_nccl_begin_end(group);
         }
     }
 }
@@ -379,12 +276,12 @@ void zi_nccl_watch_remove(zi_nccl_group *group)
 {
     (void)pthread_mutex_lock(&watch.mutex);
     zi_nccl_group **place = &watch.groups;
-    while (*place != group) {
-        zi_assert(*place != NULL);
+    while (*place != NULL && *place != group) {
         place = &(*place)->next;
     }
-    *place = group->next;
-    const bool last = watch.groups == NULL;
+    const bool found = *place != NULL;
+    *place = found ? group->next : NULL;
+    const bool last = found && watch.groups == NULL;
     const pthread_t thread = watch.thread;
     watch.ending = watch.ending || last;
     (void)pthread_cond_broadcast(&watch.moved);

@@ -123,8 +123,8 @@ static zero_status make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms,
     return ZERO_OK;
 }
 
-/* Join the control plane, and count the ranks of this host. server: rank 0's, which this owns. */
-static zero_status join(nccl_comm *comm, const zi_control_place *place, zi_control_server *server,
+/* Join the control plane, and count the ranks of this host. served: rank 0's, which this owns. */
+static zero_status join(nccl_comm *comm, const zi_control_place *place, zi_control *served,
                         uint32_t join_ms)
 {
     const zi_control_desc desc = {
@@ -133,7 +133,7 @@ static zero_status join(nccl_comm *comm, const zi_control_place *place, zi_contr
         .size = comm->base.size,
         .deadline_ms = comm->base.deadline_ms,
         .join_ms = join_ms,
-        .server = server,
+        .served = served,
         .silence = comm->base.silence,
     };
     const uint64_t mine = zi_host_id();
@@ -184,16 +184,16 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms,
                            const zi_control_place *place, zi_comm **out)
 {
     nccl_comm *comm = NULL;
-    zi_control_server *server = NULL;
+    zi_control *served = NULL;
     zi_control_place own = *place;
     *out = NULL;
     ZI_TRY(make_comm(launch->rank, launch->size, deadline_ms, &comm));
     zero_status status = ZERO_OK;
     if (launch->rank == 0) {
-        status = zi_control_serve(&own, launch->size, &server);
+        status = zi_control_serve(&own, launch->size, deadline_ms, &served);
     }
     if (status == ZERO_OK) {
-        status = join(comm, &own, server, deadline_ms);
+        status = join(comm, &own, served, deadline_ms);
     }
     return keep_comm(comm, status, out);
 }
@@ -201,7 +201,7 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms,
 /* Make the base of the caller's communicator, and learn over it where rank 0 serves. */
 static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
 {
-    zi_control_server *server = NULL;
+    zi_control *served = NULL;
     struct {
         zi_control_place place;
         uint64_t status;
@@ -211,7 +211,8 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
         return ZERO_OK;
     }
     if (comm->base.rank == 0) {
-        said.status = zi_control_serve(&said.place, comm->base.size, &server);
+        said.status =
+            zi_control_serve(&said.place, comm->base.size, comm->base.deadline_ms, &served);
     }
     const zero_error error = *zero_last_error();
     const zero_status shared = zi_nccl_base_share(zi_nccl_base_of(&comm->base), &said, sizeof said);
@@ -219,11 +220,11 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
         return zi_error_adopt(&error);
     }
     if (shared != ZERO_OK || said.status != ZERO_OK) {
-        zi_control_server_end(server, 0);
+        zi_control_leave(served);
         ZI_TRY(shared);
         ZI_FAIL(ZERO_COMM, "rank 0 could not serve the control plane; see its error");
     }
-    return join(comm, &said.place, server, (uint32_t)zi_min_u64(comm->base.deadline_ms, REACH_MS));
+    return join(comm, &said.place, served, (uint32_t)zi_min_u64(comm->base.deadline_ms, REACH_MS));
 }
 
 zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_world **world)
@@ -233,11 +234,12 @@ zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_w
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is NULL; pass a communicator of this rank");
     }
     const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
-    zi_nccl_place place;
+    int rank = 0;
+    int size = 0;
     nccl_comm *made = NULL;
     zi_comm *kept = NULL;
-    ZI_TRY(zi_nccl_borrowed_place(comm, deadline, &place));
-    ZI_TRY(make_comm(place.rank, place.size, deadline, &made));
+    ZI_TRY(zi_nccl_borrowed_place(comm, deadline, &rank, &size));
+    ZI_TRY(make_comm((uint32_t)rank, (uint32_t)size, deadline, &made));
     ZI_TRY(keep_comm(made, build_on(made, comm), &kept));
     return zi_world_create(kept, world);
 }

@@ -6,9 +6,9 @@
 
 #include "comm/shm/process.h"
 #include "comm/shm/shared_file.h"
-#include "control/control_wire.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/host.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 
@@ -77,7 +77,7 @@ void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *e
 /* Note whether a living process is stopped: one that is for long is silent. */
 static void note_stop(zi_shared *shared, uint32_t index, bool stopped)
 {
-    char host[ZI_CONTROL_HOST_BYTES];
+    char host[ZI_HOST_NAME_BYTES];
     const uint64_t now_ns = zi_clock_ns();
     _Atomic uint64_t *since = &shared->stopped_ns[index];
     const uint64_t since_ns = atomic_load(since);
@@ -88,8 +88,9 @@ static void note_stop(zi_shared *shared, uint32_t index, bool stopped)
         atomic_store(since, stopped ? now_ns : 0);
     }
     if (!stopped || (since_ns != 0 && now_ns - since_ns >= STOPPED_NS)) {
-        zi_silence_set(shared->stops, shared->world_ranks[index], stopped ? since_ns : 0,
-                       zi_silence_own_host(host, sizeof host), "stopped by a signal");
+        zi_host_name(host);
+        zi_silence_set(shared->stops, shared->world_ranks[index], stopped ? since_ns : 0, host,
+                       "stopped by a signal");
     }
 }
 
@@ -112,12 +113,13 @@ static bool is_dead(zi_shared *shared, uint32_t index)
 /* Fail everything in the name of the dead rank. */
 static void notify_dead(zi_shared *shared, uint32_t index, const char *what)
 {
-    char host[ZI_CONTROL_HOST_BYTES];
+    char host[ZI_HOST_NAME_BYTES];
     char how[140];
     const uint64_t pid = atomic_load(&shared->header->slots[index].pid);
     (void)snprintf(how, sizeof how, " while rank %u waited in %.100s", shared->space.world_rank,
                    what);
-    (void)zi_silence_died(pid, zi_silence_own_host(host, sizeof host), how);
+    zi_host_name(host);
+    (void)zi_silence_died(pid, host, how);
     const zero_error error = *zero_last_error();
     zi_shared_abort(shared, shared->world_ranks[index], &error);
 }

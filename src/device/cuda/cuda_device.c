@@ -375,6 +375,11 @@ static zero_status timestamps_flush(void *self)
     return device->times != NULL ? zi_cuda_times_settle(device->times) : ZERO_OK;
 }
 
+static void issue_on_threads(void *self)
+{
+    ((cuda_device *)self)->queued = true;
+}
+
 /* ---- graphs of captured work ---- */
 
 static zero_status captured(void *self, zi_stream *stream, bool *out)
@@ -385,8 +390,8 @@ static zero_status captured(void *self, zi_stream *stream, bool *out)
     if (device->queued) {
         ZI_FAIL(ZERO_UNSUPPORTED,
                 "ranks that meet on the host (threads of one process, MPI, ZERO_TRANSPORT_HOST, "
-                "ZERO_NCCL_MEMORY_REGISTERED) cannot be captured into a graph; start one process "
-                "for each GPU and use NCCL without it");
+                "memory that NCCL registers as buffers) cannot be captured into a graph; start one "
+                "process for each GPU and use NCCL without it");
     }
     ZI_TRY(zi_cuda_check(cudaStreamIsCapturing(stream_of(stream)->native, &status),
                          "cudaStreamIsCapturing"));
@@ -446,6 +451,7 @@ static const zi_device_ops cuda_ops = {
     .captured = captured,
     .forget = forget,
     .destroy = destroy,
+    .issue_on_threads = issue_on_threads,
 };
 
 /* A driver older than the toolkit may not know what is asked. */
@@ -463,7 +469,7 @@ static int ask_host_node(int ordinal)
     return node;
 }
 
-static zero_status open_device(bool queued, cuda_device *self)
+static zero_status open_device(cuda_device *self)
 {
     int count = 0;
     ZI_TRY(zi_cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount"));
@@ -473,19 +479,18 @@ static zero_status open_device(bool queued, cuda_device *self)
     }
     ZI_TRY(zi_cuda_check(cudaGetDevice(&self->ordinal), "cudaGetDevice"));
     self->host_node = ask_host_node(self->ordinal);
-    self->queued = queued;
     const cuda_stream_desc desc = {.ordinal = self->ordinal};
     ZI_TRY(zi_cuda_stream_open(&desc, "zero host", &self->blocking));
     self->blocking->host = true;
     return ZERO_OK;
 }
 
-zero_status zi_cuda_device_create(bool queued, zi_device *device)
+zero_status zi_cuda_device_create(zi_device *device)
 {
     *device = (zi_device){0};
     cuda_device *self = NULL;
     ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
-    const zero_status status = open_device(queued, self);
+    const zero_status status = open_device(self);
     if (status != ZERO_OK) {
         destroy(self);
         return status;

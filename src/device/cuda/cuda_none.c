@@ -2,9 +2,8 @@
 #include "core/error.h"
 #include "device/device.h"
 
-zero_status zi_cuda_device_create(bool queued, zi_device *device)
+zero_status zi_cuda_device_create(zi_device *device)
 {
-    (void)queued;
     *device = (zi_device){0};
     ZI_FAIL(ZERO_UNSUPPORTED, "this build has no CUDA; install the CUDA toolkit and configure with "
                               "-Dcuda=enabled, or use ZERO_DEVICE_CPU");
