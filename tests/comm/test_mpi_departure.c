@@ -144,8 +144,14 @@ static void run_stopped(void)
     CHECK(heard_ns > start_ns);
     printf("rank %u logged it after %" PRIu64 " ms\n", rank, (heard_ns - start_ns) / 1000000);
     CHECK((heard_ns - start_ns) / 1000000 <= NEWS_MS);
+    /* A rank that has yet to hear of the silence must not hear of the death instead. */
+    for (int i = 1; rank == 0 && i < 3; i++) {
+        CHECK_EQ(MPI_Recv(NULL, 0, MPI_BYTE, i, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), MPI_SUCCESS);
+    }
     if (rank == 0) {
         CHECK_EQ(kill((pid_t)pids[3], SIGKILL), 0);
+    } else {
+        CHECK_EQ(MPI_Send(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD), MPI_SUCCESS);
     }
     conf_close(&test);
     zero_world_destroy(world);
