@@ -253,7 +253,7 @@ typedef struct zi_group_memory {
 } zi_group_memory;
 
 /* Arenas that are registered with a group, at most. */
-#define ZI_GROUP_MEMORIES 4
+#define ZI_GROUP_MEMORIES 5
 
 /* How a group is made. */
 typedef struct zi_group_desc {

@@ -18,13 +18,28 @@ typedef struct group_plan {
     uint32_t role_count;
 } group_plan;
 
-/* Whether the group reduces over all ranks, and so gathers the messages of a step too, which then
- * need no group of their own. The messages go on the step stream, after the step's last reduction
- * and before the next one's first, which waits for the gradients to be consumed (stage2/grads.h):
- * batches of the group are in one order on all ranks. */
+/* Two kinds of gathers need no group of their own where a group that reduces has the same members:
+ * the messages of a step, and the updated parameters. Both go on the step stream, after the step's
+ * last reduction and before the next one's first, which waits for the gradients to be consumed
+ * (stage2/grads.h): batches of the group are in one order on all ranks. A speculative step gathers
+ * parameters between reductions, so it takes a group for that; so does a gather by copy engines,
+ * which are asked for by communicator. */
+static bool reduces_between(const group_plan *plan, uint32_t from, uint32_t to)
+{
+    return plan->reduces && plan->from == from && plan->to == to;
+}
+
 static bool takes_norm(const zero_engine *engine, const group_plan *plan)
 {
-    return plan->reduces && plan->from == 1 && plan->to == engine->layout->sharding.world;
+    return reduces_between(plan, 1, engine->layout->sharding.world);
+}
+
+static bool takes_params(const zero_engine *engine, const group_plan *plan)
+{
+    const zi_layout *layout = engine->layout;
+    const zero_sharding *s = &layout->sharding;
+    return !layout->tuning.speculative_step && !layout->can.copy_engines &&
+           reduces_between(plan, s->param, s->optimizer);
 }
 
 static uint32_t add_memory(const zero_engine *engine, zero_role role, zi_group_memory *memory,
@@ -52,7 +67,8 @@ static uint32_t list_memory(const zero_engine *engine, const group_plan *plan,
     for (uint32_t i = 0; i < plan->role_count; i++) {
         count = add_memory(engine, plan->roles[i], memory, count);
     }
-    return takes_norm(engine, plan) ? add_memory(engine, ZERO_ROLE_STEP, memory, count) : count;
+    count = takes_norm(engine, plan) ? add_memory(engine, ZERO_ROLE_STEP, memory, count) : count;
+    return takes_params(engine, plan) ? add_memory(engine, ZERO_ROLE_PARAM, memory, count) : count;
 }
 
 /* The list that a group was made of, for zi_engine_group_at; `status` says whether it was made. */
@@ -153,6 +169,9 @@ zero_status zi_engine_make_groups(zero_engine *engine)
         if (takes_norm(engine, &rows[i].plan) && groups->norm == NULL) {
             groups->norm = *rows[i].group;
         }
+        if (takes_params(engine, &rows[i].plan) && groups->param_gather == NULL) {
+            groups->param_gather = *rows[i].group;
+        }
     }
     return make_mesh(engine);
 }
@@ -188,12 +207,14 @@ zero_status zi_engine_connect_groups(zero_engine *engine)
 zi_group *zi_engine_group_at(const zero_engine *engine, uint32_t i)
 {
     const engine_groups *groups = &engine->groups;
-    const bool shares = groups->norm == groups->scatter || groups->norm == groups->boundary ||
-                        groups->norm == groups->replica;
-    zi_group *const all[ENGINE_GROUPS] = {groups->gather,       groups->scatter,
-                                          groups->boundary,     groups->replica,
-                                          groups->param_gather, shares ? NULL : groups->norm,
+    zi_group *const all[ENGINE_GROUPS] = {groups->gather,  groups->scatter,      groups->boundary,
+                                          groups->replica, groups->param_gather, groups->norm,
                                           groups->mesh};
+    for (uint32_t k = 0; k < i; k++) {
+        if (all[k] == all[i]) { /* one that carries more than its own */
+            return NULL;
+        }
+    }
     return all[i];
 }
 

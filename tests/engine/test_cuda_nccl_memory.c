@@ -1,6 +1,7 @@
 /* engine over NCCL: memory is the plan to the byte, and what is asked of NCCL about memory and
  * communicators is in effect, said, or refused. */
 #include "cuda_nccl_rig.h"
+#include "folders.h"
 #include "waits.h"
 
 /* Of ranks of which one makes no window. */
@@ -120,11 +121,15 @@ static zero_status create_over_nccl(zero_world *world, void *user)
 }
 
 /* Those of a rank, beside the base. */
-static void check_communicators(zero_stage stage, uint32_t shard_group, uint64_t expected)
+static void check_communicators(zero_stage stage, uint32_t shard_group, bool overlaps,
+                                uint64_t expected)
 {
     toy_run run = toy_run_equal(3, 3000, ZERO_DTYPE_F32);
     run.options.stage = stage;
     run.options.shard_group = shard_group;
+    if (overlaps) {
+        toy_run_overlap(&run, rig_paths);
+    }
     start();
     const uint64_t before = fake_nccl_calls(FAKE_NCCL_SPLIT);
     CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, create_over_nccl, &run));
@@ -132,15 +137,19 @@ static void check_communicators(zero_stage stage, uint32_t shard_group, uint64_t
     finish();
 }
 
-/* What reduces over all ranks gathers the step's messages too: without that there was one more for
- * each stage. In hybrids nothing reduces over all ranks at once. */
+/* What reduces over all ranks gathers the step's messages too, and what reduces between those who
+ * share an optimizer the updated parameters, unless steps begin during backward: without that there
+ * was one more for each. In hybrids of stage 3 nothing reduces over all ranks at once. */
 TEST(communicators_of_an_engine)
 {
-    check_communicators(ZERO_STAGE_0, 0, 1);
-    check_communicators(ZERO_STAGE_1, 0, 2);
-    check_communicators(ZERO_STAGE_2, 0, 2);
-    check_communicators(ZERO_STAGE_3, 0, 2);
-    check_communicators(ZERO_STAGE_3, 2, 4);
+    rig_folders(1, 0);
+    check_communicators(ZERO_STAGE_0, 0, false, 1);
+    check_communicators(ZERO_STAGE_1, 0, false, 1);
+    check_communicators(ZERO_STAGE_1, 0, true, 2);
+    check_communicators(ZERO_STAGE_2, 0, false, 1);
+    check_communicators(ZERO_STAGE_2, 0, true, 2);
+    check_communicators(ZERO_STAGE_3, 0, false, 2);
+    check_communicators(ZERO_STAGE_3, 2, false, 4);
 }
 
 /* ---- what NCCL is told of communicators ---- */
