@@ -38,7 +38,7 @@ typedef struct load_feed {
     engine_load *load;
     pthread_t threads[THREADS];
     uint32_t thread_count;
-    unsigned char *memory;  /* a page more than the buffers */
+    unsigned char *memory;  /* a page more than the buffers; NULL: all runs are read in place */
     unsigned char *buffers; /* BUFFERS, end to end, from a page on */
     uint64_t buffer_bytes;  /* of one */
     unsigned char *staging; /* of short runs: ZI_JOINED_STAGING_BYTES for each thread */
@@ -144,23 +144,27 @@ static zi_joined joined_of(const engine_load *load, const load_run *run, load_so
     return joined;
 }
 
-/* Where a run is read to: past the page cache only to memory that lies as the file does. */
-static void *place_of(const load_feed *feed, const load_run *run, unsigned char *buffer)
+/* A run's place in the engine; NULL: it is read into a buffer. Past the page cache it is read only
+ * to memory that lies as the file does. page_offset: out; where in a page the run begins. */
+static void *in_place(const engine_load *load, const load_run *run, uint64_t *page_offset)
 {
-    const engine_load *load = feed->load;
     const engine_shard shard = zi_engine_shard(load->engine, run->tensor, run->role);
-    void *in_place =
-        zi_engine_shard_in_place(load->engine, &shard, run->first - shard.tensor_first);
+    void *place = zi_engine_shard_in_place(load->engine, &shard, run->first - shard.tensor_first);
     load_source source;
     const zi_joined joined = joined_of(load, run, &source);
-    const uint64_t offset = zi_joined_page_offset(&joined, run->first);
     const uint64_t align = zi_checkpoint_reader_align(load->reader);
-    const bool fits = !joined.direct || (uintptr_t)in_place % align == offset % align;
-    if (in_place != NULL && run->dtype == shard.dtype && fits) {
-        return in_place;
-    }
+    *page_offset = zi_joined_page_offset(&joined, run->first);
+    const bool fits = !joined.direct || (uintptr_t)place % align == *page_offset % align;
+    return run->dtype == shard.dtype && fits ? place : NULL;
+}
+
+static void *place_of(const load_feed *feed, const load_run *run, uint64_t buffer)
+{
+    uint64_t offset = 0;
+    void *place = in_place(feed->load, run, &offset);
     const bool whole = offset % zero_dtype_bytes(run->dtype) == 0; /* not in all files of others */
-    return buffer + (whole ? offset : 0);
+    return place != NULL ? place
+                         : feed->buffers + buffer * feed->buffer_bytes + (whole ? offset : 0);
 }
 
 /* With the mutex: no more runs begin. */
@@ -184,7 +188,7 @@ static bool begin_run(load_feed *feed, bool *counted, uint64_t *buffer)
         return false;
     }
     *buffer = feed->begun++ % BUFFERS;
-    run.values = place_of(feed, &run, feed->buffers + *buffer * feed->buffer_bytes);
+    run.values = place_of(feed, &run, *buffer);
     feed->runs[*buffer] = run;
     feed->read[*buffer] = false;
     return true;
@@ -237,6 +241,21 @@ static uint64_t longest_read(const engine_load *load)
            ZI_CHECKPOINT_ALIGN;
 }
 
+/* Whether a run is read into a buffer. Of state in host memory, saved as it is kept, none is. */
+static bool needs_buffers(const engine_load *load)
+{
+    feed_position position = {0};
+    load_run run;
+    bool counted = false;
+    uint64_t offset = 0;
+    while (find_next(load, &position, &run, &counted)) {
+        if (in_place(load, &run, &offset) == NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static uint64_t memory_bytes(const load_feed *feed)
 {
     return BUFFERS * feed->buffer_bytes + ZI_CHECKPOINT_ALIGN;
@@ -253,10 +272,14 @@ zero_status zi_load_open_feed(engine_load *load)
     (void)pthread_cond_init(&feed->room, NULL);
     (void)pthread_cond_init(&feed->arrived, NULL);
     feed->buffer_bytes = longest_read(load);
-    ZI_TRY(device->ops->host_alloc(device->self, memory_bytes(feed), (void **)&feed->memory));
+    if (needs_buffers(load)) {
+        ZI_TRY(device->ops->host_alloc(device->self, memory_bytes(feed), (void **)&feed->memory));
+    }
     ZI_TRY(zi_calloc(THREADS, ZI_JOINED_STAGING_BYTES, (void **)&feed->staging));
-    const uint64_t misses = (uintptr_t)feed->memory % ZI_CHECKPOINT_ALIGN;
-    feed->buffers = feed->memory + (misses != 0 ? ZI_CHECKPOINT_ALIGN - misses : 0);
+    if (feed->memory != NULL) {
+        feed->buffers = feed->memory + zi_align_up((uintptr_t)feed->memory, ZI_CHECKPOINT_ALIGN) -
+                        (uintptr_t)feed->memory;
+    }
     for (; feed->thread_count < THREADS; feed->thread_count++) {
         ZI_TRY(zi_thread_start(&feed->threads[feed->thread_count], read_ahead, feed));
     }
