@@ -20,10 +20,10 @@
 #include "zero/status.h"
 
 /* Bytes of one block at most. A small state has smaller ones, so that little memory is touched. */
-#define ZI_WRITER_BLOCK_BYTES ((uint64_t)1 << 20)
+#define ZI_WRITER_BLOCK_BYTES ((uint64_t)4 << 20)
 #define ZI_WRITER_BLOCK_BYTES_MIN ((uint64_t)64 << 10)
 /* Blocks in a ring that is taken for one save: copying and writing overlap. */
-#define ZI_WRITER_RING_BLOCKS 32
+#define ZI_WRITER_RING_BLOCKS 8
 
 typedef struct zi_checkpoint_writer zi_checkpoint_writer;
 
