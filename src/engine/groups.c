@@ -138,7 +138,7 @@ static zero_status make_mesh(zero_engine *engine)
     return keep_members(status, engine->groups.mesh, members);
 }
 
-/* The three that reduce share the scratch memory: their batches are all on the reduce stream. */
+/* The three that reduce share the scratch memory, which only sums use: all on the reduce stream. */
 #define REDUCED_ROLES                                                                   \
     .reduces = true, .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, \
     .role_count = 3
