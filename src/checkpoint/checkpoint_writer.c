@@ -1,5 +1,7 @@
-/* Owns the ring of blocks, and the threads that write them. Invariant: blocks leave in the order in
- * which they came, whatever the order in which they are written. */
+/* Owns the ring of blocks, and the threads that add them to the sums and write them. These are two
+ * jobs, each with threads of its own: a thread that has written a block begins the next at once, so
+ * the disk never waits for sums. Invariant: a block leaves once both jobs are done with it and all
+ * before it have left. */
 #include "checkpoint/checkpoint_writer.h"
 
 #include <errno.h>
@@ -21,8 +23,11 @@
 #include "core/sizes.h"
 #include "core/thread.h"
 
-/* A disk has enough to do while some of them make sums. */
-#define THREADS 8
+typedef enum writer_job { JOB_SUM, JOB_WRITE, JOBS } writer_job;
+
+/* One core sums faster than most disks write. A fast disk needs several writes under way. */
+#define SUM_THREADS 2
+#define WRITE_THREADS 8
 /* Blocks under way at most, beside those that fill the ring; those of small tensors are short. */
 #define BLOCKS 1024
 #define SECOND_NS UINT64_C(1000000000)
@@ -32,35 +37,35 @@ typedef struct slot {
     zi_checkpoint_block of;
     bool in_ring;
     uint64_t first; /* in the ring, with the lead */
-    bool done;
+    uint32_t jobs;  /* that are not done with it */
 } slot;
 
 typedef struct output {
     int direct;       /* -1: not open, or the file system has no direct access */
     int buffered;     /* -1: not open */
-    uint64_t pending; /* the seal, and blocks that are not written yet; of the sums, in any file */
+    uint64_t pending; /* the seal, and blocks that are not written yet; of the sums, not added */
 } output;
 
 struct zi_checkpoint_writer {
     zi_checkpoint_writer_desc desc;
     char folder[ZI_CHECKPOINT_PATH_BYTES];
-    pthread_t threads[THREADS];
+    pthread_t threads[SUM_THREADS + WRITE_THREADS];
     uint32_t thread_count;
-    pthread_mutex_t mutex; /* guards all below but the stager's own */
-    pthread_cond_t came;   /* a block, or the end */
-    pthread_cond_t left;   /* a block left, or the writer was stopped: for the stager */
-    pthread_cond_t over;   /* is_over */
+    pthread_mutex_t mutex;     /* guards all below but the stager's own */
+    pthread_cond_t came[JOBS]; /* a block, or the end: for threads of the job */
+    pthread_cond_t left;       /* a block left, or the writer was stopped: for the stager */
+    pthread_cond_t over;       /* is_over */
     slot *slots;
     uint64_t slot_count;
-    uint64_t head;     /* the oldest block under way */
-    uint64_t next;     /* to be written */
-    uint64_t tail;     /* one behind the newest */
-    uint64_t ring_end; /* of the newest block in the ring; the stager's own */
-    slot reserved;     /* the stager's own, as the next */
-    uint64_t align;    /* zi_checkpoint_writer_align; 0: not asked yet */
-    output *outputs;   /* by file */
-    bool made_files;   /* and they are not on the disk yet; a thread's first task */
-    bool syncing;      /* that thread is at it */
+    uint64_t head;       /* the oldest block under way */
+    uint64_t next[JOBS]; /* for threads of the job to take */
+    uint64_t tail;       /* one behind the newest */
+    uint64_t ring_end;   /* of the newest block in the ring; the stager's own */
+    slot reserved;       /* the stager's own, as the next */
+    uint64_t align;      /* zi_checkpoint_writer_align; 0: not asked yet */
+    output *outputs;     /* by file */
+    bool made_files;     /* and they are not on the disk yet; a thread's first task */
+    bool syncing;        /* that thread is at it */
     bool finished;
     bool dropping; /* failed or stopped */
     zero_error error;
@@ -245,17 +250,20 @@ static void end_part(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
     }
 }
 
-/* With the mutex, which is given up meanwhile. */
-static void take_block(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
+/* With the mutex, which is given up meanwhile. A seal ends its file's blocks, and has none. */
+static void do_job(zi_checkpoint_writer *writer, writer_job job, const zi_checkpoint_block *b)
 {
     const zi_checkpoint_block sums = {.file = writer->desc.map->file_count};
-    if (b->bytes != 0) {
-        do_unlocked(writer, b, add_block); /* first: the disk then takes it from a cache */
-        do_unlocked(writer, b, write_block);
+    const bool sealed = b->bytes == 0;
+    if (!sealed) {
+        do_unlocked(writer, b, job == JOB_SUM ? add_block : write_block);
+    }
+    if (job == JOB_WRITE) {
         writer->counts.written_bytes += writer->dropping ? 0 : b->bytes;
+        end_part(writer, b);
+    } else if (!sealed) {
         end_part(writer, &sums);
     }
-    end_part(writer, b);
 }
 
 /* With the mutex, which is given up meanwhile: put headers and sizes of all files on the disk,
@@ -274,29 +282,44 @@ static void sync_files(zi_checkpoint_writer *writer)
     tell(writer);
 }
 
-static void *work(void *argument)
+/* With the mutex, which is given up meanwhile. */
+static void work(zi_checkpoint_writer *writer, writer_job job)
+{
+    while (true) {
+        while (writer->next[job] == writer->tail && !writer->finished) {
+            (void)pthread_cond_wait(&writer->came[job], &writer->mutex);
+        }
+        if (writer->next[job] == writer->tail) {
+            return;
+        }
+        slot *s = &writer->slots[writer->next[job]++ % writer->slot_count];
+        do_job(writer, job, &s->of);
+        s->jobs--;
+        while (writer->head < writer->tail &&
+               writer->slots[writer->head % writer->slot_count].jobs == 0) {
+            writer->head++;
+        }
+        tell(writer);
+    }
+}
+
+static void *sum_blocks(void *argument)
+{
+    zi_checkpoint_writer *writer = argument;
+    (void)pthread_mutex_lock(&writer->mutex);
+    work(writer, JOB_SUM);
+    (void)pthread_mutex_unlock(&writer->mutex);
+    return NULL;
+}
+
+static void *write_blocks(void *argument)
 {
     zi_checkpoint_writer *writer = argument;
     (void)pthread_mutex_lock(&writer->mutex);
     if (writer->made_files) {
         sync_files(writer);
     }
-    while (true) {
-        while (writer->next == writer->tail && !writer->finished) {
-            (void)pthread_cond_wait(&writer->came, &writer->mutex);
-        }
-        if (writer->next == writer->tail) {
-            break;
-        }
-        slot *s = &writer->slots[writer->next++ % writer->slot_count];
-        take_block(writer, &s->of);
-        s->done = true;
-        while (writer->head < writer->next &&
-               writer->slots[writer->head % writer->slot_count].done) {
-            writer->head++;
-        }
-        tell(writer);
-    }
+    work(writer, JOB_WRITE);
     (void)pthread_mutex_unlock(&writer->mutex);
     return NULL;
 }
@@ -310,8 +333,10 @@ static zero_status start(zi_checkpoint_writer *writer)
     for (uint32_t file = 0; file < files; file++) {
         writer->outputs[file] = (output){.direct = -1, .buffered = -1, .pending = 1};
     }
-    while (writer->thread_count < THREADS) {
-        ZI_TRY(zi_thread_start(&writer->threads[writer->thread_count], work, writer));
+    while (writer->thread_count < SUM_THREADS + WRITE_THREADS) {
+        ZI_TRY(zi_thread_start(&writer->threads[writer->thread_count],
+                               writer->thread_count < SUM_THREADS ? sum_blocks : write_blocks,
+                               writer));
         writer->thread_count++;
     }
     return ZERO_OK;
@@ -338,7 +363,9 @@ zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
     ZI_TRY(zi_calloc(1, sizeof *writer, (void **)&writer));
     (void)pthread_mutex_init(&writer->mutex, NULL);
     (void)pthread_mutex_init(&writer->opening, NULL);
-    (void)pthread_cond_init(&writer->came, NULL);
+    for (int job = 0; job < JOBS; job++) {
+        (void)pthread_cond_init(&writer->came[job], NULL);
+    }
     (void)pthread_cond_init(&writer->left, NULL);
     pthread_condattr_t monotonic;
     (void)pthread_condattr_init(&monotonic);
@@ -373,7 +400,9 @@ void zi_checkpoint_writer_destroy(zi_checkpoint_writer *writer)
     }
     (void)pthread_cond_destroy(&writer->over);
     (void)pthread_cond_destroy(&writer->left);
-    (void)pthread_cond_destroy(&writer->came);
+    for (int job = 0; job < JOBS; job++) {
+        (void)pthread_cond_destroy(&writer->came[job]);
+    }
     (void)pthread_mutex_destroy(&writer->opening);
     (void)pthread_mutex_destroy(&writer->mutex);
     zi_free(writer->outputs);
@@ -450,13 +479,17 @@ static void put(zi_checkpoint_writer *writer, const slot *s)
     while (writer->tail - writer->head == writer->slot_count) {
         (void)pthread_cond_wait(&writer->left, &writer->mutex);
     }
-    writer->slots[writer->tail++ % writer->slot_count] = *s;
+    slot *taken = &writer->slots[writer->tail++ % writer->slot_count];
+    *taken = *s;
+    taken->jobs = JOBS;
     if (s->of.bytes != 0) {
         writer->outputs[s->of.file].pending++;
         writer->outputs[writer->desc.map->file_count].pending++;
         writer->counts.staged_bytes += s->of.bytes;
     }
-    (void)pthread_cond_signal(&writer->came);
+    for (int job = 0; job < JOBS; job++) {
+        (void)pthread_cond_signal(&writer->came[job]);
+    }
     (void)pthread_mutex_unlock(&writer->mutex);
 }
 
@@ -482,7 +515,9 @@ void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer)
 {
     (void)pthread_mutex_lock(&writer->mutex);
     writer->finished = true;
-    (void)pthread_cond_broadcast(&writer->came);
+    for (int job = 0; job < JOBS; job++) {
+        (void)pthread_cond_broadcast(&writer->came[job]);
+    }
     tell(writer);
     (void)pthread_mutex_unlock(&writer->mutex);
 }

@@ -1,5 +1,5 @@
 /* Writing a rank's bytes of a checkpoint: whoever stages them hands over blocks, in a ring of
- * memory or where they are, and threads write them to the files and add them to the sums.
+ * memory or where they are. Some threads write them to the files, others add them to the sums.
  *
  * Bytes of whole pages go past the page cache where the file system grants it. The first and the
  * last page of a rank's run have bytes of its neighbours too, so these bytes go through the page
@@ -42,7 +42,7 @@ typedef struct zi_checkpoint_writer_desc {
     const char *folder;           /* copied */
     const zi_checkpoint_map *map; /* borrowed. File map->file_count is that of the sums */
     zi_checkpoint_sums *sums;     /* borrowed; written once all blocks have been added */
-    /* Add a block to the sums. On the writer's threads, several at once. */
+    /* Add a block to the sums, while it is written. On the writer's threads, several at once. */
     void (*add)(void *user, const zi_checkpoint_block *block);
     void *user;
     unsigned char *ring;  /* whole pages; borrowed */
