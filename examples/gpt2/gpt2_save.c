@@ -184,7 +184,8 @@ static zero_status resume(gpt2_net *net, const gpt2_options *o, gpt2_start *star
         return ZERO_INVALID_ARGUMENT; /* says more than the list of shapes */
     }
     if (status != ZERO_OK) {
-        return report.folder[0] == '\0' && o->resume_if_any != NULL ? ZERO_OK : status;
+        const bool any = o->resume_if_any != NULL && load.name == NULL;
+        return any && report.folder[0] == '\0' ? ZERO_OK : status;
     }
     if (!check_seed(o, &report, error)) {
         return ZERO_INVALID_ARGUMENT;

@@ -158,6 +158,222 @@ static zero_status remove_folder(const char *path)
     return ZERO_OK;
 }
 
+/* ---- list ---- */
+
+/* OK: it is a whole checkpoint. INVALID_ARGUMENT: it is none. Else there is a manifest that cannot
+ * be read, and the last error says why. A link to a checkpoint is none: else keeping N would count
+ * it twice. */
+static zero_status read_entry(const char *run, const char *name, zi_checkpoint_entry *entry)
+{
+    path_text folder;
+    path_text manifest;
+    struct stat status;
+    *entry = (zi_checkpoint_entry){0};
+    if (!is_name(name) || path_of(folder, run, name, "") != ZERO_OK ||
+        lstat(folder, &status) != 0 || !S_ISDIR(status.st_mode) ||
+        zi_checkpoint_path(manifest, folder, ZI_MANIFEST_NAME) != ZERO_OK) {
+        return ZERO_INVALID_ARGUMENT;
+    }
+    if (lstat(manifest, &status) != 0) {
+        if (errno == ENOENT) {
+            return ZERO_INVALID_ARGUMENT;
+        }
+        FAIL_ERRNO("reading", manifest);
+    }
+    ZI_TRY(zi_manifest_step(folder, &entry->step));
+    (void)snprintf(entry->name, sizeof entry->name, "%s", name);
+    entry->seconds = (uint64_t)status.st_mtim.tv_sec;
+    return ZERO_OK;
+}
+
+/* Keep why a manifest cannot be read: the first one's reason, or that of one of a later version. */
+static void keep_reason(zero_error *unread, zero_status status)
+{
+    if (status != ZERO_INVALID_ARGUMENT &&
+        (unread->status == ZERO_OK || status == ZERO_UNSUPPORTED)) {
+        *unread = *zero_last_error();
+    }
+}
+
+static int compare_entries(const void *left, const void *right)
+{
+    const zi_checkpoint_entry *a = left;
+    const zi_checkpoint_entry *b = right;
+    if (a->step != b->step) {
+        return a->step > b->step ? 1 : -1;
+    }
+    if (a->seconds != b->seconds) {
+        return a->seconds > b->seconds ? 1 : -1;
+    }
+    return strcmp(a->name, b->name);
+}
+
+/* Room for one more. */
+static zero_status grow(zi_checkpoint_entry **entries, uint32_t count)
+{
+    zi_checkpoint_entry *larger = NULL;
+    if (count != 0 && (count & (count - 1)) != 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_calloc(count != 0 ? (size_t)count * 2 : 1, sizeof *larger, (void **)&larger));
+    if (count != 0) {
+        memcpy(larger, *entries, count * sizeof *larger);
+    }
+    zi_free(*entries);
+    *entries = larger;
+    return ZERO_OK;
+}
+
+/* unread: out, as keep_reason has it. */
+static zero_status list_entries(const char *run, zi_checkpoint_entry **entries, uint32_t *count,
+                                zero_error *unread)
+{
+    zero_status status = ZERO_OK;
+    *unread = (zero_error){0};
+    *entries = NULL;
+    *count = 0;
+    DIR *folder = opendir(run);
+    if (folder == NULL) {
+        FAIL_ERRNO("opening", run);
+    }
+    for (const struct dirent *next = readdir(folder); next != NULL && status == ZERO_OK;
+         next = readdir(folder)) {
+        zi_checkpoint_entry entry;
+        const zero_status read = read_entry(run, next->d_name, &entry);
+        if (read != ZERO_OK) {
+            keep_reason(unread, read);
+            continue;
+        }
+        status = grow(entries, *count);
+        if (status == ZERO_OK) {
+            (*entries)[(*count)++] = entry;
+        }
+    }
+    (void)closedir(folder);
+    if (status != ZERO_OK) {
+        zi_free(*entries);
+        *entries = NULL;
+        *count = 0;
+        return status;
+    }
+    if (*count != 0) {
+        qsort(*entries, *count, sizeof **entries, compare_entries);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count)
+{
+    zero_error unread;
+    return list_entries(run, entries, count, &unread);
+}
+
+/* ---- find ---- */
+
+/* What latest or latest.part says. */
+typedef struct pointer {
+    char name[NAME_MAX_BYTES + 1];
+    uint64_t hash;
+} pointer;
+
+static bool read_pointer(const char *run, const char *file_name, pointer *found)
+{
+    path_text path;
+    zi_regular_file file = {.descriptor = -1};
+    char text[NAME_MAX_BYTES + 32] = {0};
+    size_t bytes = sizeof text - 1;
+    if (zi_checkpoint_path(path, run, file_name) != ZERO_OK) {
+        return false;
+    }
+    const bool read = zi_checkpoint_open(&file, path) == ZERO_OK &&
+                      zi_regular_file_read(&file, 0, text, &bytes) == ZERO_OK;
+    zi_regular_file_close(&file);
+    return read && sscanf(text, "%200[^\n]\n%16" SCNx64 "\n", found->name, &found->hash) == 2 &&
+           is_name(found->name);
+}
+
+/* Whether a folder's manifest is the one that latest.part was written for. */
+static bool has_hash(const char *folder, uint64_t hash)
+{
+    path_text path;
+    zi_regular_file file = {.descriptor = -1};
+    uint64_t found = 0;
+    const bool same = zi_checkpoint_path(path, folder, ZI_MANIFEST_NAME) == ZERO_OK &&
+                      zi_checkpoint_open(&file, path) == ZERO_OK &&
+                      zi_checkpoint_hash_file(&file, file.bytes, &found) == ZERO_OK &&
+                      found == hash;
+    zi_regular_file_close(&file);
+    return same;
+}
+
+/* Whether a save died behind the moment that made its checkpoint whole: latest.part names that. */
+static bool find_unnamed(const char *run, pointer *latest)
+{
+    path_text folder;
+    zi_checkpoint_entry entry;
+    return read_pointer(run, LATEST PART, latest) &&
+           path_of(folder, run, latest->name, "") == ZERO_OK && has_hash(folder, latest->hash) &&
+           read_entry(run, latest->name, &entry) == ZERO_OK;
+}
+
+/* The whole checkpoint that was committed last, if that can be told. */
+static bool find_latest(const char *run, pointer *latest)
+{
+    zi_checkpoint_entry entry;
+    return find_unnamed(run, latest) ||
+           (read_pointer(run, LATEST, latest) && read_entry(run, latest->name, &entry) == ZERO_OK);
+}
+
+/* An older one serves where the newest is damaged, and not where the newest is of a later version
+ * of the format: nothing is wrong with it. */
+static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_BYTES])
+{
+    zi_checkpoint_entry *entries = NULL;
+    uint32_t count = 0;
+    zero_error unread;
+    const zero_status status = list_entries(run, &entries, &count, &unread);
+    if (status != ZERO_OK && zero_last_error()->native != ENOENT &&
+        zero_last_error()->native != ENOTDIR) {
+        return status;
+    }
+    if (unread.status == ZERO_UNSUPPORTED || (count == 0 && unread.status != ZERO_OK)) {
+        zi_free(entries);
+        return zi_error_adopt(&unread);
+    }
+    if (count == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s has no whole checkpoint; name a run's directory or a checkpoint's folder", run);
+    }
+    const zi_checkpoint_entry newest = entries[count - 1];
+    zi_free(entries);
+    zi_log(ZERO_LOG_WARN, "%s does not name a whole checkpoint in " LATEST "; %s is the newest",
+           run, newest.name);
+    return path_of(folder, run, newest.name, "");
+}
+
+zero_status zi_checkpoint_find(const char *run, const char *name,
+                               char folder[ZI_CHECKPOINT_PATH_BYTES])
+{
+    uint64_t step = 0;
+    pointer latest;
+    if (name != NULL && strcmp(name, LATEST) != 0) {
+        if (!is_name(name)) {
+            ZI_TRY(zi_checkpoint_check_name(name));
+        }
+        ZI_TRY(path_of(folder, run, name, ""));
+        return zi_manifest_step(folder, &step);
+    }
+    ZI_TRY(zi_checkpoint_path(folder, run, ZI_MANIFEST_NAME));
+    if (exists(folder)) {
+        (void)snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", run);
+        return zi_manifest_step(folder, &step);
+    }
+    if (find_latest(run, &latest)) {
+        return path_of(folder, run, latest.name, "");
+    }
+    return find_newest(run, folder);
+}
+
 /* ---- begin ---- */
 
 static zero_status make_run(const char *run)
@@ -177,12 +393,28 @@ static zero_status make_run(const char *run)
     return ZERO_OK;
 }
 
+/* The next commit writes latest.part anew, so what it says now is kept. */
+static zero_status name_unnamed(const char *run)
+{
+    path_text part;
+    path_text latest;
+    pointer unnamed;
+    if (!find_unnamed(run, &unnamed)) {
+        return ZERO_OK;
+    }
+    ZI_TRY(path_of(part, run, LATEST, PART));
+    ZI_TRY(path_of(latest, run, LATEST, ""));
+    ZI_TRY(rename_path(part, latest));
+    return sync_folder(run);
+}
+
 zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
                                 char part[ZI_CHECKPOINT_PATH_BYTES])
 {
     path_text path;
     ZI_TRY(zi_checkpoint_check_name(name));
     ZI_TRY(make_run(run));
+    ZI_TRY(name_unnamed(run));
     ZI_TRY(path_of(path, run, name, ""));
     ZI_TRY(path_of(part, run, name, PART));
     if (!replace && exists(path)) {
@@ -316,183 +548,6 @@ zero_status zi_checkpoint_commit(const char *run, const char *name, const char *
     }
     zi_free(paths);
     return status;
-}
-
-/* ---- list ---- */
-
-/* False: there is no whole checkpoint. A link to one is none: else keeping N would count it twice.
- */
-static bool read_entry(const char *run, const char *name, zi_checkpoint_entry *entry)
-{
-    path_text folder;
-    path_text manifest;
-    struct stat status;
-    *entry = (zi_checkpoint_entry){0};
-    if (!is_name(name) || path_of(folder, run, name, "") != ZERO_OK ||
-        lstat(folder, &status) != 0 || !S_ISDIR(status.st_mode) ||
-        zi_manifest_step(folder, &entry->step) != ZERO_OK ||
-        zi_checkpoint_path(manifest, folder, ZI_MANIFEST_NAME) != ZERO_OK ||
-        lstat(manifest, &status) != 0) {
-        return false;
-    }
-    (void)snprintf(entry->name, sizeof entry->name, "%s", name);
-    entry->seconds = (uint64_t)status.st_mtim.tv_sec;
-    return true;
-}
-
-static int compare_entries(const void *left, const void *right)
-{
-    const zi_checkpoint_entry *a = left;
-    const zi_checkpoint_entry *b = right;
-    if (a->step != b->step) {
-        return a->step > b->step ? 1 : -1;
-    }
-    if (a->seconds != b->seconds) {
-        return a->seconds > b->seconds ? 1 : -1;
-    }
-    return strcmp(a->name, b->name);
-}
-
-/* Room for one more. */
-static zero_status grow(zi_checkpoint_entry **entries, uint32_t count)
-{
-    zi_checkpoint_entry *larger = NULL;
-    if (count != 0 && (count & (count - 1)) != 0) {
-        return ZERO_OK;
-    }
-    ZI_TRY(zi_calloc(count != 0 ? (size_t)count * 2 : 1, sizeof *larger, (void **)&larger));
-    if (count != 0) {
-        memcpy(larger, *entries, count * sizeof *larger);
-    }
-    zi_free(*entries);
-    *entries = larger;
-    return ZERO_OK;
-}
-
-zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count)
-{
-    zero_status status = ZERO_OK;
-    *entries = NULL;
-    *count = 0;
-    DIR *folder = opendir(run);
-    if (folder == NULL) {
-        FAIL_ERRNO("opening", run);
-    }
-    for (const struct dirent *next = readdir(folder); next != NULL && status == ZERO_OK;
-         next = readdir(folder)) {
-        zi_checkpoint_entry entry;
-        if (read_entry(run, next->d_name, &entry)) {
-            status = grow(entries, *count);
-            if (status == ZERO_OK) {
-                (*entries)[(*count)++] = entry;
-            }
-        }
-    }
-    (void)closedir(folder);
-    if (status != ZERO_OK) {
-        zi_free(*entries);
-        *entries = NULL;
-        *count = 0;
-        return status;
-    }
-    if (*count != 0) {
-        qsort(*entries, *count, sizeof **entries, compare_entries);
-    }
-    return ZERO_OK;
-}
-
-/* ---- find ---- */
-
-/* What latest or latest.part says. */
-typedef struct pointer {
-    char name[NAME_MAX_BYTES + 1];
-    uint64_t hash;
-} pointer;
-
-static bool read_pointer(const char *run, const char *file_name, pointer *found)
-{
-    path_text path;
-    zi_regular_file file = {.descriptor = -1};
-    char text[NAME_MAX_BYTES + 32] = {0};
-    size_t bytes = sizeof text - 1;
-    if (zi_checkpoint_path(path, run, file_name) != ZERO_OK) {
-        return false;
-    }
-    const bool read = zi_checkpoint_open(&file, path) == ZERO_OK &&
-                      zi_regular_file_read(&file, 0, text, &bytes) == ZERO_OK;
-    zi_regular_file_close(&file);
-    return read && sscanf(text, "%200[^\n]\n%16" SCNx64 "\n", found->name, &found->hash) == 2 &&
-           is_name(found->name);
-}
-
-/* Whether a folder's manifest is the one that latest.part was written for. */
-static bool has_hash(const char *folder, uint64_t hash)
-{
-    path_text path;
-    zi_regular_file file = {.descriptor = -1};
-    uint64_t found = 0;
-    const bool same = zi_checkpoint_path(path, folder, ZI_MANIFEST_NAME) == ZERO_OK &&
-                      zi_checkpoint_open(&file, path) == ZERO_OK &&
-                      zi_checkpoint_hash_file(&file, file.bytes, &found) == ZERO_OK &&
-                      found == hash;
-    zi_regular_file_close(&file);
-    return same;
-}
-
-/* The whole checkpoint that was committed last, if that can be told. */
-static bool find_latest(const char *run, pointer *latest)
-{
-    path_text folder;
-    zi_checkpoint_entry entry;
-    if (read_pointer(run, LATEST PART, latest) &&
-        path_of(folder, run, latest->name, "") == ZERO_OK && has_hash(folder, latest->hash) &&
-        read_entry(run, latest->name, &entry)) {
-        return true;
-    }
-    return read_pointer(run, LATEST, latest) && read_entry(run, latest->name, &entry);
-}
-
-static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_BYTES])
-{
-    zi_checkpoint_entry *entries = NULL;
-    uint32_t count = 0;
-    const zero_status status = zi_checkpoint_list(run, &entries, &count);
-    if (status != ZERO_OK && zero_last_error()->native != ENOENT &&
-        zero_last_error()->native != ENOTDIR) {
-        return status;
-    }
-    if (count == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "%s has no whole checkpoint; name a run's directory or a checkpoint's folder", run);
-    }
-    const zi_checkpoint_entry newest = entries[count - 1];
-    zi_free(entries);
-    zi_log(ZERO_LOG_WARN, "%s does not name a whole checkpoint in " LATEST "; %s is the newest",
-           run, newest.name);
-    return path_of(folder, run, newest.name, "");
-}
-
-zero_status zi_checkpoint_find(const char *run, const char *name,
-                               char folder[ZI_CHECKPOINT_PATH_BYTES])
-{
-    uint64_t step = 0;
-    pointer latest;
-    if (name != NULL && strcmp(name, LATEST) != 0) {
-        if (!is_name(name)) {
-            ZI_TRY(zi_checkpoint_check_name(name));
-        }
-        ZI_TRY(path_of(folder, run, name, ""));
-        return zi_manifest_step(folder, &step);
-    }
-    ZI_TRY(zi_checkpoint_path(folder, run, ZI_MANIFEST_NAME));
-    if (exists(folder)) {
-        (void)snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", run);
-        return zi_manifest_step(folder, &step);
-    }
-    if (find_latest(run, &latest)) {
-        return path_of(folder, run, latest.name, "");
-    }
-    return find_newest(run, folder);
 }
 
 /* ---- prune ---- */

@@ -25,8 +25,8 @@ void zi_checkpoint_step_name(char *name, size_t bytes, uint64_t step);
 zero_status zi_checkpoint_check_name(const char *name);
 
 /* Make RUN (its parent exists) and an empty NAME.part in it; what a dead save left there is
- * removed. One rank calls. part: out, its path. Errors: IO with the path; STATE where NAME is
- * there and replace is false. */
+ * removed, and what it could not say any more in `latest` is said. One rank calls. part: out, its
+ * path. Errors: IO with the path; STATE where NAME is there and replace is false. */
 zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
                                 char part[ZI_CHECKPOINT_PATH_BYTES]);
 /* All files of NAME.part are written and synced: write the manifest, and make the folder NAME and
@@ -48,7 +48,9 @@ typedef struct zi_checkpoint_entry {
 zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count);
 /* The folder of the checkpoint `name`; NULL or "latest": the one that RUN/latest names, or, where
  * that is gone or torn, the newest whole one. `run` may itself be a checkpoint, and name NULL.
- * Errors: INVALID_ARGUMENT naming the directory where there is none. */
+ * Errors: INVALID_ARGUMENT naming the directory where there is none; what a manifest says where
+ * there are some and none can be read; UNSUPPORTED where one of a later version may be the newest.
+ */
 zero_status zi_checkpoint_find(const char *run, const char *name,
                                char folder[ZI_CHECKPOINT_PATH_BYTES]);
 /* What a prune removes. */

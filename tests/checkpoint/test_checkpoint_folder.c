@@ -222,6 +222,29 @@ static void die_everywhere(bool exchange)
 TEST_CALL(a_save_that_dies_leaves_the_old_or_the_new, die_everywhere(true));
 TEST_CALL(a_save_that_dies_where_names_cannot_be_exchanged, die_everywhere(false));
 
+/* What was whole before the second save stays the newest until the second is whole: also where the
+ * first died before it could say so in `latest`, and where steps do not tell which is newer. */
+TEST(two_saves_that_die_one_after_the_other)
+{
+    const scene *first = &scenes[SCENES - 1];
+    const scene second = {.new_name = "third", .new_step = 7};
+    bool ended = false;
+    make_run();
+    for (long at = 1; !ended; at++) {
+        bool second_ended = false;
+        for (long second_at = 1; !second_ended; second_at++) {
+            set_scene(first);
+            ended = save_dies(first, at);
+            const uint64_t before = newest();
+            second_ended = save_dies(&second, second_at);
+            const uint64_t after = newest();
+            CHECK(after == before || after == second.new_step);
+        }
+        CHECK_EQ(newest(), second.new_step);
+    }
+    remove_run();
+}
+
 /* The text of the new manifest; the files are in NAME.part. */
 static char *begin_scene(const scene *s, size_t *bytes)
 {
@@ -417,6 +440,46 @@ TEST(what_is_torn_is_not_listed)
     /* Nothing outside is named by it. */
     CHECK(symlink("/etc/passwd", test_text("%s/latest", run)) == 0);
     CHECK_EQ(newest(), 3);
+    remove_run();
+}
+
+/* As another version of the library would have written it. */
+static void set_version(const char *name, char version)
+{
+    static const char of_version[] = "\"version\": ";
+    static const char of_hash[] = ",\n\"xxh3\": \"";
+    static char text[1 << 16];
+    const int file = open(test_text("%s/%s/" ZI_MANIFEST_NAME, run, name), O_RDWR);
+    const ssize_t bytes = read(file, text, sizeof text - 1);
+    CHECK(bytes > 0);
+    text[bytes] = '\0';
+    char *end = strstr(text, of_hash);
+    char *place = strstr(text, of_version);
+    CHECK(place != NULL && end != NULL);
+    place[sizeof of_version - 1] = version;
+    const uint64_t hash = zi_checkpoint_hash(text, (size_t)(end - text));
+    CHECK(snprintf(end + sizeof of_hash - 1, 17, "%016" PRIx64, hash) == 16);
+    end[sizeof of_hash - 1 + 16] = '"';
+    case_put(file, text, (uint64_t)bytes, 0);
+    CHECK(close(file) == 0);
+}
+
+/* Nobody begins anew, or goes on from an older one, because a checkpoint cannot be read. */
+TEST(what_cannot_be_read_is_not_taken_for_nothing)
+{
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    make_run();
+    case_write(&model, run, "step-00000001", 1);
+    CHECK(truncate(test_text("%s/step-00000001/" ZI_MANIFEST_NAME, run), 700) == 0);
+    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder), ZERO_CORRUPT, "step-00000001");
+    case_write(&model, run, "step-00000002", 2);
+    case_write(&model, run, "step-00000003", 3);
+    CHECK_EQ(newest(), 3);
+    set_version("step-00000003", '9');
+    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder), ZERO_UNSUPPORTED, "version 9");
+    CHECK_OK(zi_checkpoint_find(run, "step-00000002", folder));
+    CHECK(truncate(test_text("%s/step-00000003/" ZI_MANIFEST_NAME, run), 700) == 0);
+    CHECK_EQ(newest(), 2);
     remove_run();
 }
 

@@ -309,8 +309,17 @@ def test_wrong_options_are_refused(folder):
             ("--resume {folder}/run --seq 16", "32; give --seq 32"),
             ("--resume {folder}/run --vocab 512", "256; give --vocab 256"),
             ("--resume-if-any {folder}/run --width 64", "32; give --width 32"),
+            ("--resume-if-any {folder}/run:step-00000009", "step-00000009"),
             ("--resume {folder}/run --seed 2", "1; give --seed 1")):
         refused(folder, f"--steps 3 --ranks 2 {options}", text)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_none(folder):
+    run(folder, "--steps 2 --ranks 2 --save {folder}/run")
+    os.truncate(f"{folder}/run/step-00000002/manifest.json", 700)
+    refused(folder, "--steps 3 --ranks 2 --resume-if-any {folder}/run --save {folder}/run",
+            "step-00000002")
+    expect_equal(checkpoints(f"{folder}/run"), ["step-00000002"], "checkpoints")
 
 
 def test_damage_is_refused_by_name(folder):
