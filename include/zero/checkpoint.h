@@ -86,6 +86,9 @@ typedef struct zero_save_progress {
                               them */
     uint64_t written_bytes; /**< of these, given to the file system */
     uint64_t staged_ns;     /**< how long the engine's step stream worked on copies so far */
+    zero_status result;     /**< of this rank's part so far: ZERO_OK, or how it has failed.
+                               zero_save_end says why, and speaks for all ranks */
+    int32_t reserved;       /**< 0 */
 } zero_save_progress;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

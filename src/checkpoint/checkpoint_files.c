@@ -43,10 +43,14 @@ static zero_status write_all(int descriptor, const char *path, const char *data,
         const ssize_t wrote = zi_fault_hit(ZI_FAULT_IO)
                                   ? (errno = EIO, -1)
                                   : pwrite(descriptor, data + at, (size_t)(bytes - at), (off_t)at);
-        if (wrote < 0 && errno != EINTR) {
+        if (wrote > 0) {
+            at += (uint64_t)wrote;
+            continue;
+        }
+        errno = wrote == 0 ? EIO : errno;
+        if (errno != EINTR) {
             return failed(path, "writing the header of");
         }
-        at += wrote > 0 ? (uint64_t)wrote : 0;
     }
     return ZERO_OK;
 }
@@ -63,7 +67,9 @@ static zero_status make(const char *folder, const char *name, const char *header
     }
     zero_status status = reserve(descriptor, path, bytes);
     status = status == ZERO_OK ? write_all(descriptor, path, header, data_at) : status;
-    (void)close(descriptor);
+    if (close(descriptor) != 0 && status == ZERO_OK) {
+        status = failed(path, "closing"); /* some file systems say only here that they are full */
+    }
     return status;
 }
 

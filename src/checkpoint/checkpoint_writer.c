@@ -241,8 +241,8 @@ static zero_status add_block(zi_checkpoint_writer *writer, const zi_checkpoint_b
     return ZERO_OK;
 }
 
-/* With the mutex, which is given up meanwhile: a block of the file has been written, or all of its
- * blocks have come. */
+/* With the mutex, which is given up meanwhile: a block of the file has been written, or added where
+ * the file is that of the sums, or all of its blocks have come. */
 static void end_part(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
 {
     if (--writer->outputs[b->file].pending == 0) {
@@ -250,7 +250,8 @@ static void end_part(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
     }
 }
 
-/* With the mutex, which is given up meanwhile. A seal ends its file's blocks, and has none. */
+/* With the mutex, which is given up meanwhile. A seal has no bytes: it only says that all blocks of
+ * its file have come. */
 static void do_job(zi_checkpoint_writer *writer, writer_job job, const zi_checkpoint_block *b)
 {
     const zi_checkpoint_block sums = {.file = writer->desc.map->file_count};
@@ -273,7 +274,7 @@ static void sync_files(zi_checkpoint_writer *writer)
     writer->made_files = false;
     writer->syncing = true;
     (void)pthread_mutex_unlock(&writer->mutex);
-    const zero_status status = zi_checkpoint_files_sync(writer->folder, writer->desc.map);
+    const zero_status status = zi_checkpoint_files_sync(writer->folder, writer->desc.made);
     (void)pthread_mutex_lock(&writer->mutex);
     writer->syncing = false;
     if (status != ZERO_OK) {
@@ -373,7 +374,7 @@ zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
     (void)pthread_cond_init(&writer->over, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     writer->desc = *desc;
-    writer->made_files = desc->made_files;
+    writer->made_files = desc->made != NULL;
     (void)snprintf(writer->folder, sizeof writer->folder, "%s", desc->folder);
     const zero_status status = start(writer);
     if (status != ZERO_OK) {
@@ -476,8 +477,12 @@ uint64_t zi_checkpoint_writer_align(zi_checkpoint_writer *writer)
 static void put(zi_checkpoint_writer *writer, const slot *s)
 {
     (void)pthread_mutex_lock(&writer->mutex);
-    while (writer->tail - writer->head == writer->slot_count) {
+    while (!writer->dropping && writer->tail - writer->head == writer->slot_count) {
         (void)pthread_cond_wait(&writer->left, &writer->mutex);
+    }
+    if (writer->dropping) {
+        (void)pthread_mutex_unlock(&writer->mutex);
+        return;
     }
     slot *taken = &writer->slots[writer->tail++ % writer->slot_count];
     *taken = *s;
@@ -566,6 +571,7 @@ zi_checkpoint_writer_counts zi_checkpoint_writer_count(zi_checkpoint_writer *wri
     (void)pthread_mutex_lock(&writer->mutex);
     zi_checkpoint_writer_counts counts = writer->counts;
     counts.over = is_over(writer);
+    counts.result = writer->error.status;
     (void)pthread_mutex_unlock(&writer->mutex);
     return counts;
 }

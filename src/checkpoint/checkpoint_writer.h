@@ -42,14 +42,16 @@ typedef struct zi_checkpoint_writer_desc {
     const char *folder;           /* copied */
     const zi_checkpoint_map *map; /* borrowed. File map->file_count is that of the sums */
     zi_checkpoint_sums *sums;     /* borrowed; written once all blocks have been added */
-    /* Add a block to the sums, while it is written. On the writer's threads, several at once. */
+    /* Add a block to the sums, before, while or after it is written. On the writer's threads,
+     * several at once. */
     void (*add)(void *user, const zi_checkpoint_block *block);
     void *user;
     unsigned char *ring;  /* whole pages; borrowed */
     uint64_t ring_bytes;  /* at least zi_checkpoint_writer_ring_bytes of 2 blocks */
     uint64_t block_bytes; /* of a block at most: whole pages, in [ZI_WRITER_BLOCK_BYTES_MIN,
                              ZI_WRITER_BLOCK_BYTES] */
-    bool made_files;      /* this rank did, and puts what it made of them on the disk */
+    const zi_checkpoint_map *made; /* of the files that this rank has made, which it puts on the
+                                      disk; borrowed. NULL: it has made none */
 } zi_checkpoint_writer_desc;
 
 /* Bytes of a ring of so many blocks. */
@@ -89,7 +91,8 @@ zero_status zi_checkpoint_writer_result(zi_checkpoint_writer *writer);
 typedef struct zi_checkpoint_writer_counts {
     uint64_t staged_bytes; /* of tensors, as the next */
     uint64_t written_bytes;
-    bool over; /* as zi_checkpoint_writer_wait returns */
+    bool over;          /* as zi_checkpoint_writer_wait returns */
+    zero_status result; /* of the first failure so far */
 } zi_checkpoint_writer_counts;
 
 zi_checkpoint_writer_counts zi_checkpoint_writer_count(zi_checkpoint_writer *writer);

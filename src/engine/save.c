@@ -171,7 +171,7 @@ static zero_status make_writer(engine_save *save)
                                       .add = zi_save_add_block,
                                       .user = save,
                                       .block_bytes = save->block_bytes,
-                                      .made_files = zero_world_rank(engine->world) == 0,
+                                      .made = zi_save_leads(engine) ? &save->whole->map : NULL,
                                       .ring = engine->arena[ZERO_ROLE_SAVE_STAGING],
                                       .ring_bytes = engine->arena_bytes[ZERO_ROLE_SAVE_STAGING]};
     ZI_TRY(device->ops->event_create(device->self, &save->copied));
@@ -324,6 +324,7 @@ zero_status zero_save_poll(const zero_engine *engine, zero_save_progress *progre
         const zi_checkpoint_writer_counts counts = zi_checkpoint_writer_count(save->writer);
         found.active = 1;
         found.written = counts.over;
+        found.result = counts.result;
         found.bytes = save->bytes;
         found.staged_bytes = counts.staged_bytes;
         found.written_bytes = counts.written_bytes;

@@ -198,7 +198,7 @@ static const zero_role saved_roles[] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_
                                         ZERO_ROLE_MOMENT2};
 #define ROLES (sizeof saved_roles / sizeof saved_roles[0])
 
-/* The walk that is furthest behind; NULL: all are at their end, or nobody wants the rest. */
+/* The walk that is furthest behind; NULL: all are at their end. */
 static role_walk *choose(const engine_save *save, role_walk *walks)
 {
     role_walk *chosen = NULL;

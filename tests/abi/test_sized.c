@@ -178,8 +178,8 @@ static const field save_options_fields[] = {FIELD(struct_bytes), FIELD(directory
 #undef THE_STRUCT
 #define THE_STRUCT zero_save_progress
 static const field save_progress_fields[] = {
-    FIELD(struct_bytes), FIELD(active),        FIELD(written),  FIELD(bytes),
-    FIELD(staged_bytes), FIELD(written_bytes), FIELD(staged_ns)};
+    FIELD(struct_bytes),  FIELD(active),    FIELD(written), FIELD(bytes),   FIELD(staged_bytes),
+    FIELD(written_bytes), FIELD(staged_ns), FIELD(result),  FIELD(reserved)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_load_options
 static const field load_options_fields[] = {FIELD(struct_bytes), FIELD(path),

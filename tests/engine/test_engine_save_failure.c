@@ -6,9 +6,11 @@
 #include "core/fault.h"
 #include "engine/save.h"
 #include "reads.h"
+#include "sanitizer.h"
 #include "zero/evict.h"
 
 #define SLOW_NS UINT64_C(30000000)
+#define VERY_SLOW_NS UINT64_C(1000000000) /* for a block; a step takes less */
 
 static toy_run plain_run(zero_dtype dtype)
 {
@@ -46,6 +48,7 @@ static zero_status poll_active(const toy_trainer *trainer, bool *written)
     CHECK_EQ(progress.active, 1);
     CHECK(progress.written_bytes <= progress.staged_bytes);
     CHECK(progress.staged_bytes <= progress.bytes && progress.bytes != 0);
+    CHECK_EQ(progress.result, ZERO_OK);
     *written = progress.written != 0;
     return ZERO_OK;
 }
@@ -100,7 +103,7 @@ TEST(what_is_saved_is_the_state_at_the_beginning)
 }
 
 /* More state than the ring holds, so the next update waits for the disk; and the same with memory
- * for all of it. */
+ * for all of it, where it does not. */
 static zero_status train_on(toy_trainer *trainer)
 {
     toy_state half;
@@ -109,11 +112,13 @@ static zero_status train_on(toy_trainer *trainer)
     bool written = false;
     TOY_TRY(toy_train(trainer));
     TOY_TRY(toy_collect(trainer, &half));
-    slow_down(trainer, SLOW_NS / 3);
+    const bool staged = trainer->run->tuning.save_staging_bytes != 0;
+    slow_down(trainer, staged ? VERY_SLOW_NS : SLOW_NS / 3);
     TOY_TRY(zero_save_begin(trainer->engine, &options));
     TOY_TRY(toy_step(trainer));
     TOY_TRY(toy_wait(trainer));
     TOY_TRY(poll_active(trainer, &written));
+    CHECK(!staged || !written || UNDER_SANITIZER);
     slow_down(trainer, 0);
     TOY_TRY(zero_save_end(trainer->engine));
     TOY_TRY(toy_collect(trainer, &whole));
@@ -257,6 +262,36 @@ static void fail_each(zi_fault_kind kind, zero_status wanted, uint64_t at_least)
 TEST_CALL(every_access_may_fail, fail_each(ZI_FAULT_IO, ZERO_IO, 8));
 TEST_CALL(every_allocation_may_fail, fail_each(ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, 8));
 TEST_CALL(every_thread_may_fail, fail_each(ZI_FAULT_THREAD, ZERO_DEVICE, 2));
+
+static zero_status poll_failure(toy_trainer *trainer)
+{
+    const zero_save_options options = run_save_options("fails");
+    zero_save_progress progress = zero_save_progress_init();
+    TOY_TRY(steps(trainer, 2));
+    zero_status begun = ZERO_IO; /* as long as it is a header that cannot be written */
+    for (uint64_t nth = 1; begun == ZERO_IO; nth++) {
+        zi_fault_arm(ZI_FAULT_IO, nth);
+        begun = zero_save_begin(trainer->engine, &options);
+    }
+    TOY_TRY(begun);
+    while (progress.written == 0) {
+        TOY_TRY(zero_save_poll(trainer->engine, &progress));
+    }
+    CHECK_EQ(progress.result, ZERO_IO);
+    CHECK_FAILS(zero_save_end(trainer->engine), ZERO_IO, "writing");
+    zi_fault_arm(ZI_FAULT_IO, 0);
+    TOY_TRY(zero_save_poll(trainer->engine, &progress));
+    CHECK_EQ(progress.active, 0);
+    CHECK_EQ(progress.result, ZERO_OK);
+    return ZERO_OK;
+}
+
+TEST(a_failure_is_polled)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_F32);
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(1, &run, poll_failure, NULL));
+}
 
 /* ---- a full disk ---- */
 
