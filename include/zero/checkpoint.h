@@ -207,7 +207,8 @@ static inline zero_load_report zero_load_report_init(void)
  *
  *  Values of another type are rounded to nearest even. PARAM is read from the saved parameter where
  *  the types are equal, else from the most exact copy there is: master, then parameter. MASTER
- *  likewise the other way around.
+ *  likewise the other way around. The loss scale goes on as it was saved, unless the engine's own
+ *  never changes, or changes where the saved one never did: then it is options.loss_scale.
  *  - report: NULL, or in: struct_bytes, user_bytes and user_room; out: the rest. Filled in as far
  *    as possible also when tensors do not match.
  *  - Collective over the world and options.model_parallel, between steps; every rank with the same

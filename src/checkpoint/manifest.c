@@ -241,6 +241,10 @@ static void put_body(zi_json_out *out, const zi_manifest *manifest)
     put_hash(out, "model_hash", manifest->model_hash);
     put_name(out, "loss_scale");
     zi_json_put_float(out, manifest->state.loss_scale);
+    if (manifest->scaler != ZI_SCALER_UNKNOWN) {
+        put_name(out, "loss_scale_dynamic");
+        zi_json_put(out, manifest->scaler == ZI_SCALER_DYNAMIC ? "true" : "false");
+    }
     put_number(out, "good_steps", manifest->state.good_steps);
     put_number(out, "overflows", manifest->state.overflows);
     put_products(out, "beta1_product", manifest->state.beta1_product);

@@ -24,11 +24,19 @@ typedef struct zi_manifest_part {
     double beta2_product[ZERO_STEP_GROUPS];
 } zi_manifest_part;
 
+/* What the loss scale did in the run that was saved. */
+typedef enum zi_manifest_scaler {
+    ZI_SCALER_UNKNOWN, /* the manifest does not say */
+    ZI_SCALER_STATIC,  /* it never changed */
+    ZI_SCALER_DYNAMIC
+} zi_manifest_scaler;
+
 typedef struct zi_manifest {
     uint32_t world;      /* ranks that wrote it; of several parts those of one */
     uint64_t seed;       /* options.seed: key of stochastic rounding */
     uint64_t model_hash; /* of names and shapes: zi_manifest_model_hash */
     zero_step_state state;
+    zi_manifest_scaler scaler;
     uint32_t group_count; /* entries of groups; 0: hyper-parameters were not given */
     zero_adamw groups[ZERO_STEP_GROUPS];
     uint64_t data_position; /* the caller's, as given to zero_save; likewise */

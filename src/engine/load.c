@@ -230,20 +230,32 @@ static void take_products(const engine_load *load, const zi_manifest *manifest,
     }
 }
 
+/* A scale that never changes is the engine's own. One that changes begins anew where the saved one
+ * never did: that may be the 1 of f32, at which gradients in f16 underflow. */
+static void choose_scaler(const engine_load *load, const zi_manifest *manifest,
+                          zero_step_state *state)
+{
+    const zi_layout *layout = load->engine->layout;
+    if (layout->tuning.loss_scale_static) {
+        state->loss_scale = layout->options.loss_scale;
+    } else if (manifest->scaler == ZI_SCALER_STATIC) {
+        state->loss_scale = layout->options.loss_scale;
+        state->good_steps = 0;
+        state->overflows = 0;
+    }
+}
+
 /* The saved run's state, or a new one's. */
 static zero_status set_state(engine_load *load)
 {
-    const zi_layout *layout = load->engine->layout;
     zero_step_state state = zero_step_state_init();
-    const bool is_new = load->options.params_only != 0;
-    if (!is_new) {
+    state.loss_scale = load->engine->layout->options.loss_scale;
+    if (load->options.params_only == 0) {
         const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
         state = manifest->state;
         state.struct_bytes = sizeof state;
         take_products(load, manifest, &state);
-    }
-    if (is_new || layout->tuning.loss_scale_static) {
-        state.loss_scale = layout->options.loss_scale;
+        choose_scaler(load, manifest, &state);
     }
     return zero_step_state_set(load->engine, &state);
 }

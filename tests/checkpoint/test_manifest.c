@@ -72,6 +72,7 @@ static void check_same(const zi_manifest *a, const zi_manifest *b)
     CHECK_EQ(a->seed, b->seed);
     CHECK_EQ(a->model_hash, b->model_hash);
     CHECK_BYTES(&a->state, &b->state, sizeof a->state);
+    CHECK_EQ(a->scaler, b->scaler);
     CHECK_EQ(a->group_count, b->group_count);
     CHECK_BYTES(a->groups, b->groups, a->group_count * sizeof *a->groups);
     CHECK_EQ(a->data_position, b->data_position);
@@ -118,6 +119,7 @@ static void round_trip(uint64_t seed, uint32_t parts)
     }
     m.groups[1] = (zero_adamw){0x1.fffffep127f, 0x1p-149f, 0.1f, 1e-30f, 0};
     m.sums_hash = case_random(seed, 5);
+    m.scaler = (zi_manifest_scaler)(seed % 3);
     char *text = NULL;
     CHECK_OK(zi_manifest_write(&m, &text, &bytes));
     put_text(text, bytes);
@@ -276,6 +278,8 @@ static const forgery forgeries[] = {
     {"\"seed\": \"1", "\"seed\": \"-1", ZERO_INVALID_ARGUMENT, "\"seed\""},
     {"\"loss_scale\": 65536", "\"loss_scale\": 1e39, \"x\": 0", ZERO_INVALID_ARGUMENT,
      "\"loss_scale\""},
+    {"\"overflows\": 0", "\"overflows\": 0, \"loss_scale_dynamic\": 1", ZERO_INVALID_ARGUMENT,
+     "\"loss_scale_dynamic\" of "},
     {"\"overflows\": 0", "\"overflows\": 4294967296", ZERO_INVALID_ARGUMENT, "\"overflows\""},
     {"\"beta1_product\": [", "\"beta1_product\": [1.0, ", ZERO_INVALID_ARGUMENT, "64"},
     {"\"beta2_product\": [0", "\"beta2_product\": [7", ZERO_INVALID_ARGUMENT, "\"beta2_product\""},

@@ -156,6 +156,63 @@ TEST(loads_into_other_types)
     }
 }
 
+/* ---- the loss scale ---- */
+
+/* options.loss_scale 0 is the default: 1 that never changes, or with f16 65536 that does. */
+static toy_run scaled_run(zero_dtype dtype, float scale, int32_t is_static)
+{
+    toy_run run = mixed_run(dtype, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1);
+    run.options.loss_scale = scale;
+    run.tuning.loss_scale_static = is_static;
+    return run;
+}
+
+typedef struct scales {
+    course *c;
+    float wanted;
+    uint32_t good_steps;
+} scales;
+
+static zero_status load_scale(toy_trainer *trainer)
+{
+    const scales *s = trainer->user;
+    zero_step_state state = zero_step_state_init();
+    TOY_TRY(zero_load(trainer->engine, &s->c->options, NULL));
+    TOY_TRY(zero_step_state_get(trainer->engine, &state));
+    CHECK_SAME(state.loss_scale, s->wanted);
+    CHECK_EQ(state.good_steps, s->good_steps);
+    CHECK_EQ(state.overflows, 0);
+    CHECK_EQ(state.updates + state.skipped, 1);
+    return ZERO_OK;
+}
+
+static void check_scale(course *c, const toy_run *run, float wanted, uint32_t good_steps)
+{
+    scales s = {c, wanted, good_steps};
+    CHECK_OK(toy_on_ranks(2, run, load_scale, &s));
+}
+
+TEST(a_scale_that_never_changed_is_not_gone_on_with)
+{
+    const toy_run plain = scaled_run(ZERO_DTYPE_F32, 0, 0);
+    const toy_run fixed = scaled_run(ZERO_DTYPE_F16, 32, 1);
+    const toy_run changing = scaled_run(ZERO_DTYPE_F16, 128, 0);
+    const toy_run other = scaled_run(ZERO_DTYPE_F16, 0, 0);
+    run_directory_make();
+    course c = saved_course(&plain, 2);
+    check_scale(&c, &other, 65536, 0);
+    check_scale(&c, &changing, 128, 0);
+    check_scale(&c, &fixed, 32, 1);
+    toy_state_free(&c.state);
+    c = saved_course(&fixed, 2);
+    check_scale(&c, &other, 65536, 0);
+    toy_state_free(&c.state);
+    c = saved_course(&changing, 2);
+    check_scale(&c, &other, 128, 1);
+    check_scale(&c, &plain, 1, 1);
+    toy_state_free(&c.state);
+}
+
 /* ---- parameters alone ---- */
 
 /* Parameters and masters as they were saved, and all else as in a new run. */
