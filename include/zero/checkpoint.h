@@ -214,8 +214,10 @@ static inline zero_load_report zero_load_report_init(void)
  *  - Collective over the world and options.model_parallel, between steps; every rank with the same
  *    options.
  *  - Errors: INVALID_ARGUMENT that lists the first missing, unexpected and mismatching tensors, for
- *    a path that has no whole checkpoint, for one that only has parameters without params_only, and
- *    where a group would have tensors of parts that were trained with different betas;
+ *    a path that has no whole checkpoint, for one that only has parameters without params_only,
+ *    where a group would have tensors of parts that were trained with different betas, and for
+ *    another options.seed than the saved one where both runs round stochastically, unless the load
+ *    is partial or of parameters only;
  *    CORRUPT naming file, tensor and offset; IO; UNSUPPORTED for a newer format and without
  *    jansson; STATE as for zero_shard_write. Until tensors are read the engine is as it was; after
  *    a later failure it is poisoned, so that nobody trains on half a state. */

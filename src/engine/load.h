@@ -39,8 +39,8 @@ zero_status zi_load_match_open(engine_load *load);
 /* Compare the tensors with the checkpoint's: fill load->found, load->group_part and the lists of
  * the report. All ranks have opened one checkpoint. Collective over options.model_parallel, where
  * there is one: what no part has is unexpected. Errors: INVALID_ARGUMENT with the lists unless the
- * load is partial, and for parts of the saved model that one group cannot go on with; COMM,
- * TIMEOUT. (load_match.c) */
+ * load is partial, for parts of the saved model that one group cannot go on with, and for another
+ * seed of stochastic rounding than the saved run's; COMM, TIMEOUT. (load_match.c) */
 zero_status zi_load_match(engine_load *load);
 
 /* Where values of a role come from: read by zi_joined_role_fn. */

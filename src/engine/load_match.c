@@ -169,6 +169,63 @@ static zero_status choose_all_products(engine_load *load)
     return ZERO_OK;
 }
 
+/* ---- rounding by chance ---- */
+
+/* A tensor's updates are rounded by chance to these types: moments that are not F32, or a parameter
+ * that is not and has no master. One that is frozen has neither moments nor masters. */
+static bool is_rounded(const zero_dtype *dtypes, bool is_frozen)
+{
+    const zero_dtype moment = dtypes[ZERO_ROLE_MOMENT1];
+    const bool is_own_master =
+        dtypes[ZERO_ROLE_PARAM] != ZERO_DTYPE_F32 && !is_there(dtypes[ZERO_ROLE_MASTER]);
+    return !is_frozen && (is_own_master || (is_there(moment) && moment != ZERO_DTYPE_F32));
+}
+
+static bool is_rounded_here(const engine_load *load)
+{
+    const zi_layout *layout = load->engine->layout;
+    bool found = false;
+    for (uint32_t t = 0; t < layout->tensor_count && !found; t++) {
+        zero_dtype dtypes[ZERO_SHARD_ROLES];
+        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+            dtypes[role] = zi_load_dtype(load, t, (zero_role)role);
+        }
+        found = is_rounded(dtypes, (layout->tensor_infos[t].flags & ZERO_TENSOR_FROZEN) != 0);
+    }
+    return found;
+}
+
+static bool is_rounded_there(const zi_checkpoint_map *map)
+{
+    bool found = false;
+    for (uint32_t t = 0; t < map->tensor_count && !found; t++) {
+        zero_dtype dtypes[ZERO_SHARD_ROLES];
+        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+            dtypes[role] = map->tensors[t].role[role].dtype;
+        }
+        found = is_rounded(dtypes, (map->tensors[t].flags & ZERO_TENSOR_FROZEN) != 0);
+    }
+    return found;
+}
+
+/* A run that is rounded by chance goes on with its seed, else its bits are others without a word.
+ * Of several parts the first one's seed is saved, so the first one compares. */
+static zero_status check_seed(const engine_load *load)
+{
+    const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
+    const uint64_t seed = load->engine->layout->options.seed;
+    zero_world *mesh = load->engine->mesh;
+    if (load->options.params_only != 0 || load->options.partial != 0 || manifest->seed == seed ||
+        (mesh != NULL && zero_world_rank(mesh) != 0) || !is_rounded_here(load) ||
+        !is_rounded_there(zi_checkpoint_reader_map(load->reader))) {
+        return ZERO_OK;
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "options.seed is %" PRIu64 ", but the saved run has been rounded with %" PRIu64
+            "; create the engine with that seed, or set `partial` to go on with another one",
+            seed, manifest->seed);
+}
+
 /* ---- all tensors ---- */
 
 /* Words of load->expected that parts exchange at a time. */
@@ -251,5 +308,5 @@ zero_status zi_load_match(engine_load *load)
         report->missing + report->unexpected + report->mismatching != 0) {
         return refuse(report);
     }
-    return ZERO_OK;
+    return check_seed(load);
 }

@@ -322,6 +322,56 @@ TEST(parameters_alone_can_be_saved)
     toy_state_free(&c.state);
 }
 
+/* ---- the seed of stochastic rounding ---- */
+
+static zero_status load_whole(toy_trainer *trainer)
+{
+    const course *c = trainer->user;
+    zero_load_report report = zero_load_report_init();
+    TOY_TRY(zero_load(trainer->engine, &c->options, &report));
+    CHECK_EQ(report.loaded, trainer->run->model->tensor_count);
+    return run_step(trainer);
+}
+
+/* What was saved with seed 5 is loaded with 6, in types that round by chance. */
+static void load_with_seed(zero_dtype master, zero_dtype moments)
+{
+    toy_run run = mixed_run(ZERO_DTYPE_BF16, master, moments, 2);
+    run.options.seed = 5;
+    course c = saved_course(&run, 2);
+    CHECK_OK(toy_on_ranks(3, &run, load_whole, &c));
+    run.options.seed = 6;
+    refuse(&c, &run, 1, ZERO_INVALID_ARGUMENT, "options.seed is 6, but ");
+    refuse(&c, &run, 3, ZERO_INVALID_ARGUMENT, "rounded with 5; create the engine with that seed");
+    toy_run exact = mixed_run(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 2);
+    exact.options.seed = 6;
+    CHECK_OK(toy_on_ranks(2, &exact, load_whole, &c));
+    c.options.partial = 1;
+    CHECK_OK(toy_on_ranks(2, &run, load_whole, &c));
+    c.options.partial = 0;
+    c.options.params_only = 1;
+    CHECK_OK(toy_on_ranks(2, &run, load_whole, &c));
+    toy_state_free(&c.state);
+}
+
+TEST(another_seed_is_refused_where_it_matters)
+{
+    run_directory_make();
+    load_with_seed(ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
+    load_with_seed(ZERO_DTYPE_NONE, ZERO_DTYPE_F32);
+    load_with_seed(ZERO_DTYPE_NONE, ZERO_DTYPE_BF16);
+    /* A run that is not rounded by chance has used no seed. */
+    toy_run run = mixed_run(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 2);
+    toy_run other = mixed_run(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16, 2);
+    run.options.seed = 5;
+    other.options.seed = 6;
+    course c = saved_course(&run, 2);
+    CHECK_OK(toy_on_ranks(2, &other, load_whole, &c));
+    run.options.seed = 6;
+    CHECK_OK(toy_on_ranks(2, &run, load_whole, &c));
+    toy_state_free(&c.state);
+}
+
 /* ---- tensors that do not match ---- */
 
 /* Tensors that are named by their numbers. */
