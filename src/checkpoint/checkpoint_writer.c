@@ -19,6 +19,7 @@
 #include "core/check.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/thread.h"
@@ -64,6 +65,7 @@ struct zi_checkpoint_writer {
     slot reserved;       /* the stager's own, as the next */
     uint64_t align;      /* zi_checkpoint_writer_align; 0: not asked yet */
     output *outputs;     /* by file */
+    bool said;           /* that the page cache serves; atomic */
     bool made_files;     /* and they are not on the disk yet; a thread's first task */
     bool syncing;        /* that thread is at it */
     bool finished;
@@ -89,10 +91,21 @@ static zero_status failed(const zi_checkpoint_writer *writer, const zi_checkpoin
                    strerror(code), doing, b->bytes, b->at, writer->folder, name_of(writer, b));
 }
 
+/* The files of a checkpoint are on one file system, so it is said once. code: an errno. */
+static void say_cached(zi_checkpoint_writer *writer, int code)
+{
+    if (!__atomic_exchange_n(&writer->said, true, __ATOMIC_RELAXED)) {
+        zi_log(ZERO_LOG_WARN,
+               "checkpoint: written through the page cache, without O_DIRECT (%s): %s",
+               strerror(code), writer->folder);
+    }
+}
+
 /* Open the block's file, if it is not. */
 static zero_status open_output(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
 {
     output *out = &writer->outputs[b->file];
+    int refused = 0;
     char path[ZI_CHECKPOINT_PATH_BYTES];
     zero_status status = zi_checkpoint_path(path, writer->folder, name_of(writer, b));
     (void)pthread_mutex_lock(&writer->opening);
@@ -102,8 +115,12 @@ static zero_status open_output(zi_checkpoint_writer *writer, const zi_checkpoint
         status = out->buffered < 0 ? failed(writer, b, "opening, to write") : ZERO_OK;
         /* Refused where the file system has no direct access: the page cache serves then. */
         out->direct = status == ZERO_OK ? open(path, flags | O_DIRECT) : -1;
+        refused = status == ZERO_OK && out->direct < 0 ? errno : 0;
     }
     (void)pthread_mutex_unlock(&writer->opening);
+    if (refused != 0) {
+        say_cached(writer, refused);
+    }
     return status;
 }
 
@@ -120,7 +137,7 @@ static void close_output(output *out)
 }
 
 /* Write bytes [begin, end) of the file, which lie in the block. */
-static zero_status write_range(const zi_checkpoint_writer *writer, const zi_checkpoint_block *b,
+static zero_status write_range(zi_checkpoint_writer *writer, const zi_checkpoint_block *b,
                                int descriptor, uint64_t begin, uint64_t end)
 {
     int into = descriptor;
@@ -132,6 +149,7 @@ static zero_status write_range(const zi_checkpoint_writer *writer, const zi_chec
             continue;
         }
         if (wrote < 0 && errno == EINVAL && into != writer->outputs[b->file].buffered) {
+            say_cached(writer, errno);
             into = writer->outputs[b->file].buffered; /* direct access wants another alignment */
             continue;
         }

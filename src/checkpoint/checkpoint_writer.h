@@ -1,7 +1,8 @@
 /* Writing a rank's bytes of a checkpoint: whoever stages them hands over blocks, in a ring of
  * memory or where they are. Some threads write them to the files, others add them to the sums.
  *
- * Bytes of whole pages go past the page cache where the file system grants it. The first and the
+ * Bytes of whole pages go past the page cache where the file system grants it; where it does not, a
+ * warning says so, once for a writer. The first and the
  * last page of a rank's run have bytes of its neighbours too, so these bytes go through the page
  * cache: nobody writes a byte that is another's.
  *

@@ -1,18 +1,21 @@
-/* Owns the test of the order in which a save asks the file system for what it does: all that is
- * named is on the disk before. The calls go through this program, which writes them down; the
- * linker puts it in between (--wrap). */
+/* Owns the tests of what a save asks of the file system: all that is named is on the disk before,
+ * and where direct access is refused the log says so. The calls go through this program, which
+ * writes down their order or changes their answers; the linker puts it in between (--wrap). */
 #include "saved_runs.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/vfs.h>
 
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/manifest.h"
+#include "zero/log.h"
 
 #define EVENTS_MAX 4096
 #define NAME_BYTES 64
 #define NONE ((size_t)-1)
 #define WAIT_SECONDS 20
+#define TMPFS 0x01021994
 
 /* ---- the calls ---- */
 
@@ -31,7 +34,9 @@ static size_t made_count;
 static size_t made_synced; /* files of those, which have been synced since their header */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t synced = PTHREAD_COND_INITIALIZER;
-static atomic_bool ordering; /* events are written down */
+static atomic_bool ordering;       /* events are written down */
+static atomic_bool refuses_open;   /* O_DIRECT, when a file is opened */
+static atomic_bool refuses_writes; /* that are direct */
 static _Thread_local bool is_main;
 
 static const char *last_part(const char *path)
@@ -97,6 +102,10 @@ int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...)
 {
+    if (refuses_open && (flags & O_DIRECT) != 0) {
+        errno = EINVAL;
+        return -1;
+    }
     const int file = __real_open64(path, flags, 0666);
     if (ordering && file >= 0 && (flags & O_CREAT) != 0 && strstr(path, ".part/") != NULL) {
         write_down(MADE, path);
@@ -108,6 +117,10 @@ ssize_t __real_pwrite64(int file, const void *data, size_t bytes, off_t at);
 ssize_t __wrap_pwrite64(int file, const void *data, size_t bytes, off_t at);
 ssize_t __wrap_pwrite64(int file, const void *data, size_t bytes, off_t at)
 {
+    if (refuses_writes && (fcntl(file, F_GETFL) & O_DIRECT) != 0) {
+        errno = EINVAL;
+        return -1;
+    }
     if (ordering && !is_main) {
         await_made_files();
     }
@@ -213,6 +226,79 @@ TEST(what_a_save_names_is_on_the_disk)
     const size_t ended = last_event(SYNCED, "one.part", published);
     CHECK(ended != NONE && last_event(SYNCS, "one.part", ended) > named);
     CHECK(last_event(SYNCS, "one.part", ended) != NONE);
+}
+
+/* ---- direct access ---- */
+
+static unsigned warnings;
+
+static void count_warning(void *user, zero_log_level level, const char *message)
+{
+    if (strstr(message, "written through the page cache") != NULL) {
+        CHECK_EQ(level, ZERO_LOG_WARN);
+        CHECK(strstr(message, "O_DIRECT") != NULL && strstr(message, user) != NULL);
+        CHECK(strstr(message, strerror(EINVAL)) != NULL);
+        warnings++;
+    }
+}
+
+/* Whether a file in the folder can be opened for direct access. */
+static bool grants_direct(const char *folder)
+{
+    const char *path = test_text("%s/probe", folder);
+    const int file = __real_open64(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_DIRECT, 0666);
+    if (file >= 0) {
+        CHECK(close(file) == 0);
+    }
+    (void)unlink(path);
+    return file >= 0;
+}
+
+static void count_warnings_of(uint32_t saves, unsigned expected)
+{
+    const toy_run run = small_run();
+    char *folder = calloc(1, 128);
+    CHECK(folder != NULL);
+    (void)snprintf(folder, 128, "%s/one", run_directory);
+    warnings = 0;
+    zero_log_set(count_warning, folder);
+    save_and_load(&run, saves);
+    zero_log_set(NULL, NULL);
+    CHECK_EQ(warnings, expected);
+    free(folder);
+}
+
+TEST(a_save_without_direct_access_is_logged_once)
+{
+    run_directory_make();
+    refuses_open = true;
+    count_warnings_of(1, 1);
+    count_warnings_of(3, 3);
+}
+
+TEST(direct_writes_that_are_refused_are_logged_once)
+{
+    run_directory_make();
+    if (!grants_direct(run_directory)) {
+        SKIP("the build's file system refuses O_DIRECT");
+    }
+    refuses_writes = true;
+    count_warnings_of(1, 1);
+    count_warnings_of(2, 2);
+}
+
+/* Linux 6.6 and later grant it there, earlier ones refuse it. */
+TEST(a_save_into_memory_is_logged_where_direct_access_is_refused)
+{
+    struct statfs info;
+    if (statfs("/dev/shm", &info) != 0 || info.f_type != TMPFS) {
+        SKIP("/dev/shm is no tmpfs");
+    }
+    run_directory = rig_folder(true);
+    CHECK_EQ(atexit(run_directory_remove), 0);
+    count_warnings_of(1, grants_direct(run_directory) ? 0 : 1);
+    refuses_open = true;
+    count_warnings_of(1, 1);
 }
 
 TEST_MAIN()
