@@ -2,9 +2,8 @@
  * memory or where they are. Some threads write them to the files, others add them to the sums.
  *
  * Bytes of whole pages go past the page cache where the file system grants it; where it does not, a
- * warning says so, once for a writer. The first and the
- * last page of a rank's run have bytes of its neighbours too, so these bytes go through the page
- * cache: nobody writes a byte that is another's.
+ * warning says so, once for a writer. The first and the last page of a rank's run have bytes of its
+ * neighbours too, so these bytes go through the page cache: nobody writes a byte that is another's.
  *
  * After a failure the rest is dropped, so that whoever stages never waits for a disk that does not
  * answer any more, and the failure is kept for zi_checkpoint_writer_result.
