@@ -3,6 +3,7 @@
 #include "saved_runs.h"
 
 #include "reads.h"
+#include "waits.h"
 
 /* Of the ways to save, and of those to go on elsewhere, one in so many; the seed says which. */
 #if defined(TOY_CUDA) || UNDER_SANITIZER
@@ -210,6 +211,65 @@ TEST(in_place_or_copied)
         toy_run run = run_of(model, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
         run.options.stage = ZERO_STAGE_3;
         CHECK_OK(toy_on_ranks(ranks, &run, save_both_ways, NULL));
+    }
+}
+
+/* ---- who writes what ---- */
+
+#define WRITERS 4
+
+/* Bytes of tensors: all of a file but its header, as the file itself has it. */
+static uint64_t tensor_bytes(const char *name, const char *file)
+{
+    size_t bytes = 0;
+    uint64_t header = 0;
+    char *data = read_file(name, file, &bytes);
+    memcpy(&header, data, sizeof header);
+    free(data);
+    CHECK(sizeof header + header < bytes);
+    return bytes - sizeof header - header;
+}
+
+/* Each rank's share is what it says at the beginning and what it has written at the end. */
+static zero_status save_shares(toy_trainer *trainer)
+{
+    static const char *const files[] = {"param", "master", "moment1", "moment2"};
+    const zero_save_options options = run_save_options("shares");
+    zero_save_progress progress = zero_save_progress_init();
+    uint64_t shares[WRITERS];
+    TOY_TRY(run_step(trainer));
+    TOY_TRY(zero_save_begin(trainer->engine, &options));
+    TOY_TRY(zero_save_poll(trainer->engine, &progress));
+    TOY_TRY(zero_world_gather(trainer->world, &progress.bytes, shares, sizeof progress.bytes));
+    AWAIT(zero_save_poll(trainer->engine, &progress) != ZERO_OK || progress.written != 0);
+    CHECK_EQ(progress.staged_bytes, shares[trainer->rank]);
+    CHECK_EQ(progress.written_bytes, shares[trainer->rank]);
+    TOY_TRY(zero_save_end(trainer->engine));
+    uint64_t whole = 0;
+    for (int i = 0; i < 4; i++) {
+        whole += tensor_bytes("shares", files[i]);
+    }
+    for (uint32_t r = 0; r < WRITERS; r++) {
+        CHECK(shares[r] * WRITERS > whole / 8 * 7 && shares[r] * WRITERS < whole / 8 * 9);
+    }
+    CHECK_EQ(shares[0] + shares[1] + shares[2] + shares[3], whole);
+    return ZERO_OK;
+}
+
+/* Also at stage 0, where every rank has all of the state. */
+TEST(each_rank_writes_its_share)
+{
+    toy_model *model = toy_model_new();
+    run_directory_make();
+    for (uint32_t u = 0; u < 3; u++) {
+        (void)toy_model_layer(model, "unit", u);
+        (void)toy_model_tensor(model, 501, 101, ZERO_DTYPE_BF16, 0);
+        (void)toy_model_tensor(model, 20000, 0, ZERO_DTYPE_F32, 0);
+    }
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        toy_run run = run_of(model, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+        run.options.stage = (zero_stage)stage;
+        CHECK_OK(toy_on_ranks(WRITERS, &run, save_shares, NULL));
     }
 }
 
