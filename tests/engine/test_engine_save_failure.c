@@ -7,6 +7,7 @@
 #include "engine/save.h"
 #include "reads.h"
 #include "sanitizer.h"
+#include "waits.h"
 #include "zero/evict.h"
 
 #define SLOW_NS UINT64_C(30000000)
@@ -431,6 +432,59 @@ TEST(many_saves_hold_nothing)
     run_directory_make();
     CHECK_OK(toy_on_ranks(1, &run, save_often, NULL));
     CHECK_EQ(rig_entries(run_directory), 3); /* two, and the name of the newest */
+}
+
+/* What the process holds while all its ranks wait. */
+typedef struct holding {
+    unsigned descriptors;
+    unsigned threads;
+    uint64_t kib;
+} holding;
+
+/* Counts what is held, or compares it with what was. A thread that was joined is in /proc for a
+ * moment more. */
+static zero_status hold(toy_trainer *trainer, bool compare)
+{
+    holding *held = trainer->user;
+    zi_save_await_prune(trainer->engine);
+    TOY_TRY(zero_world_barrier(trainer->world));
+    if (trainer->rank == 0 && !compare) {
+        sleep_ms(100);
+        *held = (holding){rig_entries("/proc/self/fd"), rig_entries("/proc/self/task"), held_kib()};
+    } else if (trainer->rank == 0) {
+        AWAIT(rig_entries("/proc/self/task") <= held->threads);
+        CHECK_EQ(rig_entries("/proc/self/fd"), held->descriptors);
+        CHECK(UNDER_SANITIZER || held_kib() < held->kib + 2048);
+    }
+    return zero_world_barrier(trainer->world);
+}
+
+/* With memory to stage in that the engine has from its beginning, and steps meanwhile. */
+static zero_status save_often_meanwhile(toy_trainer *trainer)
+{
+    zero_save_options options = run_save_options(NULL);
+    options.keep = 2;
+    TOY_TRY(steps(trainer, 1));
+    for (int i = 0; i < 120; i++) {
+        TOY_TRY(zero_save_begin(trainer->engine, &options));
+        TOY_TRY(i % 10 == 0 ? run_step(trainer) : ZERO_OK);
+        TOY_TRY(zero_save_end(trainer->engine));
+        if (i == 20) {
+            TOY_TRY(hold(trainer, false));
+        }
+    }
+    return hold(trainer, true);
+}
+
+TEST(many_saves_meanwhile_hold_nothing)
+{
+    toy_run run = plain_run(ZERO_DTYPE_BF16);
+    holding held = {0};
+    run_directory_make();
+    run.tuning.save_staging_bytes = UINT64_C(64) << 20;
+    CHECK_OK(toy_on_ranks(2, &run, save_often_meanwhile, &held));
+    CHECK(held.threads > 2 && held.descriptors != 0);
+    CHECK_EQ(rig_entries(run_directory), 3);
 }
 
 /* ---- what is refused ---- */
