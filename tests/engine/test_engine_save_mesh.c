@@ -298,6 +298,63 @@ TEST(parts_keep_betas_of_their_own)
     end_course(&c);
 }
 
+/* ---- seeds of each part's own ---- */
+
+/* An engine of a part whose seed is `seed` and the part's number, before its first step. */
+static zero_status with_seed(const place *at, const course *c, uint64_t seed,
+                             zero_status (*then)(toy_trainer *trainer))
+{
+    toy_run run = run_for(c, model_of(c->dtype, &c->cut, at->part), at);
+    toy_trainer trainer;
+    run.options.seed = seed + at->part;
+    TOY_TRY(toy_open(&trainer, &run, at->world));
+    const zero_status status = then(&trainer);
+    toy_close(&trainer);
+    return status;
+}
+
+static zero_status save_seeded(toy_trainer *trainer)
+{
+    const zero_save_options save = run_save_options("seeds");
+    TOY_TRY(run_step(trainer));
+    return zero_save(trainer->engine, &save);
+}
+
+static zero_status load_seeded(toy_trainer *trainer)
+{
+    const zero_load_options load = run_load_options("seeds");
+    TOY_TRY(zero_load(trainer->engine, &load, NULL));
+    return run_step(trainer);
+}
+
+static zero_status refuse_seed(toy_trainer *trainer)
+{
+    const zero_load_options load = run_load_options("seeds");
+    const bool compares = zero_world_rank(trainer->run->options.model_parallel) == 0;
+    CHECK_FAILS(zero_load(trainer->engine, &load, NULL), ZERO_INVALID_ARGUMENT,
+                compares ? "options.seed is 5, but the saved run has been rounded with 4"
+                         : "its own error says why");
+    return run_step(trainer);
+}
+
+static zero_status own_seeds(const place *at, void *user)
+{
+    TOY_TRY(with_seed(at, user, 4, save_seeded));
+    TOY_TRY(with_seed(at, user, 4, load_seeded));
+    return with_seed(at, user, 5, refuse_seed);
+}
+
+/* The first part's is saved, and compared with the first part's. */
+TEST(parts_keep_seeds_of_their_own)
+{
+    course c = {.dtype = ZERO_DTYPE_BF16,
+                .master = ZERO_DTYPE_NONE,
+                .stage = ZERO_STAGE_2,
+                .cut = {2, 2, 1, 0}};
+    run_directory_make();
+    CHECK_OK(run_mesh(2, 2, own_seeds, &c));
+}
+
 /* ---- what does not fit together ---- */
 
 /* Two parts, of which each has such a tensor of one name and another one alone. */
