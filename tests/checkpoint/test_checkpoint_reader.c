@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "checkpoint_case.h"
+#include "damage_said.h"
 #include "folders.h"
 #include "sanitizer.h"
 
@@ -143,6 +144,28 @@ static void flip(const char *name, uint64_t at)
     CHECK(close(file) == 0);
 }
 
+static uint64_t located; /* damaged bytes of tensors */
+
+/* Of a file of tensors, the one that has a byte must be named; headers and other files have none.
+ */
+static void check_place(const char *message, const char *name, uint64_t at)
+{
+    for (uint32_t i = 0; i < model.map.tensor_count; i++) {
+        const zi_checkpoint_tensor *t = &model.map.tensors[i];
+        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+            const zi_checkpoint_place *place = &t->role[role];
+            const uint64_t bytes = t->count * width_of(t, role);
+            if (case_has(t, role) && strcmp(model.map.files[place->file].name, name) == 0 &&
+                at >= place->at && at < place->at + bytes) {
+                said_tensor tensor = {.at = place->at, .bytes = bytes};
+                (void)snprintf(tensor.name, sizeof tensor.name, "%s", t->name);
+                said_check(message, name, &tensor, width_of(t, role), at);
+                located++;
+            }
+        }
+    }
+}
+
 TEST(damage_in_pieces_that_nobody_reads_whole)
 {
     make_home(30, 700000, 3);
@@ -151,7 +174,8 @@ TEST(damage_in_pieces_that_nobody_reads_whole)
         i = model.map.tensors[other].count > model.map.tensors[i].count ? other : i;
     }
     const zi_checkpoint_tensor *t = &model.map.tensors[i];
-    flip("param.safetensors", t->role[ZERO_ROLE_PARAM].at + t->count);
+    const uint64_t damaged_at = t->role[ZERO_ROLE_PARAM].at + t->count;
+    flip("param.safetensors", damaged_at);
     zi_checkpoint_reader *reader = NULL;
     unsigned char *values = calloc(t->count, 4);
     CHECK(values != NULL);
@@ -164,7 +188,8 @@ TEST(damage_in_pieces_that_nobody_reads_whole)
     CHECK(zi_checkpoint_reader_count(reader).balance != 0);
     const zi_checkpoint_range whole = {i, ZERO_ROLE_PARAM, 0, t->count, false, false};
     CHECK_FAILS(zi_checkpoint_check_range(reader, &whole, NULL, NULL), ZERO_CORRUPT, t->name);
-    CHECK_SAID("param.safetensors");
+    check_place(zero_last_error()->message, "param.safetensors", damaged_at);
+    CHECK_EQ(located, 1);
     zi_checkpoint_reader_close(reader);
     free(values);
     remove_home();
@@ -270,6 +295,7 @@ static void check_damage(const char *name, uint64_t at)
         TEST_FAIL("%s, byte %" PRIu64 ": %s %s", name, at, zero_status_name(status),
                   status == ZERO_OK ? "" : zero_last_error()->message);
     }
+    check_place(zero_last_error()->message, name, at);
 }
 
 /* Each byte of a file is flipped in one bit, its length changed, and the file gone. */
@@ -309,6 +335,7 @@ TEST(every_damage_is_found_and_named)
         damage_file(model.map.files[i].name);
         case_write(&model, home, "a", 7);
     }
+    CHECK(located != 0);
     damage_file(ZI_SUMS_NAME);
     case_write(&model, home, "a", 7);
     damage_file(ZI_MANIFEST_NAME);

@@ -24,6 +24,7 @@ ZERO, WRITE = sys.argv[1:3]
 COMMANDS = ("ls", "show", "verify", "diff", "export", "import", "prune", "reshard")
 BYTES = {"F32": 4, "BF16": 2, "F16": 2, "I64": 8}
 COLUMNS = 80
+PIECE = 262144  # elements of one sum at most
 
 
 def run(*words, file_bytes=None):
@@ -70,23 +71,54 @@ def flip(path, at, bit=0):
 # ---- safetensors, as the format is described by those who made it ----
 
 
+def read_header(data):
+    """{name: (type, shape, begin, end)}, in the order of their bytes, and where the first begins."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    return {name: (entry["dtype"], entry["shape"], *entry["data_offsets"]) for name, entry in
+            sorted(header.items(), key=lambda item: item[1]["data_offsets"])}, 8 + length
+
+
 def read_tensors(path):
     """{name: (type, shape, bytes)}; every byte is some tensor's."""
     with open(path, "rb") as file:
         data = file.read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
-    header.pop("__metadata__", None)
+    header, data_at = read_header(data)
     tensors = {}
     end = 0
-    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        begin, stop = entry["data_offsets"]
+    for name, (kind, shape, begin, stop) in header.items():
         expect_equal(begin, end, f"{path}: {name} begins")
         end = stop
-        values = data[8 + length + begin:8 + length + stop]
-        tensors[name] = (entry["dtype"], entry["shape"], values)
-    expect_equal(8 + length + end, len(data), f"{path}: its end")
+        tensors[name] = (kind, shape, data[data_at + begin:data_at + stop])
+    expect_equal(data_at + end, len(data), f"{path}: its end")
     return tensors
+
+
+def tensor_at(path, at):
+    """(name, bytes of an element, where it begins and ends) of the tensor that has a byte of a file
+    that is whole; None where it is no tensor's."""
+    if not path.endswith(".safetensors"):
+        return None
+    with open(path, "rb") as file:
+        header, data_at = read_header(file.read())
+    for name, (kind, _, begin, end) in header.items():
+        if data_at + begin <= at < data_at + end:
+            return name, BYTES[kind], data_at + begin, data_at + end
+    return None
+
+
+def expect_located(text, path, tensor, at):
+    """A line of text names file and tensor, and the elements that it names have the byte and begin
+    at the byte that it says. tensor: what tensor_at said before the damage."""
+    name, width, begin, end = tensor
+    start = f'{os.path.basename(path)}, tensor "{name}": elements '
+    found = re.search(re.escape(start) + r"\[(\d+), (\d+)\) at byte (\d+) differ", text)
+    expect(found, f"byte {at}: no {start!r} in: {text}")
+    first, stop, offset = map(int, found.groups())
+    expect_equal(offset, begin + first * width, f"byte {at}, where it begins: {text}")
+    expect(offset <= at < offset + (stop - first) * width, f"byte {at} is not in: {text}")
+    expect(stop - first <= PIECE and begin + stop * width <= end, f"byte {at}, too long: {text}")
 
 
 def write_tensors(path, tensors):
@@ -283,6 +315,9 @@ def test_verify(folder):
             flip(os.path.join(path, name), at, rng.randrange(8))
             text = refused(1, "verify", path)
             expect(name in text, f"{name} at {at}: {text}")
+            tensor = tensor_at(os.path.join(sound, name), at)
+            if tensor is not None:
+                expect_located(text, name, tensor, at)
             shutil.copyfile(os.path.join(sound, name), os.path.join(path, name))
     done("verify", path)
     for name in sorted(size):
@@ -293,19 +328,34 @@ def test_verify(folder):
 
 def test_verify_names_tensors_and_offsets(folder):
     path = make(folder, "a")
-    at = {}
-    for role in ("param", "master"):
+    damaged = []
+    for role, tensor in (("param", "frozen"), ("master", "scale")):
         file = os.path.join(path, f"{role}.safetensors")
-        at[role] = os.path.getsize(file) - 4
-        flip(file, at[role])
+        at = os.path.getsize(file) - 4
+        damaged.append((file, tensor_at(file, at), at))
+        expect_equal(damaged[-1][1][0], tensor, f"the last of {role}")
+        flip(file, at)
     text = refused(1, "verify", path)
     expect_equal(len(text.strip().split("\n")), 2, "a line each")
-    for role, tensor in (("param", "frozen"), ("master", "scale")):
-        row = next((row for row in text.split("\n") if f"{role}.safetensors" in row), "")
-        expect(tensor in row and re.search(r"\d{4,}", row), f"{role}: {text}")
+    for file, tensor, at in damaged:
+        expect_located(text, file, tensor, at)
     report = json.loads(run("verify", path, "--json", "-").stdout)
     expect_equal((report["whole"], report["damaged_ranges"], len(report["damaged"])), (False, 2, 2),
                  "JSON")
+    for file, tensor, at in damaged:
+        expect_located("\n".join(report["damaged"]), file, tensor, at)
+
+
+def test_verify_names_each_piece(folder):
+    path = make(folder, "a", world=3)
+    file = os.path.join(path, "moment1.safetensors")
+    name, _, begin, end = tensor_at(file, 8192)
+    expect_equal((name, end - begin), ("embed", 2800000), "a tensor of several pieces")
+    for at in range(begin, end, 123457):
+        flip(file, at)
+        expect_located(refused(1, "verify", path), file, (name, 4, begin, end), at)
+        flip(file, at)
+    done("verify", path)
 
 
 def test_verify_draws_on_terminals_only(folder):
@@ -527,9 +577,10 @@ def test_reshard_of_damage(folder):
     path = make(folder, "a", world=3)
     size = os.path.getsize(path + "/moment1.safetensors")
     for at in (8192, size // 2, size - 200000, size - 1):  # sums of 3 ranks span those of 5
+        tensor = tensor_at(path + "/moment1.safetensors", at)
         flip(path + "/moment1.safetensors", at)
         text = refused(1, "reshard", path, folder + "/run/b", "--world", "5")
-        expect("moment1.safetensors" in text, text)
+        expect_located(text, "moment1.safetensors", tensor, at)
         expect_equal(sorted(os.listdir(folder + "/run")), ["a", "latest"], "what it left")
         flip(path + "/moment1.safetensors", at)
     expect("there already" in refused(1, "reshard", path, path, "--world", "5"), "onto itself")
@@ -595,16 +646,19 @@ def test_damage_of_parts(folder):
     path = make(folder, "a", parts=(3,))
     whole = make(folder, "whole")
     name = path + "/part-00002.moment1.safetensors"
-    for at in (8192, os.path.getsize(name) // 2, -1):
+    size = os.path.getsize(name)
+    for at in (8192, size // 2, size - 1):
+        tensor = tensor_at(name, at)
         flip(name, at)
         for words in (("verify", path), ("reshard", path, folder + "/to/x", "--world", "2")):
-            text = refused(1, *words)
-            expect("part-00002.moment1.safetensors" in text, text)
-        expect("part-00002.moment1" in refused(2, "diff", whole, path), "diff")
+            expect_located(refused(1, *words), name, tensor, at)
+        expect_located(refused(2, "diff", whole, path), name, tensor, at)
         flip(name, at)
     name = path + "/part-00003.param.safetensors"
-    flip(name, -1)
-    expect("part-00003.param" in refused(1, "export", path, folder + "/out"), "export")
+    at = os.path.getsize(name) - 1
+    tensor = tensor_at(name, at)
+    flip(name, at)
+    expect_located(refused(1, "export", path, folder + "/out"), name, tensor, at)
 
 
 os.umask(0o077)
