@@ -1,5 +1,5 @@
 /* Owns the state of a save under way, and what a checkpoint has of the run beside the engine's
- * state: how many samples were used, the seed, and the sizes of the model as text. */
+ * state: how many samples were used, and the seed. */
 #include "gpt2_save.h"
 #include "gpt2_weights.h"
 
@@ -53,40 +53,10 @@ bool gpt2_save_prepare(const gpt2_options *o, gpt2_error *error)
 
 /* --- saving ----------------------------------------------------------------------------------- */
 
-/* A checkpoint has the sizes as "layers 2 heads 2 ...": shapes do not tell the heads, and a reader
- * of the manifest sees what the model is. */
-enum { SIZES = 5, SIZES_TEXT = 128 };
-
-typedef struct size_field {
-    const char *name; /* also the option's */
-    uint32_t value;
-} size_field;
-
-static void list_sizes(const gpt2_config *config, size_field fields[SIZES])
-{
-    const size_field all[SIZES] = {{"layers", config->layers},
-                                   {"heads", config->heads},
-                                   {"width", config->width},
-                                   {"seq", config->seq},
-                                   {"vocab", config->vocab}};
-    memcpy(fields, all, sizeof all);
-}
-
-static void print_sizes(const gpt2_config *config, char text[SIZES_TEXT])
-{
-    size_field fields[SIZES];
-    size_t used = 0;
-    list_sizes(config, fields);
-    for (int i = 0; i < SIZES; i++) {
-        used += (size_t)snprintf(text + used, SIZES_TEXT - used, "%s%s %u", i == 0 ? "" : " ",
-                                 fields[i].name, fields[i].value);
-    }
-}
-
 zero_status gpt2_saver_begin(gpt2_saver *self, const gpt2_progress *progress)
 {
-    char sizes[SIZES_TEXT];
-    print_sizes(&self->net->config, sizes);
+    char sizes[GPT2_SIZES_TEXT];
+    gpt2_sizes_print(&self->net->config, sizes);
     zero_save_options save = zero_save_options_init();
     save.directory = self->options->save;
     save.keep = self->options->keep;
@@ -122,28 +92,6 @@ zero_status gpt2_saver_end(gpt2_saver *self)
 
 /* --- going on --------------------------------------------------------------------------------- */
 
-/* Compares the sizes of this run with those of the checkpoint. What has no such text was not saved
- * by this program, and zero_load has compared shapes. */
-static bool check_sizes(const gpt2_config *config, const char *text, const char *folder,
-                        gpt2_error *error)
-{
-    size_field fields[SIZES];
-    list_sizes(config, fields);
-    for (int i = 0; i < SIZES; i++) {
-        const char *at = strstr(text, fields[i].name);
-        const uint64_t found =
-            at != NULL ? strtoul(at + strlen(fields[i].name), NULL, 10) : fields[i].value;
-        if (found != fields[i].value) {
-            return gpt2_fail(error,
-                             "this model has --%s %u, and the checkpoint %.300s %llu; give --%s "
-                             "%llu",
-                             fields[i].name, fields[i].value, folder, (unsigned long long)found,
-                             fields[i].name, (unsigned long long)found);
-        }
-    }
-    return true;
-}
-
 static bool check_seed(const gpt2_options *o, const zero_load_report *report, gpt2_error *error)
 {
     return report->random_seed == o->seed ||
@@ -170,22 +118,14 @@ static zero_status resume(gpt2_net *net, const gpt2_options *o, gpt2_start *star
                           gpt2_error *error)
 {
     char path[4096];
-    char sizes[SIZES_TEXT] = "";
     zero_load_options load = zero_load_options_init();
     zero_load_report report = zero_load_report_init();
     split_name(o->resume != NULL ? o->resume : o->resume_if_any, path, sizeof path, &load);
-    report.user_bytes = sizes;
-    report.user_room = sizeof sizes - 1;
-    const zero_status status = zero_load(net->engine, &load, &report);
-    if (status != ZERO_OK && status != ZERO_INVALID_ARGUMENT) {
-        return status;
-    }
-    if (!check_sizes(&net->config, sizes, report.folder, error)) {
-        return ZERO_INVALID_ARGUMENT; /* says more than the list of shapes */
-    }
+    const zero_status status = gpt2_checkpoint_load(net, &load, &report, error);
     if (status != ZERO_OK) {
         const bool any = o->resume_if_any != NULL && load.name == NULL;
-        return any && report.folder[0] == '\0' ? ZERO_OK : status;
+        const bool none = status == ZERO_INVALID_ARGUMENT && report.folder[0] == '\0';
+        return any && none ? ZERO_OK : status;
     }
     if (!check_seed(o, &report, error)) {
         return ZERO_INVALID_ARGUMENT;

@@ -1,7 +1,7 @@
-/* Owns the public GPT-2's files: which of them there are, and what stands in a config.json. */
+/* Owns the public GPT-2's files: which of them there are, and what stands in a config.json; and the
+ * text in a checkpoint that says the sizes of the model. */
 #include "gpt2_weights.h"
 
-#include "zero/checkpoint.h"
 #include "zero/shard.h"
 #include "zero/transformer.h"
 
@@ -17,6 +17,80 @@ enum { PATH_BYTES = 4096 };
 static bool join(char path[PATH_BYTES], const char *folder, const char *name)
 {
     return snprintf(path, PATH_BYTES, "%s/%s", folder, name) < PATH_BYTES;
+}
+
+/* --- sizes ------------------------------------------------------------------------------------ */
+
+enum { SIZES = 5 };
+
+typedef struct size_field {
+    const char *name; /* also the option's */
+    uint32_t value;
+} size_field;
+
+static void list_sizes(const gpt2_config *config, size_field fields[SIZES])
+{
+    const size_field all[SIZES] = {{"layers", config->layers},
+                                   {"heads", config->heads},
+                                   {"width", config->width},
+                                   {"seq", config->seq},
+                                   {"vocab", config->vocab}};
+    memcpy(fields, all, sizeof all);
+}
+
+void gpt2_sizes_print(const gpt2_config *config, char text[GPT2_SIZES_TEXT])
+{
+    size_field fields[SIZES];
+    size_t used = 0;
+    list_sizes(config, fields);
+    for (int i = 0; i < SIZES; i++) {
+        used += (size_t)snprintf(text + used, GPT2_SIZES_TEXT - used, "%s%s %u", i == 0 ? "" : " ",
+                                 fields[i].name, fields[i].value);
+    }
+}
+
+/* what: stands before `path` in the message, "" or "the checkpoint ". */
+static bool check_size(const size_field *field, uint64_t found, const char *what, const char *path,
+                       gpt2_error *error)
+{
+    return found == field->value ||
+           gpt2_fail(error, "this model has --%s %u, and %s%.300s %llu; give --%s %llu",
+                     field->name, field->value, what, path, (unsigned long long)found, field->name,
+                     (unsigned long long)found);
+}
+
+/* Compares the sizes of this run with those of the checkpoint. What has no such text was not saved
+ * by this program, and zero_load has compared shapes. */
+static bool check_sizes(const gpt2_config *config, const char *text, const char *folder,
+                        gpt2_error *error)
+{
+    size_field fields[SIZES];
+    list_sizes(config, fields);
+    for (int i = 0; i < SIZES; i++) {
+        const char *at = strstr(text, fields[i].name);
+        const uint64_t found =
+            at != NULL ? strtoul(at + strlen(fields[i].name), NULL, 10) : fields[i].value;
+        if (!check_size(&fields[i], found, "the checkpoint ", folder, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+zero_status gpt2_checkpoint_load(gpt2_net *net, const zero_load_options *load,
+                                 zero_load_report *report, gpt2_error *error)
+{
+    char sizes[GPT2_SIZES_TEXT] = "";
+    report->user_bytes = sizes;
+    report->user_room = sizeof sizes - 1;
+    const zero_status status = zero_load(net->engine, load, report);
+    report->user_bytes = NULL;
+    report->user_room = 0;
+    if ((status == ZERO_OK || status == ZERO_INVALID_ARGUMENT) &&
+        !check_sizes(&net->config, sizes, report->folder, error)) {
+        return ZERO_INVALID_ARGUMENT; /* says more than the list of shapes */
+    }
+    return status;
 }
 
 /* --- in --------------------------------------------------------------------------------------- */
@@ -43,24 +117,16 @@ static bool find_weights(const char *path, char file[PATH_BYTES])
 static bool check_dimensions(const zero_transformer *found, const gpt2_config *config,
                              const char *file, gpt2_error *error)
 {
-    const struct {
-        const char *option;
-        uint64_t there;
-        uint32_t here;
-    } pairs[] = {{"layers", found->layers, config->layers},
-                 {"heads", found->heads, config->heads},
-                 {"width", found->width, config->width},
-                 {"seq", found->positions, config->seq},
-                 {"vocab", found->vocab, config->vocab}};
+    const uint64_t there[SIZES] = {found->layers, found->heads, found->width, found->positions,
+                                   found->vocab};
+    size_field fields[SIZES];
+    list_sizes(config, fields);
     if ((found->flags & ZERO_TRANSFORMER_BIASES) == 0 || found->positions == 0) {
         return gpt2_fail(error, "%.300s has a transformer of another kind than GPT-2", file);
     }
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        if (pairs[i].there != pairs[i].here) {
-            return gpt2_fail(error, "this model has --%s %u, and %.300s %llu; give --%s %llu",
-                             pairs[i].option, pairs[i].here, file,
-                             (unsigned long long)pairs[i].there, pairs[i].option,
-                             (unsigned long long)pairs[i].there);
+    for (int i = 0; i < SIZES; i++) {
+        if (!check_size(&fields[i], there[i], "", file, error)) {
+            return false;
         }
     }
     return true;
@@ -154,9 +220,10 @@ zero_status gpt2_weights_load(gpt2_net *net, zero_world *world, const char *path
     char file[PATH_BYTES];
     if (!find_weights(path, file)) {
         zero_load_options load = zero_load_options_init();
+        zero_load_report report = zero_load_report_init();
         load.path = path;
         load.params_only = 1;
-        return zero_load(net->engine, &load, NULL);
+        return gpt2_checkpoint_load(net, &load, &report, error);
     }
     zero_transformer found = zero_transformer_init();
     uint32_t loaded = 0;

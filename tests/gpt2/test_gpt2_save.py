@@ -174,6 +174,14 @@ def test_the_log_goes_on(folder):
     expect_equal(document["ended_by"], "steps", "end")
 
 
+def test_parameters_of_a_checkpoint_begin_a_run(folder):
+    trained = losses(run(folder, f"--steps {STEPS} --ranks 2 --save {{folder}}/run"))
+    output = run(folder, "--steps 1 --ranks 3 --init-from {folder}/run")
+    expect("goes on from" not in output, output)
+    expect(abs(loss(losses(output)[1]) - loss(trained[STEPS])) < 0.5 *
+           (loss(trained[1]) - loss(trained[STEPS])), f"{losses(output)} after {trained}")
+
+
 def test_nothing_to_resume_begins_anew(folder):
     fresh = losses(run(folder, "--steps 3 --ranks 2"))
     for options in ("--resume-if-any {folder}/run", "--resume-if-any {folder}/run "
@@ -310,7 +318,12 @@ def test_wrong_options_are_refused(folder):
             ("--resume {folder}/run --vocab 512", "256; give --vocab 256"),
             ("--resume-if-any {folder}/run --width 64", "32; give --width 32"),
             ("--resume-if-any {folder}/run:step-00000009", "step-00000009"),
-            ("--resume {folder}/run --seed 2", "1; give --seed 1")):
+            ("--resume {folder}/run --seed 2", "1; give --seed 1"),
+            ("--init-from {folder}/run --heads 4", "this model has --heads 4, and the checkpoint "),
+            ("--init-from {folder}/run --heads 4", "step-00000002 2; give --heads 2"),
+            ("--init-from {folder}/run --width 64", "32; give --width 32"),
+            ("--resume-if-any {folder}/none --init-from {folder}/run --heads 1",
+             "2; give --heads 2")):
         refused(folder, f"--steps 3 --ranks 2 {options}", text)
 
 
