@@ -4,6 +4,8 @@
 Usage: test_run_elastic.py FOLDER_OF_SCRIPTS"""
 
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -42,6 +44,11 @@ CASES = {
 }  # fmt: skip
 
 
+# Says each SIGINT, and ends a second after the last one.
+COUNTS = ("left=1000; trap 'echo INT; left=20' INT; echo {ranks}; "
+          "while [ $left -gt 0 ]; do sleep 0.05; left=$((left - 1)); done; exit 7")
+
+
 def started(scripts, arguments, job, folder, lives):
     with open(f"{folder}/lives", "w", encoding="utf-8") as file:
         file.write("x\n" * lives)
@@ -52,6 +59,7 @@ def started(scripts, arguments, job, folder, lives):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -77,6 +85,81 @@ def passes_signals_on(scripts):
     return begun == "2\n" and rest == "ends\n" and process.returncode == 143
 
 
+def interrupted_once(scripts, send):
+    """The job gets one SIGINT of what `send` does. run-elastic stands still for a while, so that a
+    second one could not merge with the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = started(scripts, "--ranks 2,1", COUNTS, folder, 0)
+        begun = process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        send(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGCONT)
+        rest = process.communicate(timeout=60)[0]
+    good = begun == "2\n" and rest == "INT\n" and process.returncode == 7
+    if not good:
+        print(f"status {process.returncode}, output {begun + rest!r}")
+    return good
+
+
+def state(pid):
+    """Of a process, the letter that ps prints."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().split(")")[-1].split()[0]
+
+
+def becomes(reached):
+    until = time.monotonic() + 10
+    while not reached() and time.monotonic() < until:
+        time.sleep(0.01)
+    return reached()
+
+
+def suspends(scripts):
+    """The job stops with run-elastic, and goes on with it."""
+    job = "echo $$; exec sleep 60"
+    with tempfile.TemporaryDirectory() as folder:
+        process = started(scripts, "--ranks 2,1", job, folder, 0)
+        pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGTSTP)
+        stopped = becomes(lambda: state(pid) == state(process.pid) == "T")
+        process.send_signal(signal.SIGCONT)
+        continued = becomes(lambda: state(pid) != "T")
+        process.send_signal(signal.SIGTERM)
+        if not continued:
+            os.kill(pid, signal.SIGCONT)  # so that it ends
+        process.communicate(timeout=60)
+    return stopped and continued and process.returncode == 128 + signal.SIGTERM
+
+
+def read_until(terminal, text):
+    said = ""
+    try:
+        while text not in said and select.select([terminal], [], [], 10)[0]:
+            said += os.read(terminal, 4096).decode()
+    except OSError:  # there is no process left that has the terminal
+        pass
+    return said
+
+
+def at_a_terminal(scripts):
+    """Ctrl-C reaches the job once, which may write to the terminal but not read it."""
+    job = "stty tostop <&1; cat; " + COUNTS
+    command = [f"{scripts}/run-elastic", "--ranks", "2,1", "--", "sh", "-c", job]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(command[0], command)
+    said = read_until(terminal, "2\r\n")
+    os.write(terminal, b"\x03")
+    said += read_until(terminal, "nothing says this")
+    os.close(terminal)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    good = said.replace("^C", "").split() == ["2", "INT"] and status == 7
+    if not good:
+        print(f"status {status}, output {said!r}")
+    return good
+
+
 def pauses(scripts):
     with tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
@@ -89,6 +172,10 @@ def main():
     scripts = sys.argv[1]
     cases = {name: as_expected(scripts, case) for name, case in CASES.items()}
     cases["signals are passed on"] = passes_signals_on(scripts)
+    cases["one SIGINT where the group gets it"] = interrupted_once(scripts, os.killpg)
+    cases["one SIGINT where run-elastic alone gets it"] = interrupted_once(scripts, os.kill)
+    cases["one SIGINT of a terminal's Ctrl-C"] = at_a_terminal(scripts)
+    cases["the job stops with it"] = suspends(scripts)
     cases["it pauses"] = pauses(scripts)
     for name, good in cases.items():
         print(f"{'ok' if good else 'FAILED':8}{name}")
