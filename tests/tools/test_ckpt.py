@@ -72,7 +72,7 @@ def flip(path, at, bit=0):
 
 
 def read_header(data):
-    """{name: (type, shape, begin, end)}, in the order of their bytes, and where the first begins."""
+    """{name: (type, shape, begin, end)} in the order of their bytes, and where the first begins."""
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + length])
     header.pop("__metadata__", None)
