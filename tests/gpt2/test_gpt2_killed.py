@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Training with saves that is killed at random moments must find a whole checkpoint each time, and
-its losses must be those of a run that nobody killed.
+its losses must be those of a run that nobody killed. It must go on from the newest, since a run that
+began anew would have the same losses.
 
 Usage: test_gpt2_killed.py GPT2_TRAIN RUN_ELASTIC [MPIRUN...]
 
@@ -10,6 +11,7 @@ the path, or beside the python that ZERO_TEST_PYTHON names."""
 import csv
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -95,29 +97,55 @@ def ranks_of(parent):
 
 
 def kill_one(process, launcher, choose):
-    """The whole process, or under a launcher one of its ranks."""
+    """The whole process, or under a launcher one of its ranks. Returns whether there was one."""
     ranks = ranks_of(process.pid) if launcher else [process.pid]
-    if ranks:
-        try:
-            os.kill(choose.choice(ranks), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    if not ranks:
+        return False
+    try:
+        os.kill(choose.choice(ranks), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def newest_whole(run):
+    """The name of the newest checkpoint in the directory `run`, or None."""
+    names = os.listdir(run) if os.path.isdir(run) else []
+    return max((name for name in names if re.fullmatch("step-[0-9]+", name) and
+                os.path.exists(f"{run}/{name}/manifest.json")), default=None)
+
+
+def check_goes_on(newest, path):
+    """Each start that the log tells of is from `newest`, where there was one, or a newer one."""
+    with open(path, encoding="utf-8") as file:
+        found = re.findall(r"goes on from \S*/(\S+):", file.read())
+    if newest and (not found or min(found) < newest):
+        raise Failure(f"went on from {found or 'nothing'}, and the newest was {newest}")
+
+
+def has_trained(path):
+    with open(path, encoding="utf-8") as file:
+        return "\nexact " in file.read()
 
 
 def killed_once(job, folder, longest, choose):
     """Start, and kill after a while. Returns whether it had ended before."""
-    command, launcher = job.saving(folder), job.launcher
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                               text=True)
+    newest, log = newest_whole(f"{folder}/run/checkpoints"), f"{folder}/log"
+    killed = False
+    with open(log, "w", encoding="utf-8") as file:
+        process = subprocess.Popen(job.saving(folder), stdout=file, stderr=subprocess.PIPE,
+                                   text=True)
     try:
         process.wait(timeout=choose.uniform(0, longest))
     except subprocess.TimeoutExpired:
-        kill_one(process, launcher, choose)
+        killed = kill_one(process, job.launcher, choose)
     errors = process.communicate(timeout=DEADLINE)[1]
+    if process.returncode == 0 or has_trained(log):
+        check_goes_on(newest, log)
     if process.returncode == 0 or (job.full and "No space left on device" in errors and
                                    process.returncode == 1):
         return True
-    if process.returncode != -signal.SIGKILL and not launcher:
+    if not killed or (process.returncode != -signal.SIGKILL and not job.launcher):
         raise Failure(f"ended with {process.returncode} on its own: {errors[-2000:]}")
     return False
 
@@ -160,9 +188,11 @@ def elastic(program, run_elastic, mpirun, choose, folder):
     """run-elastic goes on with fewer ranks; the batch stays, and so do losses but for rounding."""
     job = Job([*mpirun, "-n", "{ranks}"], program, [], folder)
     ended([word.replace("{ranks}", "4") for word in [*job.command, "--csv", f"{folder}/whole.csv"]])
-    process = subprocess.Popen([run_elastic, "--ranks", "4,2,1", "--", *job.saving(folder)],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with open(f"{folder}/log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen([run_elastic, "--ranks", "4,2,1", "--", *job.saving(folder)],
+                                   stdout=log, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: os.path.exists(f"{folder}/run/checkpoints/latest"), process)
+    newest = newest_whole(f"{folder}/run/checkpoints")
     launcher = ranks_of(process.pid)[0]
     begun = time.monotonic()
     os.kill(choose.choice(ranks_of(launcher)), signal.SIGKILL)
@@ -174,6 +204,7 @@ def elastic(program, run_elastic, mpirun, choose, folder):
     errors = process.communicate(timeout=DEADLINE)[1]
     if process.returncode != 0 or "with 4 ranks the job was ended by SIGKILL" not in errors:
         raise Failure(f"run-elastic ended with {process.returncode}: {errors[-2000:]}")
+    check_goes_on(newest, f"{folder}/log")
     whole, parts = losses(f"{folder}/whole.csv"), losses(f"{folder}/parts.csv")
     if whole.keys() != parts.keys():
         raise Failure(f"{len(whole)} steps without a death, {len(parts)} with one")
@@ -202,9 +233,11 @@ def restarted(program, choose, folder):
     launcher = [torchrun, "--max-restarts", "1", "--no-python", "--nproc-per-node", "3"]
     job = Job(launcher, program, ["--batch", "6"], folder)
     ended([*job.command, "--csv", f"{folder}/whole.csv"])
-    process = subprocess.Popen(job.saving(folder), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True)
+    with open(f"{folder}/log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen(job.saving(folder), stdout=log, stderr=subprocess.PIPE,
+                                   text=True)
     wait_until(lambda: os.path.exists(f"{folder}/run/checkpoints/latest"), process)
+    newest = newest_whole(f"{folder}/run/checkpoints")
     ranks = ranks_of(process.pid)
     begun = time.monotonic()
     os.kill(choose.choice(ranks), signal.SIGKILL)
@@ -216,6 +249,7 @@ def restarted(program, choose, folder):
     errors = process.communicate(timeout=DEADLINE)[1]
     if process.returncode != 0:
         raise Failure(f"torchrun ended with {process.returncode}: {errors[-2000:]}")
+    check_goes_on(newest, f"{folder}/log")
     if losses(f"{folder}/whole.csv") != losses(f"{folder}/parts.csv"):
         raise Failure("the losses are others")
     return f"trained again {recovered:.1f} s after the death, {cut:.1f} s of them torchrun's"

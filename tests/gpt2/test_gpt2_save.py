@@ -10,6 +10,7 @@ The last line is "N passed, N failed, N skipped"."""
 import json
 import os
 import random
+import re
 import resource
 import signal
 import socket
@@ -254,6 +255,19 @@ def test_a_signal_to_one_process_saves(folder):
     expect_equal(sorted(losses(rest)), [last + 1], "steps")
 
 
+def newest_whole(directory):
+    """The name of the newest checkpoint, or None."""
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    return max((name for name in names if re.fullmatch("step-[0-9]+", name) and
+                os.path.exists(f"{directory}/{name}/manifest.json")), default=None)
+
+
+def expect_start_from(newest, output):
+    """A run that began anew would have the same losses."""
+    found = re.findall(r"goes on from \S*/(\S+):", output)
+    expect_equal(found, [newest] if newest else [], "the checkpoint that a run goes on from")
+
+
 def test_killed_at_any_moment_it_goes_on(folder):
     steps, kills = 100, 20
     options = (f"--ranks 2 --steps {steps} --save {{folder}}/run --save-every 1 "
@@ -262,16 +276,18 @@ def test_killed_at_any_moment_it_goes_on(folder):
     chance = random.Random(1)
     done = 0
     for _ in range(kills):
+        newest = newest_whole(f"{folder}/run")
         child = start(folder, options)
         wait_for_rows(child, f"{folder}/csv", done + 1)
         time.sleep(chance.random() * 0.02)
         child.kill()
-        child.communicate(timeout=60)
+        expect_start_from(newest, child.communicate(timeout=60)[0])
         kept = [int(step) for step, _ in rows(f"{folder}/csv")]
         done = len(kept)
         expect_equal(kept, list(range(1, done + 1)), "steps in the CSV")
         expect(done < steps, "all steps were done before the kills were")
-    run(folder, options)
+    newest = newest_whole(f"{folder}/run")
+    expect_start_from(newest, run(folder, options))
     expect_equal(rows(f"{folder}/csv"), rows(f"{folder}/whole"), "losses")
     with open(f"{folder}/json", encoding="utf-8") as file:
         expect_equal([row["step"] for row in json.load(file)["steps"]],
