@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training with saves that is killed at random moments must find a whole checkpoint each time, and
-its losses must be those of a run that nobody killed. It must go on from the newest checkpoint, since
-a run that began anew would have the same losses.
+its losses must be those of a run that nobody killed. It must go on from the newest checkpoint: who
+begins anew has the same losses.
 
 Usage: test_gpt2_killed.py GPT2_TRAIN RUN_ELASTIC [MPIRUN...]
 
