@@ -173,17 +173,29 @@ def test_weights_that_do_not_fit_are_refused(folder):
 # ---- weights out ----
 
 
-def export(folder, model=MODEL):
-    """Trains a few steps; returns the folders of the run and of what it exported."""
+def export(folder, model=MODEL, more=""):
+    """Trains a few steps; more: options. Returns the folders of the run and of what it exported."""
     with open(f"{folder}/text", "w", encoding="utf-8") as file:
         file.write("and the light of the day was said. " * 40)
     run(TRAIN, "--data", f"{folder}/text", "--ranks", "2", "--batch", "4", "--steps", "5",
         "--val-every", "0", "--lr", "0.01", "--dtype", "f32", "--threads", "1", *model.split(),
-        "--save", f"{folder}/run", "--export", f"{folder}/out")
+        "--save", f"{folder}/run", "--export", f"{folder}/out", *more.split())
     return f"{folder}/run", f"{folder}/out"
 
 
 EXPORT_SIZES = ["2", "2", "8", "8", "256"]
+
+
+def test_an_export_is_the_same_from_every_stage(folder):
+    whole = None
+    for stage in range(4):
+        place = f"{folder}/{stage}"
+        os.mkdir(place)
+        _, out = export(place, more=f"--stage {stage}")
+        with open(f"{out}/model.safetensors", "rb") as file:
+            data = file.read()
+        whole = whole or data
+        expect(data == whole, f"stage {stage} exports other bytes than stage 0")
 
 
 def test_an_export_is_weights_and_config(folder):
