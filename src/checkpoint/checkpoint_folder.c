@@ -306,7 +306,8 @@ static bool has_hash(const char *folder, uint64_t hash)
     return same;
 }
 
-/* Whether a save died behind the moment that made its checkpoint whole: latest.part names that. */
+/* Whether a save died after its checkpoint became whole and before it renamed latest.part, which
+ * names the checkpoint. */
 static bool find_unnamed(const char *run, pointer *latest)
 {
     path_text folder;
@@ -393,7 +394,7 @@ static zero_status make_run(const char *run)
     return ZERO_OK;
 }
 
-/* The next commit writes latest.part anew, so what it says now is kept. */
+/* Rename such a latest.part to latest: the next commit writes latest.part anew. */
 static zero_status name_unnamed(const char *run)
 {
     path_text part;

@@ -25,8 +25,8 @@ void zi_checkpoint_step_name(char *name, size_t bytes, uint64_t step);
 zero_status zi_checkpoint_check_name(const char *name);
 
 /* Make RUN (its parent exists) and an empty NAME.part in it; what a dead save left there is
- * removed, and what it could not say any more in `latest` is said. One rank calls. part: out, its
- * path. Errors: IO with the path; STATE where NAME is there and replace is false. */
+ * removed. Where it died before it renamed latest.part, that is renamed now. One rank calls. part:
+ * out, its path. Errors: IO with the path; STATE where NAME is there and replace is false. */
 zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
                                 char part[ZI_CHECKPOINT_PATH_BYTES]);
 /* All files of NAME.part are written and synced: write the manifest, and make the folder NAME and

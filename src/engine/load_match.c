@@ -169,10 +169,10 @@ static zero_status choose_all_products(engine_load *load)
     return ZERO_OK;
 }
 
-/* ---- rounding by chance ---- */
+/* ---- stochastic rounding ---- */
 
-/* A tensor's updates are rounded by chance to these types: moments that are not F32, or a parameter
- * that is not and has no master. One that is frozen has neither moments nor masters. */
+/* Whether updates of a tensor with these types are rounded stochastically: its moments are not F32,
+ * or its parameter is not and has no master. A frozen tensor is never updated. */
 static bool is_rounded(const zero_dtype *dtypes, bool is_frozen)
 {
     const zero_dtype moment = dtypes[ZERO_ROLE_MOMENT1];
@@ -208,8 +208,8 @@ static bool is_rounded_there(const zi_checkpoint_map *map)
     return found;
 }
 
-/* A run that is rounded by chance goes on with its seed, else its bits are others without a word.
- * Of several parts the first one's seed is saved, so the first one compares. */
+/* With another seed stochastic rounding gives other bits, so the run would not be the saved one. Of
+ * several parts the manifest has the first one's seed, so only the first part compares. */
 static zero_status check_seed(const engine_load *load)
 {
     const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
