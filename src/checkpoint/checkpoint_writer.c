@@ -26,8 +26,9 @@
 
 typedef enum writer_job { JOB_SUM, JOB_WRITE, JOBS } writer_job;
 
-/* One core sums faster than most disks write. A fast disk needs several writes under way. */
-#define SUM_THREADS 2
+/* One core sums faster than most disks write, and more than one takes memory's bandwidth from the
+ * disk. A fast disk needs several writes under way. */
+#define SUM_THREADS 1
 #define WRITE_THREADS 8
 /* Blocks under way at most, beside those that fill the ring; those of small tensors are short. */
 #define BLOCKS 1024
