@@ -49,6 +49,8 @@ need_checks() {
     need_command clang clang
     need_command clang-format clang-format
     need_command doxygen doxygen
+    # A test mounts it, which only root may.
+    [ "$(id -u)" -ne 0 ] || need_command mkfs.xfs xfsprogs
 }
 
 install_missing() {

@@ -16,6 +16,8 @@
 #define METRIC_READ "load_read_vs_needed"
 #define METRIC_STALL "save_stall"
 #define METRIC_CALLS "save_calls"
+#define METRIC_REFLINK "save_reflink_vs_copy"
+#define METRIC_BEHIND "step_behind_reflink_vs_copy"
 #define TENSORS 4 /* of a layer, with 3, 1, 4 and 4 parts */
 #define PARTS 12
 #define STATE_BYTES 14 /* of a parameter: in bf16, with master and moments in f32 */
@@ -44,11 +46,16 @@ typedef struct ckpt_bench {
     char one_rank[64]; /* names of cases, as the next two */
     char other_ranks[64];
     char stalls[STALLS][64];
+    char on_disk[64];
     double save_s;     /* the last save's; 0: there was none */
     uint32_t steps;    /* of the stall's sides */
     double backward_s; /* of a step of the stall's sides */
     double *calls_s;   /* of each of them: what beginning and ending its save took */
     uint32_t calls;
+    bool reflink;     /* of saves */
+    double *behind_s; /* of each step behind a save, as calls_s; of the next, which shares */
+    double *behind_reflink_s;
+    uint32_t behind;
     double rank_s[LOAD_RANKS]; /* by rank: the load, and what it read */
     uint64_t rank_bytes[LOAD_RANKS];
 } ckpt_bench;
@@ -68,14 +75,22 @@ static int describe(const ckpt_bench *b, zero_model **model)
            BENCH_TRY(zero_model_add_layers(*model, "layer", b->layers, descs, TENSORS, NULL, NULL));
 }
 
-/* staging: of a save, where the engine's next steps do not wait for the disk. */
-static int create(const ckpt_bench *b, zero_world *world, uint64_t staging, zero_engine **engine)
+/* staging: of a save, where the engine's next steps do not wait for the disk. tier: of master and
+ * moments. */
+static int create(const ckpt_bench *b, zero_world *world, uint64_t staging, zero_tier tier,
+                  zero_engine **engine)
 {
+    const char *const directory = b->run;
     zero_engine_options options = zero_engine_options_init();
     zero_tuning tuning = zero_tuning_init();
     tuning.save_staging_bytes = staging;
     options.tuning = &tuning;
     options.stage = ZERO_STAGE_3;
+    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+        options.tier[role] = tier;
+    }
+    options.disk_directories = tier == ZERO_TIER_DISK ? &directory : NULL;
+    options.disk_directory_count = tier == ZERO_TIER_DISK ? 1 : 0;
     return BENCH_TRY(zero_engine_create(world, b->model, &options, engine));
 }
 
@@ -195,6 +210,7 @@ static zero_save_options save_options(const ckpt_bench *b)
     zero_save_options save = zero_save_options_init();
     save.directory = b->run;
     save.name = NAME;
+    save.reflink = b->reflink ? 1 : 0;
     return save;
 }
 
@@ -249,7 +265,8 @@ static zero_status load_rank(zero_world *world, void *user)
     zero_engine *engine = NULL;
     const uint32_t rank = zero_world_rank(world);
     /* A load waits for all ranks, and some make their engine faster than others. */
-    int failed = create(b, world, 0, &engine) || BENCH_TRY(zero_world_barrier(world));
+    int failed =
+        create(b, world, 0, ZERO_TIER_DEVICE, &engine) || BENCH_TRY(zero_world_barrier(world));
     if (failed == 0) {
         b->rank_s[rank] = load_engine(b, engine, &b->rank_bytes[rank]);
         failed = b->rank_s[rank] < 0 || for_shards(b, engine, SHARD_CHECK);
@@ -337,6 +354,41 @@ static double steps_side(void *argument)
     return take_steps(argument);
 }
 
+/* ---- sides: state on disk ---- */
+
+/* A step up to its last write; negative: it failed. */
+static double take_whole_step(ckpt_bench *b)
+{
+    float value = 0;
+    const double begin = bench_now();
+    return take_steps(b) < 0 ||
+                   BENCH_TRY(zero_shard_read(b->engine, 0, ZERO_ROLE_MASTER, 0, 1, &value)) != 0
+               ? -1.0
+               : bench_now() - begin;
+}
+
+/* A save, which counts, and a step behind it, which writes to blocks that are shared or not. */
+static double save_on_disk(ckpt_bench *b, bool reflink, double *behind_s)
+{
+    b->reflink = reflink;
+    const double seconds = save_side(b);
+    const double behind = seconds < 0 ? -1.0 : take_whole_step(b);
+    behind_s[b->behind++ / 2] = behind;
+    return behind < 0 ? -1.0 : seconds;
+}
+
+static double save_copy_side(void *argument)
+{
+    ckpt_bench *b = argument;
+    return save_on_disk(b, false, b->behind_s);
+}
+
+static double save_reflink_side(void *argument)
+{
+    ckpt_bench *b = argument;
+    return save_on_disk(b, true, b->behind_reflink_s);
+}
+
 /* ---- rows ---- */
 
 /* One side against the raw one, which is measured anew for each row: disks change their speed. */
@@ -401,6 +453,67 @@ static int measure_stall(ckpt_bench *b, uint32_t steps, const char *name, bench_
     return failed;
 }
 
+/* Whether a save shares any of the state, which is on disk once a step was taken; negative: it
+ * failed. */
+static int shares(ckpt_bench *b)
+{
+    zero_save_progress progress = zero_save_progress_init();
+    b->reflink = true;
+    b->steps = 1;
+    b->backward_s = 0;
+    const zero_save_options save = save_options(b);
+    if (take_whole_step(b) < 0 || remove_checkpoint(b) != 0 ||
+        BENCH_TRY(zero_save_begin(b->engine, &save)) != 0) {
+        return -1;
+    }
+    while (!progress.written) {
+        bench_sleep(0.001);
+        if (BENCH_TRY(zero_save_poll(b->engine, &progress)) != 0) {
+            return -1;
+        }
+    }
+    return BENCH_TRY(zero_save_end(b->engine)) != 0 ? -1 : progress.shared_bytes != 0;
+}
+
+static int measure_sharing(ckpt_bench *b, bench_report *report)
+{
+    const bench_side sides[] = {{save_reflink_side, b}, {save_copy_side, b}};
+    bench_stat stats[2];
+    b->behind = 0;
+    if (bench_interleave(sides, 2, bench_long_repetitions(b->options), stats) != 0) {
+        return 1;
+    }
+    /* Without the first round, as the saves. */
+    const uint32_t rounds = b->behind / 2 - 1;
+    const bench_stat reflink = bench_stat_of(b->behind_reflink_s + 1, rounds);
+    const bench_stat copy = bench_stat_of(b->behind_s + 1, rounds);
+    return bench_add_times(report, METRIC_REFLINK, b->on_disk, &stats[0], &stats[1]) ||
+           bench_add_times(report, METRIC_BEHIND, b->on_disk, &reflink, &copy);
+}
+
+/* An engine of its own, since master and moments are on disk. */
+static int measure_on_disk(ckpt_bench *b, bench_report *report)
+{
+    const uint32_t rounds = bench_long_repetitions(b->options) + 1;
+    zero_engine_destroy(b->engine);
+    b->engine = NULL;
+    b->behind_s = calloc((size_t)rounds * 2, sizeof *b->behind_s);
+    if (b->behind_s == NULL) {
+        return bench_fail("no memory left for times");
+    }
+    b->behind_reflink_s = b->behind_s + rounds;
+    int failed = create(b, b->world, 0, ZERO_TIER_DISK, &b->engine);
+    const int shared = failed != 0 ? -1 : shares(b);
+    if (shared > 0) {
+        failed = measure_sharing(b, report);
+    } else if (shared == 0) {
+        failed = bench_skip(report, METRIC_REFLINK, b->on_disk,
+                            "the file system of --dir shares no blocks; XFS and Btrfs do");
+    }
+    free(b->behind_s);
+    return failed != 0 || shared < 0;
+}
+
 static void name_cases(ckpt_bench *b)
 {
     const double gb = 1e-9 * (double)b->bytes;
@@ -410,14 +523,15 @@ static void name_cases(ckpt_bench *b)
     for (int i = 0; i < STALLS; i++) {
         (void)snprintf(b->stalls[i], sizeof b->stalls[i], "%.3g GB, %u steps", gb, stall_steps[i]);
     }
+    (void)snprintf(b->on_disk, sizeof b->on_disk, "%.3g GB, state on disk", gb);
 }
 
 static int measure(ckpt_bench *b, bench_report *report)
 {
     const uint64_t staging = b->bytes + (b->bytes >> 3) + ((uint64_t)64 << 20);
     int failed = describe(b, &b->model) || BENCH_TRY(zero_world_create_self(&b->world)) ||
-                 create(b, b->world, staging, &b->engine) || for_shards(b, b->engine, SHARD_FILL) ||
-                 raw_open(&b->raw, b->run, b->bytes);
+                 create(b, b->world, staging, ZERO_TIER_DEVICE, &b->engine) ||
+                 for_shards(b, b->engine, SHARD_FILL) || raw_open(&b->raw, b->run, b->bytes);
     if (failed == 0 && bench_wants(b->options, b->one_rank)) {
         failed = measure_moves(b, report);
     }
@@ -426,7 +540,7 @@ static int measure(ckpt_bench *b, bench_report *report)
             failed = measure_stall(b, stall_steps[i], b->stalls[i], report);
         }
     }
-    return failed;
+    return failed != 0 || (bench_wants(b->options, b->on_disk) && measure_on_disk(b, report) != 0);
 }
 
 static int leave_out(const ckpt_bench *b, const char *reason, bench_report *report)
@@ -447,7 +561,8 @@ int bench_ckpt(const bench_options *options, bench_report *report)
     name_cases(&b);
     const char *filter = options->case_filter;
     if (filter != NULL && strstr(b.one_rank, filter) == NULL &&
-        strstr(b.stalls[0], filter) == NULL && strstr(b.stalls[1], filter) == NULL) {
+        strstr(b.stalls[0], filter) == NULL && strstr(b.stalls[1], filter) == NULL &&
+        strstr(b.on_disk, filter) == NULL) {
         return 0;
     }
     if (!bench_disks_suffice(&place, 3 * b.bytes, reason, sizeof reason)) {

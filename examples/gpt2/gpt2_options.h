@@ -25,8 +25,9 @@ typedef struct gpt2_options {
     const char *export_to;
     uint32_t save_every; /* 0: at the end alone */
     uint32_t keep;       /* 0: all */
-    uint32_t vocab;      /* 0: by kind of file */
-    uint32_t ranks;      /* 0: not given */
+    uint32_t save_reflink;
+    uint32_t vocab; /* 0: by kind of file */
+    uint32_t ranks; /* 0: not given */
     uint32_t deadline;
     uint32_t skips_max;         /* 0: any number */
     zero_engine_options engine; /* fields that this struct has too are not read */

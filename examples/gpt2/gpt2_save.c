@@ -60,6 +60,7 @@ zero_status gpt2_saver_begin(gpt2_saver *self, const gpt2_progress *progress)
     zero_save_options save = zero_save_options_init();
     save.directory = self->options->save;
     save.keep = self->options->keep;
+    save.reflink = self->options->save_reflink != 0;
     save.replace = 1; /* a run that went on from an older checkpoint comes to its steps again */
     save.params = progress->params;
     save.user = (zero_checkpoint_user){.data_position = progress->samples,

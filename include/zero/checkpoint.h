@@ -62,6 +62,15 @@ typedef struct zero_save_options {
     const zero_step_params *params; /**< the last step's, to be kept with it; NULL: none. zero_load
                                        does not use them */
     zero_checkpoint_user user;      /**< rank 0's is kept, of the first part */
+    int32_t reflink;  /**< 1: pages of state on disk are shared with the checkpoint's files, and not
+                         written again, where the file system can (XFS, Btrfs), the run's directory
+                         is on it, and they lie alike in the store and in the file: a tensor's part
+                         of 256 KiB or more that begins at a page of both. All else is copied, and
+                         the log says so where the file system refuses. The next update writes to
+                         other blocks of the disk: it needs as many bytes free as were shared.
+                         These are free when the save ends; where others take them, the update
+                         fails with IO. 0: all is copied */
+    int32_t reserved; /**< 0 */
 } zero_save_options;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -89,6 +98,8 @@ typedef struct zero_save_progress {
     zero_status result;     /**< of this rank's part so far: ZERO_OK, or how it has failed.
                                zero_save_end says why, and speaks for all ranks */
     int32_t reserved;       /**< 0 */
+    uint64_t shared_bytes;  /**< of written_bytes, those that share blocks of the file system with
+                               state on disk: see reflink */
 } zero_save_progress;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -7,9 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,6 +67,7 @@ struct zi_checkpoint_writer {
     uint64_t ring_end;   /* of the newest block in the ring; the stager's own */
     slot reserved;       /* the stager's own, as the next */
     uint64_t align;      /* zi_checkpoint_writer_align; 0: not asked yet */
+    bool share_refused;  /* by the file system; the stager's own */
     output *outputs;     /* by file */
     bool said;           /* that the page cache serves; atomic */
     bool made_files;     /* and they are not on the disk yet; a thread's first task */
@@ -162,6 +165,20 @@ static zero_status write_range(zi_checkpoint_writer *writer, const zi_checkpoint
     return ZERO_OK;
 }
 
+/* Bytes of a file. */
+typedef struct file_range {
+    uint64_t first;
+    uint64_t end;
+} file_range;
+
+/* The block's whole pages; where it has none, an empty range in it. */
+static file_range pages_of(const zi_checkpoint_block *b)
+{
+    const uint64_t end = b->at + b->bytes;
+    const uint64_t first = zi_min_u64(zi_align_up(b->at, ZI_CHECKPOINT_ALIGN), end);
+    return (file_range){first, zi_max_u64(end / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN, first)};
+}
+
 static zero_status write_block(zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
 {
     ZI_TRY(open_output(writer, b));
@@ -171,14 +188,11 @@ static zero_status write_block(zi_checkpoint_writer *writer, const zi_checkpoint
         return failed(writer, b, "writing");
     }
     const output *out = &writer->outputs[b->file];
-    const uint64_t end = b->at + b->bytes;
-    const uint64_t pages_first = zi_min_u64(zi_align_up(b->at, ZI_CHECKPOINT_ALIGN), end);
-    const uint64_t pages_end =
-        zi_max_u64(end / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN, pages_first);
-    const int pages = out->direct >= 0 ? out->direct : out->buffered;
-    ZI_TRY(write_range(writer, b, out->buffered, b->at, pages_first));
-    ZI_TRY(write_range(writer, b, pages, pages_first, pages_end));
-    return write_range(writer, b, out->buffered, pages_end, end);
+    const file_range pages = pages_of(b);
+    const int direct = out->direct >= 0 ? out->direct : out->buffered;
+    ZI_TRY(write_range(writer, b, out->buffered, b->at, pages.first));
+    ZI_TRY(b->shared ? ZERO_OK : write_range(writer, b, direct, pages.first, pages.end));
+    return write_range(writer, b, out->buffered, pages.end, b->at + b->bytes);
 }
 
 static zero_status write_sums(zi_checkpoint_writer *writer)
@@ -492,6 +506,26 @@ uint64_t zi_checkpoint_writer_align(zi_checkpoint_writer *writer)
     return writer->align;
 }
 
+void zi_checkpoint_writer_share(zi_checkpoint_writer *writer, zi_checkpoint_block *block,
+                                int source, uint64_t at)
+{
+    const file_range pages = pages_of(block);
+    if (writer->share_refused || pages.first == pages.end ||
+        open_output(writer, block) != ZERO_OK) { /* writing will fail and say so */
+        return;
+    }
+    struct file_clone_range range = {.src_fd = source,
+                                     .src_offset = at + (pages.first - block->at),
+                                     .src_length = pages.end - pages.first,
+                                     .dest_offset = pages.first};
+    block->shared = ioctl(writer->outputs[block->file].buffered, FICLONERANGE, &range) == 0;
+    if (!block->shared) {
+        zi_log(ZERO_LOG_WARN, "checkpoint: state on disk is copied, not shared (%s): %s",
+               strerror(errno), writer->folder);
+        writer->share_refused = true;
+    }
+}
+
 /* Hand a block to the threads. */
 static void put(zi_checkpoint_writer *writer, const slot *s)
 {
@@ -510,6 +544,8 @@ static void put(zi_checkpoint_writer *writer, const slot *s)
         writer->outputs[s->of.file].pending++;
         writer->outputs[writer->desc.map->file_count].pending++;
         writer->counts.staged_bytes += s->of.bytes;
+        const file_range pages = pages_of(&s->of);
+        writer->counts.shared_bytes += s->of.shared ? pages.end - pages.first : 0;
     }
     for (int job = 0; job < JOBS; job++) {
         (void)pthread_cond_signal(&writer->came[job]);

@@ -36,6 +36,7 @@ typedef struct zi_checkpoint_block {
     zero_role role;            /* the next three are the stager's: where its first element is */
     uint32_t tensor;
     uint64_t done;
+    bool shared; /* zi_checkpoint_writer_share */
 } zi_checkpoint_block;
 
 typedef struct zi_checkpoint_writer_desc {
@@ -70,6 +71,11 @@ unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64
 /* What modulo direct access wants memory to lie as the file does: blocks that are not reserved lie
  * so. A power of two, at most ZI_CHECKPOINT_ALIGN. */
 uint64_t zi_checkpoint_writer_align(zi_checkpoint_writer *writer);
+/* Let the block's whole pages share blocks of the file system with another file, which has the same
+ * bytes from `at` on and keeps them during the call. They are not written then. Where the file
+ * system refuses, a warning says so, once for a writer, and all is written. */
+void zi_checkpoint_writer_share(zi_checkpoint_writer *writer, zi_checkpoint_block *block,
+                                int source, uint64_t at);
 /* Hand over a block, which is the reserved one where its data is. Blocks are written in any order.
  */
 void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, const zi_checkpoint_block *block);
@@ -89,8 +95,9 @@ bool zi_checkpoint_writer_wait(zi_checkpoint_writer *writer, uint64_t ns);
 zero_status zi_checkpoint_writer_result(zi_checkpoint_writer *writer);
 
 typedef struct zi_checkpoint_writer_counts {
-    uint64_t staged_bytes; /* of tensors, as the next */
-    uint64_t written_bytes;
+    uint64_t staged_bytes;  /* of tensors, as the next */
+    uint64_t written_bytes; /* with those that are shared */
+    uint64_t shared_bytes;
     bool over;          /* as zi_checkpoint_writer_wait returns */
     zero_status result; /* of the first failure so far */
 } zi_checkpoint_writer_counts;

@@ -131,6 +131,7 @@ static zero_status describe(engine_save *save, const zero_save_options *options)
     ZI_TRY(zi_save_make_map(engine, options->params_only != 0, &manifest->map, &save->tensors));
     manifest->model_hash = zi_manifest_model_hash(&manifest->map);
     save->keep = options->keep;
+    save->reflink = options->reflink != 0 && engine->store != NULL;
     save->bytes = zi_save_own_bytes(save);
     save->block_bytes = zi_min_u64(
         zi_align_up(zi_max_u64(save->bytes, ZI_WRITER_BLOCK_BYTES_MIN), ZI_CHECKPOINT_ALIGN),
@@ -143,9 +144,10 @@ static uint64_t hash_of(const engine_save *save, const zero_save_options *option
 {
     uint64_t hash = zi_hash_text(ZI_HASH_START, save->directory);
     hash = zi_hash_text(hash, save->name);
-    return zi_hash_u64(
-        hash, (uint64_t)options->keep << 3 | (uint64_t)(options->params_only != 0) << 2 |
-                  (uint64_t)(options->replace != 0) << 1 | (uint64_t)(options->refuse_busy != 0));
+    return zi_hash_u64(hash, (uint64_t)options->keep << 4 | (uint64_t)(options->reflink != 0) << 3 |
+                                 (uint64_t)(options->params_only != 0) << 2 |
+                                 (uint64_t)(options->replace != 0) << 1 |
+                                 (uint64_t)(options->refuse_busy != 0));
 }
 
 static uint64_t hash_of_part(const engine_save *save, const zero_save_options *options)
@@ -245,12 +247,22 @@ static zero_status leave(zero_engine *engine, zero_status status)
                                                          : status;
 }
 
+/* What is to be shared is on the disk. No update needs blocks of the file system any more when rank
+ * 0 reserves the files, so that those which sharing gives back suffice for the updates to come. */
+static zero_status settle(const engine_save *save)
+{
+    ZI_TRY(save->reflink ? zi_engine_begin_transfer(save->engine, ZERO_ROLE_PARAM, false)
+                         : ZERO_OK);
+    return save->reflink ? zi_engine_flush_shards(save->engine) : ZERO_OK;
+}
+
 /* Make what the copy needs, on all ranks or on none. */
 static zero_status prepare(engine_save *save, bool replace)
 {
     zero_engine *engine = save->engine;
     save->whole = zi_save_leads(engine) ? &save->manifest : NULL;
     ZI_TRY(zi_engine_agree_done(engine, zi_save_join_parts(save)));
+    ZI_TRY(zi_engine_agree_done(engine, settle(save)));
     ZI_TRY(zi_engine_agree_done(engine, make_folder(save, replace)));
     const zero_status status = zi_engine_agree_done(engine, make_writer(save));
     if (status != ZERO_OK) {
@@ -330,6 +342,7 @@ zero_status zero_save_poll(const zero_engine *engine, zero_save_progress *progre
         found.bytes = save->bytes;
         found.staged_bytes = counts.staged_bytes;
         found.written_bytes = counts.written_bytes;
+        found.shared_bytes = counts.shared_bytes;
         found.staged_ns = __atomic_load_n(&save->staged_ns, __ATOMIC_RELAXED);
     }
     return ZI_SIZED_OUT(zero_save_progress, progress, &found);

@@ -21,6 +21,7 @@ typedef struct engine_save {
     uint32_t keep;
     uint64_t bytes;  /* that this rank writes */
     bool waited_for; /* no step is taken before it is over */
+    bool reflink;    /* as asked for */
     zi_checkpoint_sums *sums;
     zi_checkpoint_writer *writer;
     uint64_t block_bytes; /* the writer's */

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/sizes.h"
 #include "engine/save.h"
 #include "layout/sharding.h"
 
@@ -45,13 +46,14 @@ static zi_checkpoint_tensor describe(const zero_engine *engine, uint32_t tensor,
     const zi_tensor_info *info = &layout->tensor_infos[tensor];
     const zi_tensor_place *place = &layout->tensors[tensor];
     const zi_flat *flat = &layout->flats[place->flat];
+    const uint64_t cut = zi_max_u64(flat->slice_count, ZI_GRANULE); /* it may have no elements */
     zi_checkpoint_tensor made = {.name = info->name,
                                  .dims = info->dims,
                                  .flags = info->flags,
                                  .group = info->group,
                                  .count = info->count,
-                                 .cut_first = flat->slice_count - place->offset % flat->slice_count,
-                                 .cut_every = flat->slice_count};
+                                 .cut_first = cut - place->offset % cut,
+                                 .cut_every = cut};
     memcpy(made.shape, info->shape, sizeof made.shape);
     if (engine->mesh != NULL) { /* else what the model has is the whole, as far as anybody knows */
         made.part = zero_world_rank(engine->mesh);

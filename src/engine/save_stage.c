@@ -15,6 +15,9 @@
 /* Less is copied, so that small tensors share a block. */
 #define IN_PLACE_BYTES_MIN ((uint64_t)256 << 10)
 
+/* Less is written: a file system keeps a record of each range that files share. */
+#define SHARED_BYTES_MIN ((uint64_t)256 << 10)
+
 /* Where a role's walk is. */
 typedef struct walk_position {
     uint32_t tensor; /* of the map */
@@ -54,12 +57,11 @@ static bool find_next(const engine_save *save, zero_role role, walk_position *po
     return false;
 }
 
-/* Add the next run to the block; false: it is full, or what comes next lies elsewhere. */
-static bool next_run(const engine_save *save, walk_position *position, zi_checkpoint_block *block,
-                     stage_run *run)
+/* Add the next run to the block, which ends at byte `end` of the file at most; false: it is full,
+ * or what comes next lies elsewhere. */
+static bool next_run(const engine_save *save, walk_position *position, uint64_t end,
+                     zi_checkpoint_block *block, stage_run *run)
 {
-    const uint64_t end =
-        (block->at + save->block_bytes) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     engine_part part;
     if (!find_next(save, block->role, position, &part)) {
         return false;
@@ -95,11 +97,12 @@ static uint64_t lead_of(const stage_run *run)
 void zi_save_add_block(void *user, const zi_checkpoint_block *block)
 {
     const engine_save *save = user;
+    const uint64_t block_end = block->at + block->bytes;
     zi_checkpoint_block walked = *block;
     walk_position position = {.tensor = block->tensor, .done = block->done};
     stage_run run;
     walked.bytes = 0;
-    while (walked.bytes < block->bytes && next_run(save, &position, &walked, &run)) {
+    while (next_run(save, &position, block_end, &walked, &run)) {
         const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[run.tensor];
         const uint64_t lead = lead_of(&run);
         const uint64_t last = run.first + run.count;
@@ -139,8 +142,27 @@ static zero_status copy_run(const engine_save *save, const zi_checkpoint_block *
                                  memory + run->at - lead * zero_dtype_bytes(shard.dtype));
 }
 
-/* Copy the block's runs to memory of the writer. Without any the writer wants no more. */
-static zero_status copy_block(const engine_save *save, walk_position *position,
+/* Where the run is on disk, if its pages can be shared; file -1 where not. */
+static engine_stored find_shared(const engine_save *save, const zi_checkpoint_block *block,
+                                 const stage_run *run)
+{
+    const engine_shard shard =
+        zi_engine_shard(save->engine, save->tensors[run->tensor], block->role);
+    engine_stored found = {.file = -1};
+    if (save->reflink) {
+        found = zi_engine_shard_stored(save->engine, &shard, run->first - shard.tensor_first);
+        found.bytes = zi_min_u64(found.bytes, block->bytes);
+    }
+    if (found.bytes < SHARED_BYTES_MIN ||
+        found.at % ZI_CHECKPOINT_ALIGN != block->at % ZI_CHECKPOINT_ALIGN) {
+        found.file = -1;
+    }
+    return found;
+}
+
+/* Copy the block's runs, up to byte `end` of the file, to memory of the writer. Without any the
+ * writer wants no more. */
+static zero_status copy_block(const engine_save *save, walk_position *position, uint64_t end,
                               zi_checkpoint_block *block)
 {
     const zi_device *device = save->engine->device;
@@ -148,7 +170,7 @@ static zero_status copy_block(const engine_save *save, walk_position *position,
     stage_run run;
     block->data = memory;
     block->bytes = 0;
-    while (memory != NULL && next_run(save, position, block, &run)) {
+    while (memory != NULL && next_run(save, position, end, block, &run)) {
         ZI_TRY(copy_run(save, block, memory, &run));
     }
     return device->ops->drain(device->self, save->engine->step_stream);
@@ -173,17 +195,24 @@ static zi_checkpoint_block begin_block(const engine_save *save, role_walk *walk)
                                  .done = walk->position.done};
 }
 
-/* Hand the walk's next block over. */
+/* Hand the walk's next block over. One that is shared is read all the same, for its sum, and ends
+ * where what follows it lies elsewhere on disk. */
 static zero_status stage_next(const engine_save *save, role_walk *walk)
 {
     zi_checkpoint_block block = begin_block(save, walk);
+    uint64_t end = (block.at + save->block_bytes) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     walk_position position = walk->position;
     stage_run run;
-    (void)next_run(save, &position, &block, &run);
+    (void)next_run(save, &position, end, &block, &run);
     block.data = in_place(save, &block, &run);
     if (block.data == NULL) {
+        const engine_stored shared = find_shared(save, &block, &run);
+        end = shared.file >= 0 ? block.at + shared.bytes : end;
         position = walk->position;
-        ZI_TRY(copy_block(save, &position, &block));
+        ZI_TRY(copy_block(save, &position, end, &block));
+        if (block.data != NULL && shared.file >= 0) {
+            zi_checkpoint_writer_share(save->writer, &block, shared.file, shared.at);
+        }
     }
     walk->position = position;
     if (block.data != NULL) {

@@ -302,6 +302,39 @@ zero_status zi_engine_shard_stage(zero_engine *engine, const engine_shard *shard
     return zi_offload_load(engine->offload[shard->role], stream, &load);
 }
 
+/* Where the store has the extent or, of a state, the chunk that holds an element of the shard. */
+static bool find_stored(const zero_engine *engine, const engine_shard *shard, uint64_t element,
+                        zi_extent_place *place, uint64_t *at)
+{
+    const zi_layout *layout = engine->layout;
+    if (shard->role < ZI_OFFLOAD_ROLES) {
+        return zi_offload_find(engine->offload[shard->role], shard->flat, element, place, at);
+    }
+    const zi_chunk *chunk = &layout->chunks[zi_layout_find_chunk(layout, shard->flat, element)];
+    *place = (zi_extent_place){chunk->extent, chunk->first, chunk->count};
+    const bool found = zi_window_find(engine->window, chunk->extent, at);
+    *at += chunk->at[shard->role - ZERO_ROLE_MASTER];
+    return found;
+}
+
+engine_stored zi_engine_shard_stored(const zero_engine *engine, const engine_shard *shard,
+                                     uint64_t first)
+{
+    const uint64_t size = zero_dtype_bytes(shard->dtype);
+    const uint64_t element = shard->at + first;
+    zi_extent_place place;
+    uint64_t at = 0;
+    if (shard->tier != ZERO_TIER_DISK || !find_stored(engine, shard, element, &place, &at)) {
+        return (engine_stored){.file = -1};
+    }
+    const zi_stripe_place lies =
+        zi_stripe_find(zi_store_map(engine->store), at + (element - place.first) * size);
+    return (engine_stored){
+        .file = zi_store_fd(engine->store, lies.file),
+        .at = lies.offset,
+        .bytes = zi_min_u64(lies.bytes, (place.first + place.count - element) * size)};
+}
+
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes)
 {
     ZI_TRY(zi_engine_await(engine, engine->stepped));

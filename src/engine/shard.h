@@ -48,6 +48,17 @@ zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard,
  * own type, := these elements once the stream is drained. `first` is at a granule of the tensor. */
 zero_status zi_engine_shard_stage(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                   uint64_t count, void *values);
+/* Bytes of a store's file. */
+typedef struct engine_stored {
+    int file; /* the store's open one; -1: there is none */
+    uint64_t at;
+    uint64_t bytes;
+} engine_stored;
+
+/* Where on disk element `first` of the shard's part of the tensor is, with what follows it there
+ * without a gap. Like zi_engine_shard_stage, after zi_engine_flush_shards. */
+engine_stored zi_engine_shard_stored(const zero_engine *engine, const engine_shard *shard,
+                                     uint64_t first);
 /* Wait until no step uses a role's shards; before a write of PARAM also invalidate gathered units.
  * */
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes);

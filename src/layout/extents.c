@@ -184,6 +184,18 @@ static zi_extent_place find_even(const zi_layout *layout, const zi_flat *flat, z
                              .count = zi_min_u64(each, all - first)};
 }
 
+uint32_t zi_layout_find_chunk(const zi_layout *layout, uint32_t flat, uint64_t element)
+{
+    const zi_flat *place = &layout->flats[flat];
+    uint32_t low = place->chunk_first; /* chunks tile the part: the last one that begins at the */
+    uint32_t high = low + place->chunk_count; /* element or before */
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        *(layout->chunks[middle].first <= element ? &low : &high) = middle;
+    }
+    return low;
+}
+
 zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, uint32_t flat,
                                       uint64_t element)
 {
@@ -193,17 +205,12 @@ zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, u
     }
     const uint64_t part_count = zi_shard_count(layout, place, layout->sharding.optimizer);
     const uint64_t part = element / part_count;
-    const zi_chunk *chunks = &layout->chunks[place->chunk_first];
-    uint32_t low = 0; /* chunks tile the part: find the last that begins at the element or before */
-    uint32_t high = place->chunk_count;
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        *(chunks[middle].first <= element % part_count ? &low : &high) = middle;
-    }
+    const uint32_t found = zi_layout_find_chunk(layout, flat, element % part_count);
     return (zi_extent_place){.index = place->extent_first[role] +
-                                      (uint32_t)part * place->chunk_count + low,
-                             .first = part * part_count + chunks[low].first,
-                             .count = chunks[low].count};
+                                      (uint32_t)part * place->chunk_count + found -
+                                      place->chunk_first,
+                             .first = part * part_count + layout->chunks[found].first,
+                             .count = layout->chunks[found].count};
 }
 
 zero_status zi_layout_expand_extents(zi_layout *layout)

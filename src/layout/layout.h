@@ -287,6 +287,8 @@ uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero
 /* After zi_layout_expand. */
 zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, uint32_t flat,
                                       uint64_t element);
+/* Which chunk holds an element of a trained flat's optimizer part. After zi_layout_expand. */
+uint32_t zi_layout_find_chunk(const zi_layout *layout, uint32_t flat, uint64_t element);
 /* Elements of a chunk of the flat, at most, for its extents to be no longer than extent_bytes. */
 uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat);
 /* Give the checksums of what is on disk their places; a step of zi_layout_create (checks.c). */

@@ -78,6 +78,13 @@ zi_window_run zi_offload_run(const zi_offload *offload, zi_offload_element eleme
     return (zi_window_run){index, index};
 }
 
+bool zi_offload_find(const zi_offload *offload, uint32_t flat, uint64_t element,
+                     zi_extent_place *place, uint64_t *at)
+{
+    *place = find(offload, flat, element);
+    return zi_window_find(offload->window, place->index, at);
+}
+
 /* What comes after an extent: those up to `end` of its flat, then the shards of other flats.
  * Returns how many runs these are. */
 static uint32_t list_runs(const zi_offload *offload, uint32_t flat, const zi_extent_place *place,

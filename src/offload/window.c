@@ -587,6 +587,16 @@ zero_status zi_window_flush(zi_window *window)
     return leave(window, flush(window));
 }
 
+bool zi_window_find(zi_window *window, uint32_t extent, uint64_t *at)
+{
+    enter(window);
+    const window_place *place = &window->places[extent];
+    const bool found = place->written && !place->speculative;
+    *at = window->desc.extents[extent].at + (place->beside ? window->desc.speculative_at : 0);
+    (void)leave(window, ZERO_OK);
+    return found;
+}
+
 zero_status zi_window_speculate(zi_window *window)
 {
     enter(window);

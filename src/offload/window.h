@@ -112,6 +112,10 @@ zero_status zi_window_release(zi_window *window, uint32_t extent, bool dirty);
 /* Block until all that was released dirty is in the store. Errors: IO. */
 zero_status zi_window_flush(zi_window *window);
 
+/* Find where the store holds an extent of which nothing is dirty: *at, bytes in the store. false:
+ * nowhere, it was never written or a speculative step has written it. */
+bool zi_window_find(zi_window *window, uint32_t extent, uint64_t *at);
+
 /* Begin a speculative step: writes go to the extents' second places from here on, and reads follow
  * them. Only where there are second places. */
 zero_status zi_window_speculate(zi_window *window);

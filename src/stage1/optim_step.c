@@ -264,15 +264,8 @@ static zero_status run_move(void *argument)
     const optim_work *work = argument;
     const zi_optim_move *move = &work->move;
     const zi_layout *layout = work->optim->layout;
-    const zi_flat *place = &layout->flats[move->flat];
-    uint32_t first = place->chunk_first;
-    while (layout->chunks[first].first + layout->chunks[first].count <= move->first) {
-        first++;
-    }
-    uint32_t last = first;
-    while (layout->chunks[last].first + layout->chunks[last].count < move->first + move->count) {
-        last++;
-    }
+    const uint32_t first = zi_layout_find_chunk(layout, move->flat, move->first);
+    const uint32_t last = zi_layout_find_chunk(layout, move->flat, move->first + move->count - 1);
     ZI_TRY(zi_window_walk(work->optim->desc.window, layout->chunks[first].extent,
                           layout->chunks[last].extent));
     for (uint32_t p = first; p <= last; p++) {

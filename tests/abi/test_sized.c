@@ -174,12 +174,13 @@ static const field step_state_fields[] = {
 #define THE_STRUCT zero_save_options
 static const field save_options_fields[] = {FIELD(struct_bytes), FIELD(directory),   FIELD(name),
                                             FIELD(replace),      FIELD(refuse_busy), FIELD(keep),
-                                            FIELD(params_only),  FIELD(params),      FIELD(user)};
+                                            FIELD(params_only),  FIELD(params),      FIELD(user),
+                                            FIELD(reflink),      FIELD(reserved)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_save_progress
 static const field save_progress_fields[] = {
-    FIELD(struct_bytes),  FIELD(active),    FIELD(written), FIELD(bytes),   FIELD(staged_bytes),
-    FIELD(written_bytes), FIELD(staged_ns), FIELD(result),  FIELD(reserved)};
+    FIELD(struct_bytes),  FIELD(active),    FIELD(written), FIELD(bytes),    FIELD(staged_bytes),
+    FIELD(written_bytes), FIELD(staged_ns), FIELD(result),  FIELD(reserved), FIELD(shared_bytes)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_load_options
 static const field load_options_fields[] = {FIELD(struct_bytes), FIELD(path),

@@ -273,6 +273,20 @@ TEST(each_rank_writes_its_share)
     }
 }
 
+/* Its flats have no elements. */
+TEST(a_unit_whose_tensors_are_all_empty)
+{
+    toy_model *model = toy_model_new();
+    (void)toy_model_layer(model, "unit", 0);
+    (void)toy_model_tensor(model, 300, 0, ZERO_DTYPE_BF16, 0);
+    (void)toy_model_layer(model, "unit", 1);
+    (void)toy_model_tensor(model, 0, 0, ZERO_DTYPE_BF16, 0);
+    (void)toy_model_tensor(model, 0, 7, ZERO_DTYPE_F32, ZERO_TENSOR_FROZEN);
+    toy_run run = run_of(model, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+    run_directory_make();
+    go_on(&run, &run);
+}
+
 #ifndef TOY_CUDA
 
 /* Momentum, whose one state is a mean of signs. */

@@ -1,0 +1,348 @@
+/* Owns the tests of saves that share blocks of the file system with state on disk. They mount a
+ * file system that can, XFS in a file, which this process alone sees; and one that cannot serves
+ * for the refusal. */
+#include "saved_runs.h"
+
+#include <sched.h>
+#include <sys/statvfs.h>
+
+#include "zero/log.h"
+
+#define UNITS 3
+#define UNIT_COUNT ((uint64_t)1 << 20) /* whole pages in every role */
+#define STATE_BYTES (UNITS * UNIT_COUNT * 12)
+#define MIB ((uint64_t)1 << 20)
+#define COPY_BYTES ((size_t)1 << 20)
+
+/* ---- a file system ---- */
+
+static char *outside; /* the folder of its file and of the point where it is mounted */
+static char *inside;  /* a folder of it */
+static char *disk;    /* another, of stores */
+
+static void unmount(void)
+{
+    (void)umount2(test_text("%s/mounted", outside), MNT_DETACH);
+    CHECK(rmdir(test_text("%s/mounted", outside)) == 0);
+    CHECK(unlink(test_text("%s/image", outside)) == 0);
+    rig_remove(outside);
+    free(disk);
+    free(inside);
+}
+
+static char *folder_of(const char *name)
+{
+    char *path = calloc(1, 128);
+    CHECK(path != NULL);
+    (void)snprintf(path, 128, "%s/mounted/%s", outside, name);
+    CHECK(mkdir(path, 0700) == 0);
+    return path;
+}
+
+static int shell(const char *command)
+{
+    return system(command);
+}
+
+/* run_directory and `disk` are on it; false: not allowed here. */
+static bool mount_reflinks(void)
+{
+    outside = rig_folder(false);
+    const bool mounted =
+        unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+        shell(test_text("cd %s && PATH=$PATH:/usr/sbin:/sbin && truncate -s 320M image && "
+                        "mkdir mounted && mkfs.xfs -q -m reflink=1 image >/dev/null 2>&1 && "
+                        "mount -o loop image mounted >/dev/null 2>&1",
+                        outside)) == 0;
+    if (!mounted) {
+        (void)unlink(test_text("%s/image", outside));
+        (void)rmdir(test_text("%s/mounted", outside));
+        rig_remove(outside);
+        return false;
+    }
+    CHECK_EQ(atexit(unmount), 0);
+    inside = folder_of("run");
+    disk = folder_of("disk");
+    run_directory = inside;
+    return true;
+}
+
+#define MOUNT_OR_SKIP()                                                                       \
+    do {                                                                                      \
+        if (!mount_reflinks()) {                                                              \
+            SKIP("no XFS can be mounted: needs root, a loop device and mkfs.xfs (xfsprogs)"); \
+        }                                                                                     \
+    } while (0)
+
+static uint64_t free_bytes(void)
+{
+    struct statvfs info;
+    CHECK(statvfs(inside, &info) == 0);
+    return (uint64_t)info.f_bavail * info.f_frsize;
+}
+
+/* Take all but so many bytes. */
+static void fill_up(uint64_t left)
+{
+    const char *path = test_text("%s/mounted/filler", outside);
+    const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(file >= 0);
+    for (int64_t more; (more = (int64_t)(free_bytes() - left)) > (int64_t)MIB;) {
+        CHECK(fallocate(file, 0, lseek(file, 0, SEEK_END), more / 2) == 0);
+    }
+    CHECK(close(file) == 0);
+}
+
+static void make_room(void)
+{
+    CHECK(unlink(test_text("%s/mounted/filler", outside)) == 0);
+}
+
+/* ---- saves ---- */
+
+static toy_run large_run(const char *const *directories, uint32_t count)
+{
+    toy_run run = toy_run_equal(UNITS, UNIT_COUNT, ZERO_DTYPE_BF16);
+    run.flavour = TOY_INTEGER;
+    run.options.stage = ZERO_STAGE_1;
+    toy_run_tiers(&run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
+    toy_run_disk(&run, directories, count);
+    run.tuning.extent_bytes = 5 * MIB; /* no multiple of what a page of each role takes */
+    return run;
+}
+
+static zero_save_options reflink_options(const char *name)
+{
+    zero_save_options options = run_save_options(name);
+    options.reflink = 1;
+    return options;
+}
+
+/* Begin, end; bytes that this rank shares. */
+static uint64_t save_shared(toy_trainer *trainer, const char *name)
+{
+    const zero_save_options options = reflink_options(name);
+    zero_save_progress progress = zero_save_progress_init();
+    CHECK_OK(zero_save_begin(trainer->engine, &options));
+    while (!progress.written) {
+        CHECK_OK(zero_save_poll(trainer->engine, &progress));
+        (void)usleep(1000);
+    }
+    CHECK_OK(zero_save_end(trainer->engine));
+    CHECK(progress.shared_bytes <= progress.written_bytes);
+    return progress.shared_bytes;
+}
+
+static void files_same(const char *left, const char *right)
+{
+    const char *const names[] = {"param", "master", "moment1", "moment2"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        CHECK_EQ(shell(test_text("cmp %s/%s/%s.safetensors %s/%s/%s.safetensors", inside, left,
+                                 names[i], inside, right, names[i])),
+                 0);
+    }
+    CHECK_EQ(shell(test_text("cmp %s/%s/sums.bin %s/%s/sums.bin", inside, left, inside, right)), 0);
+}
+
+/* An engine that loads it has these bits. */
+static void loads_as(const toy_run *run, const char *name, const toy_state *expected)
+{
+    const zero_load_options load = run_load_options(name);
+    toy_trainer trainer;
+    CHECK_OK(toy_open(&trainer, run, NULL));
+    CHECK_OK(zero_load(trainer.engine, &load, NULL));
+    CHECK_OK(toy_collect_same(&trainer, expected, name));
+    toy_close(&trainer);
+}
+
+/* Steps after the save overwrite what was shared, and neither side sees the other. */
+TEST(state_on_disk_is_shared_with_the_checkpoint)
+{
+    MOUNT_OR_SKIP();
+    const char *const directory = disk;
+    const toy_run run = large_run(&directory, 1);
+    const zero_save_options copied = run_save_options("copied");
+    toy_trainer trainer;
+    toy_state saved;
+    toy_state later;
+    CHECK_OK(toy_open(&trainer, &run, NULL));
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_collect(&trainer, &saved));
+    const uint64_t before = free_bytes();
+    CHECK_EQ(save_shared(&trainer, "shared"), STATE_BYTES);
+    CHECK(before - free_bytes() < STATE_BYTES / 3); /* parameters, sums */
+    CHECK_OK(zero_save(trainer.engine, &copied));
+    CHECK(before - free_bytes() > STATE_BYTES);
+    CHECK_OK(toy_step(&trainer));
+    CHECK_EQ(save_shared(&trainer, "second"), STATE_BYTES);
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_collect(&trainer, &later));
+    files_same("shared", "copied");
+    toy_close(&trainer);
+    loads_as(&run, "shared", &saved);
+    const zero_load_options load = run_load_options("second");
+    CHECK_OK(toy_open(&trainer, &run, NULL));
+    CHECK_OK(zero_load(trainer.engine, &load, NULL));
+    trainer.step = 2;
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_collect_same(&trainer, &later, "trained on from the second"));
+    toy_state_free(&saved);
+    toy_state_free(&later);
+    toy_close(&trainer);
+}
+
+/* Stripes, parameters on disk, several ranks, speculative updates: what lies alike is shared, and
+ * the files are those of copies. */
+static zero_status save_both_ways(toy_trainer *trainer)
+{
+    const zero_save_options copied = run_save_options("copied");
+    uint64_t *shared = trainer->user;
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_step(trainer));
+    shared[trainer->rank] = save_shared(trainer, "shared");
+    TOY_TRY(zero_save(trainer->engine, &copied));
+    TOY_TRY(toy_step(trainer)); /* overwrites what is shared */
+    TOY_TRY(toy_step(trainer)); /* and this one waits until it has */
+    TOY_TRY(toy_wait(trainer));
+    TOY_TRY(zero_world_barrier(trainer->world));
+    if (trainer->rank == 0) {
+        files_same("shared", "copied");
+    }
+    return zero_world_barrier(trainer->world);
+}
+
+TEST(files_are_those_of_copies_however_state_lies)
+{
+    MOUNT_OR_SKIP();
+    const char *const directories[] = {disk, folder_of("other")};
+    uint64_t shared[2] = {0};
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        toy_run run = large_run(directories, turn % 2 + 1);
+        run.options.moment_dtype = turn == 1 ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32;
+        if (turn == 2) {
+            run.options.stage = ZERO_STAGE_3;
+            run.options.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
+        }
+        if (turn == 3) {
+            run.tuning.speculative_step = 1;
+            run.predicted = true;
+        }
+        CHECK_OK(toy_on_ranks(2, &run, save_both_ways, shared));
+        const uint64_t bytes = STATE_BYTES / 2 * (turn == 1 ? 8 : turn == 2 ? 14 : 12) / 12;
+        /* A stripe is of 2 MiB, and a range of less than 256 KiB is copied. */
+        CHECK(shared[0] > bytes / 4 * 3 && shared[0] <= bytes);
+        CHECK(shared[1] > bytes / 4 * 3 && shared[1] <= bytes);
+    }
+    free((char *)(uintptr_t)directories[1]);
+}
+
+/* Tensors of any size, most of them no whole pages. */
+TEST(tensors_of_any_size_are_saved_alike)
+{
+    MOUNT_OR_SKIP();
+    const char *const directory = disk;
+    uint64_t shared[2] = {0};
+    toy_model *model = toy_model_new();
+    const uint64_t counts[] = {1 << 18, 129, 300000, 1 << 20, 77, 0, 500009, 1 << 19};
+    for (uint32_t u = 0; u < sizeof counts / sizeof counts[0]; u++) {
+        (void)toy_model_layer(model, "unit", u);
+        (void)toy_model_tensor(model, counts[u], 0, ZERO_DTYPE_BF16, 0);
+        (void)toy_model_tensor(model, counts[u] / 3, 0, ZERO_DTYPE_F32, 0);
+    }
+    toy_run run = run_of(model, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+    toy_run_tiers(&run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
+    toy_run_disk(&run, &directory, 1);
+    run.tuning.extent_bytes = 8 * MIB;
+    CHECK_OK(toy_on_ranks(1, &run, save_both_ways, shared));
+    CHECK(shared[0] != 0);
+    CHECK_OK(toy_on_ranks(2, &run, save_both_ways, shared));
+}
+
+/* ---- a full disk ---- */
+
+/* Files are reserved before anything is shared, so the updates that follow have the room. */
+TEST(updates_have_the_room_that_a_save_reserved)
+{
+    MOUNT_OR_SKIP();
+    const char *const directory = disk;
+    const toy_run run = large_run(&directory, 1);
+    const zero_save_options second = reflink_options("second");
+    toy_trainer trainer;
+    toy_state saved;
+    CHECK_OK(toy_open(&trainer, &run, NULL));
+    CHECK_OK(toy_step(&trainer));
+    fill_up(STATE_BYTES + 12 * MIB); /* with parameters of 6 MiB and what the file system takes */
+    CHECK_OK(toy_collect(&trainer, &saved));
+    CHECK_EQ(save_shared(&trainer, "first"), STATE_BYTES);
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_wait(&trainer));
+    /* And now they are used up. */
+    CHECK_FAILS(zero_save(trainer.engine, &second), ZERO_IO, "No space left");
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_wait(&trainer));
+    toy_close(&trainer);
+    loads_as(&run, "first", &saved);
+    toy_state_free(&saved);
+}
+
+/* As the option's documentation says. */
+TEST(an_update_whose_room_others_take_fails_and_the_checkpoint_stays)
+{
+    MOUNT_OR_SKIP();
+    const char *const directory = disk;
+    const toy_run run = large_run(&directory, 1);
+    toy_trainer trainer;
+    toy_state saved;
+    CHECK_OK(toy_open(&trainer, &run, NULL));
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_collect(&trainer, &saved));
+    CHECK_EQ(save_shared(&trainer, "first"), STATE_BYTES);
+    fill_up(4 * MIB);
+    zero_status status = ZERO_OK;
+    for (int i = 0; i < 2 && status == ZERO_OK; i++) { /* the second one waits for the first */
+        status = toy_step(&trainer);
+        status = status == ZERO_OK ? toy_wait(&trainer) : status;
+    }
+    CHECK_EQ(status, ZERO_IO);
+    CHECK(strstr(zero_last_error()->message, "No space left") != NULL);
+    toy_close(&trainer);
+    make_room();
+    loads_as(&run, "first", &saved);
+    toy_state_free(&saved);
+}
+
+/* ---- refused ---- */
+
+static unsigned warnings;
+
+static void count_warning(void *user, zero_log_level level, const char *message)
+{
+    (void)user;
+    if (strstr(message, "copied, not shared") != NULL) {
+        CHECK_EQ(level, ZERO_LOG_WARN);
+        warnings++;
+    }
+}
+
+/* No file system shares blocks with another one. */
+TEST(what_cannot_be_shared_is_copied_and_logged_once)
+{
+    rig_folders(1, 0);
+    run_directory = rig_folder(true);
+    CHECK_EQ(atexit(run_directory_remove), 0);
+    const toy_run run = large_run(rig_paths, 1);
+    toy_trainer trainer;
+    toy_state saved;
+    zero_log_set(count_warning, NULL);
+    CHECK_OK(toy_open(&trainer, &run, NULL));
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_collect(&trainer, &saved));
+    CHECK_EQ(save_shared(&trainer, "one"), 0);
+    CHECK_EQ(warnings, 1);
+    toy_close(&trainer);
+    loads_as(&run, "one", &saved);
+    toy_state_free(&saved);
+    zero_log_set(NULL, NULL);
+}
+
+TEST_MAIN()
