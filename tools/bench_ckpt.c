@@ -24,6 +24,8 @@
 #define LOAD_RANKS 3
 #define DEADLINE_MS 600000
 #define NAME "bench"
+/* Of state on disk, so that it lies as in files: a multiple of 48 KiB. */
+#define SHARED_EXTENT_BYTES ((uint64_t)12 << 20)
 /* A save in so many times as long as the disk writes at it, but not more often than that. */
 #define SUSTAINED 4
 #define INTERVAL_S 4.0
@@ -84,6 +86,7 @@ static int create(const ckpt_bench *b, zero_world *world, uint64_t staging, zero
     zero_engine_options options = zero_engine_options_init();
     zero_tuning tuning = zero_tuning_init();
     tuning.save_staging_bytes = staging;
+    tuning.extent_bytes = tier == ZERO_TIER_DISK ? SHARED_EXTENT_BYTES : 0;
     options.tuning = &tuning;
     options.stage = ZERO_STAGE_3;
     for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {

@@ -65,11 +65,12 @@ typedef struct zero_save_options {
     int32_t reflink;  /**< 1: pages of state on disk are shared with the checkpoint's files, and not
                          written again, where the file system can (XFS, Btrfs), the run's directory
                          is on it, and they lie alike in the store and in the file: a tensor's part
-                         of 256 KiB or more that begins at a page of both. All else is copied, and
-                         the log says so where the file system refuses. The next update writes to
-                         other blocks of the disk: it needs as many bytes free as were shared.
-                         These are free when the save ends; where others take them, the update
-                         fails with IO. 0: all is copied */
+                         of 256 KiB or more that begins at a page of both. For that set
+                         tuning.extent_bytes to a multiple of 48 KiB, such as 12 MiB. All else is
+                         copied, and the log says so where the file system refuses. The next update
+                         writes to other blocks of the disk: it needs as many bytes free as were
+                         shared. These are free when the save ends; where others take them, the
+                         update fails with IO. 0: all is copied */
     int32_t reserved; /**< 0 */
 } zero_save_options;
 

@@ -43,25 +43,17 @@ static uint64_t bounce_count(const zi_layout *layout)
                       ZI_GRANULE);
 }
 
-/* Elements that are whole pages in every role: of 2 bytes, in the narrowest. */
-#define PAGE_COUNT (ZI_PAGE_BYTES / 2)
-/* Extents of fewer elements are filled to the last granule. */
-#define WHOLE_PAGES_MIN (32 * PAGE_COUNT)
-
 /* As many of `left` elements as fit in `room` bytes of an extent of the state, and in one extent of
- * each other role; all when none of them is on disk. Where that cuts the flat it is whole pages, so
- * that files of a checkpoint can share them (engine/save_stage.c). */
+ * each other role; all when none of them is on disk. */
 static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t left, uint64_t room)
 {
     const uint64_t granule = state_bytes(layout, flat, ZI_GRANULE);
-    uint64_t count = zi_min_u64(left, zi_extent_count_max(layout, flat));
+    left = zi_min_u64(left, zi_extent_count_max(layout, flat));
     if (granule == 0) {
-        return layout->tuning.updater >= ZERO_UPDATER_CPU ? zi_min_u64(count, bounce_count(layout))
-                                                          : count;
+        return layout->tuning.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, bounce_count(layout))
+                                                          : left;
     }
-    count = zi_min_u64(count, room / granule * ZI_GRANULE);
-    const bool long_extents = layout->tuning.extent_bytes / granule * ZI_GRANULE >= WHOLE_PAGES_MIN;
-    return count < left && long_extents ? count / PAGE_COUNT * PAGE_COUNT : count;
+    return zi_min_u64(left, room / granule * ZI_GRANULE);
 }
 
 /* Runs of a flat, at most: what fills the open extent, which may be three chunks where an extent of

@@ -131,22 +131,8 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
     return at;
 }
 
-/* Elements from a chunk on that a record with room for them would have: a granule, or whole pages
- * of 2 bytes, or the rest of the flat. */
-static uint64_t next_count(const zi_layout *l, uint32_t p)
-{
-    const zi_flat *flat = &l->flats[l->chunks[p].flat];
-    const bool in_pages = l->tuning.extent_bytes / in_record(l, flat, GRANULE) * GRANULE >= 65536;
-    uint64_t rest = 0;
-    for (; p < flat->chunk_first + flat->chunk_count; p++) {
-        rest += l->chunks[p].count;
-    }
-    return zi_min_u64(in_pages ? 2048 : GRANULE, rest);
-}
-
 /* Records lie end to end; in each its chunks' states, one behind the other; and none ends while a
- * granule of the next chunk would have fitted, in long records pages of every role, unless a chunk
- * as long as extents may be ends it. */
+ * granule of the next chunk would have fitted, unless a chunk as long as extents may be ends it. */
 static void check_records(const zi_layout *l)
 {
     uint64_t used = 0;
@@ -161,7 +147,7 @@ static void check_records(const zi_layout *l)
         if (chunk->extent != range) {
             CHECK_EQ(chunk->extent, range + 1); /* from UINT32_MAX to 0 */
             CHECK(range == ZI_NO_INDEX ||
-                  used + in_record(l, flat, next_count(l, p)) > l->tuning.extent_bytes ||
+                  used + in_record(l, flat, GRANULE) > l->tuning.extent_bytes ||
                   l->chunks[p - 1].count ==
                       zi_extent_count_max(l, &l->flats[l->chunks[p - 1].flat]));
             range = chunk->extent;
@@ -362,12 +348,11 @@ static void check_ring(zero_tuning used, uint64_t extent_bytes, uint32_t depth)
 TEST(the_ring_is_what_the_budget_allows)
 {
     const uint64_t mib = UINT64_C(1) << 20;
-    const uint64_t range = 698368 * 12; /* of 8 MiB: elements of whole pages, in f32 */
     zero_model *model = model_of(10000000, ZERO_DTYPE_BF16);
     check_ring(ring_of(model, 0, 0, 0), 8 * mib, 4);
-    check_ring(ring_of(model, 4 * range, 0, 0), 8 * mib, 4);
-    check_ring(ring_of(model, 4 * range - 1, 0, 0), 8 * mib, 3);
-    check_ring(ring_of(model, 3 * range - 1, 0, 0), 4 * mib, 3);
+    check_ring(ring_of(model, 32 * mib, 0, 0), 8 * mib, 4);
+    check_ring(ring_of(model, 32 * mib - 1, 0, 0), 8 * mib, 3);
+    check_ring(ring_of(model, 24 * mib - 1, 0, 0), 4 * mib, 3);
     check_ring(ring_of(model, 3 * mib, 0, 0), mib, 3);
     check_ring(ring_of(model, 3 * mib / 4, 0, 0), mib / 4, 3);
     /* What is given stays. */
@@ -377,13 +362,13 @@ TEST(the_ring_is_what_the_budget_allows)
     o.host_budget_bytes = 3 * mib / 4 - 1;
     refuse_plan(model, &o, 1, ZERO_OUT_OF_MEMORY, "short by 1;");
     tuning.extent_bytes = 8 * mib;
-    o.host_budget_bytes = 3 * range - 1;
+    o.host_budget_bytes = 24 * mib - 1;
     refuse_plan(model, &o, 1, ZERO_OUT_OF_MEMORY, "short by 1;");
-    /* Checksums count too: those of 15 ranges are in 4 pages. */
+    /* Checksums count too: 15 ranges have 15480 bytes of them, in 4 pages. */
     unchecked = false;
-    check_ring(ring_of(model, 4 * range, 0, 0), 8 * mib, 3);
-    check_ring(ring_of(model, 4 * range + 4 * PAGE - 1, 0, 0), 8 * mib, 3);
-    check_ring(ring_of(model, 4 * range + 4 * PAGE, 0, 0), 8 * mib, 4);
+    check_ring(ring_of(model, 32 * mib, 0, 0), 8 * mib, 3);
+    check_ring(ring_of(model, 32 * mib + 4 * PAGE - 1, 0, 0), 8 * mib, 3);
+    check_ring(ring_of(model, 32 * mib + 4 * PAGE, 0, 0), 8 * mib, 4);
     zero_model_destroy(model);
 }
 
