@@ -65,6 +65,13 @@ static void add_real(ckpt_difference *d, const char *what, double left, double r
     add_state(d, what, texts[0], texts[1]);
 }
 
+static const char *scaler_text(zi_manifest_scaler scaler)
+{
+    return scaler == ZI_SCALER_DYNAMIC  ? "dynamic"
+           : scaler == ZI_SCALER_STATIC ? "static"
+                                        : "unknown";
+}
+
 static void compare_groups(ckpt_difference *d, const zi_manifest *left, const zi_manifest *right)
 {
     add_whole(d, "groups", left->group_count, right->group_count);
@@ -103,6 +110,7 @@ static void compare_state(ckpt_difference *d)
     add_whole(d, "steps", a->updates + a->skipped, b->updates + b->skipped);
     add_whole(d, "skipped", a->skipped, b->skipped);
     add_real(d, "loss scale", (double)a->loss_scale, (double)b->loss_scale);
+    add_state(d, "loss scale is", scaler_text(left->scaler), scaler_text(right->scaler));
     add_whole(d, "good steps", a->good_steps, b->good_steps);
     add_whole(d, "overflows", a->overflows, b->overflows);
     add_whole(d, "data position", left->data_position, right->data_position);

@@ -50,7 +50,11 @@ static void print_state(const zi_manifest *manifest)
     printf("%-16s%" PRIu64 ", of which %" PRIu64 " skipped\n", "steps",
            state->updates + state->skipped, state->skipped);
     printf("%-16s%.9g", "loss scale", (double)state->loss_scale);
-    printf(", unchanged for %" PRIu32 " steps\n", state->good_steps);
+    if (manifest->scaler == ZI_SCALER_STATIC) {
+        printf(", which never changes\n");
+    } else {
+        printf(", unchanged for %" PRIu32 " steps\n", state->good_steps);
+    }
     printf("%-16sdata position %" PRIu64 "\n", "caller's", manifest->data_position);
     printf("%-16srandom seed %" PRIu64 ", position %" PRIu64 "\n", "", manifest->random_seed,
            manifest->random_position);
@@ -247,20 +251,29 @@ static json_t *whole_text(uint64_t number)
     return json_sprintf("%" PRIu64, number);
 }
 
+/* null: the manifest does not say. */
+static json_t *dynamic_json(const zi_manifest *manifest)
+{
+    return manifest->scaler == ZI_SCALER_UNKNOWN
+               ? json_null()
+               : json_boolean(manifest->scaler == ZI_SCALER_DYNAMIC);
+}
+
 static json_t *state_json(const char *folder, const zi_manifest *manifest)
 {
     char hash[CKPT_TEXT_BYTES];
     const zero_step_state *state = &manifest->state;
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:s, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:o}", "step",
+        "{s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:o, s:o, s:o, s:o, s:I, s:o}", "step",
         (json_int_t)(state->updates + state->skipped), "skipped", (json_int_t)state->skipped,
         "seconds", (json_int_t)saved_at(folder), "world", (json_int_t)ckpt_ranks(manifest),
         "model_hash", ckpt_hash(manifest->model_hash, hash), "loss_scale",
-        (double)state->loss_scale, "good_steps", (json_int_t)state->good_steps, "seed",
-        whole_text(manifest->seed), "data_position", whole_text(manifest->data_position),
-        "random_seed", whole_text(manifest->random_seed), "random_position",
-        whole_text(manifest->random_position), "user_bytes", (json_int_t)manifest->user_bytes,
-        "hyper_parameters", groups_json(manifest->groups, manifest->group_count));
+        (double)state->loss_scale, "loss_scale_dynamic", dynamic_json(manifest), "good_steps",
+        (json_int_t)state->good_steps, "seed", whole_text(manifest->seed), "data_position",
+        whole_text(manifest->data_position), "random_seed", whole_text(manifest->random_seed),
+        "random_position", whole_text(manifest->random_position), "user_bytes",
+        (json_int_t)manifest->user_bytes, "hyper_parameters",
+        groups_json(manifest->groups, manifest->group_count));
 }
 
 /* Hyper-parameters by part. */

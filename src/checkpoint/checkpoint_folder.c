@@ -6,11 +6,12 @@
  *   write latest.part, fsync                  from here on nothing needs room
  *   NAME.part becomes NAME                    the moment
  *   fsync RUN
- *   rename latest.part to latest, fsync RUN
+ *   rename latest.part to latest
  *   remove the old one
  *
  * latest.part has the hash of the manifest. So after a crash between the moment and the rename it
- * is known whether NAME is the new one, and that is the newest. */
+ * is known whether NAME is the new one, and that is the newest. This is also why nobody waits until
+ * the rename is on the disk, where it comes with the next fsync of RUN at the latest. */
 #include "checkpoint/checkpoint_folder.h"
 
 #include <dirent.h>
@@ -538,8 +539,6 @@ zero_status zi_checkpoint_commit(const char *run, const char *name, const char *
         }
     }
     if (status == ZERO_OK) {
-        /* NAME is durable. Where the new name of latest.part is not, the old one is. */
-        (void)sync_folder(run);
         /* What stays is removed by the next save of this name. */
         (void)(old != paths->part || remove_folder(paths->part) == ZERO_OK);
         (void)remove_folder(paths->replaced);

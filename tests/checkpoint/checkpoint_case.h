@@ -32,6 +32,7 @@ typedef struct case_model {
     double own_beta;         /* product of part 1's group 0; 0: as the others' */
     uint64_t seed;
     uint32_t world;
+    zi_manifest_scaler scaler;
 } case_model;
 
 static inline uint64_t case_random(uint64_t seed, uint64_t index)
@@ -284,6 +285,7 @@ static inline zi_manifest case_manifest(const case_model *c, uint64_t step)
     m.state.skipped = step / 8;
     m.state.loss_scale = 65536.0f;
     m.state.good_steps = (uint32_t)step % 7;
+    m.scaler = c->scaler;
     for (uint32_t i = 0; i < 3; i++) {
         m.state.beta1_product[i] = pow(0.9, (double)(step + i));
         m.state.beta2_product[i] = pow(0.95, (double)(step + i));

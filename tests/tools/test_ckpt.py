@@ -51,11 +51,12 @@ def refused(status, *words):
     return ran.stderr
 
 
-def make(folder, name, world=2, step=10, seed=1, parts=()):
-    """parts: how many the model is in, and the second one's own betas."""
+def make(folder, name, world=2, step=10, seed=1, parts=(), scaler=None):
+    """parts: how many the model is in, and the second one's own betas. scaler: --static, say."""
     run_folder = os.path.join(folder, "run")
-    subprocess.run([WRITE, run_folder, name, str(world), str(step), str(seed), *map(str, parts)],
-                   check=True)
+    scalers = [scaler] if scaler else []
+    subprocess.run([WRITE, *scalers, run_folder, name, str(world), str(step), str(seed),
+                    *map(str, parts)], check=True)
     return os.path.join(run_folder, name)
 
 
@@ -250,6 +251,19 @@ def test_show(folder):
                  {"param": "f32", "moment1": "f32", "moment2": "f32"}, "types")
     for file in shown["files"]:
         expect_equal(file["bytes"], os.path.getsize(os.path.join(path, file["name"])), "a file")
+
+
+def test_a_loss_scale_that_never_changes(folder):
+    cases = [("--dynamic", "unchanged for", True), ("--static", "which never changes", False),
+             (None, "unchanged for", None)]
+    paths = [make(folder, f"a{scaler}".replace("--", "-"), scaler=scaler) for scaler, _, _ in cases]
+    for path, (_, words, dynamic) in zip(paths, cases):
+        expect(words in done("show", path), words)
+        expect_equal(json.loads(done("show", path, "--json", "-"))["loss_scale_dynamic"], dynamic,
+                     "JSON")
+    for other, name in ((0, "dynamic"), (2, "unknown")):
+        compared = run("diff", paths[1], paths[other]).stdout
+        expect(re.search(f"^loss scale is +static +{name}$", compared, re.MULTILINE), compared)
 
 
 def test_manifests_that_are_none(folder):

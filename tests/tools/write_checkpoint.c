@@ -1,8 +1,9 @@
 /* A checkpoint as so many ranks save it, of a model that test_ckpt.py knows: three flats, of bf16
  * with masters, f32 without, and frozen f16. With PARTS the model is in so many, of WORLD ranks
- * each. With BETA the second part's products of betas are others in group 0.
+ * each. With BETA the second part's products of betas are others in group 0. The loss scale was
+ * static or dynamic, else the manifest does not say.
  *
- * Usage: write_checkpoint RUN NAME WORLD STEP SEED [PARTS [BETA]] */
+ * Usage: write_checkpoint [--static | --dynamic] RUN NAME WORLD STEP SEED [PARTS [BETA]] */
 #include "../checkpoint/checkpoint_case.h"
 
 #define TENSORS 6
@@ -27,8 +28,15 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+    zi_manifest_scaler scaler = ZI_SCALER_UNKNOWN;
+    if (argc > 1 && argv[1][0] == '-') {
+        scaler = strcmp(argv[1], "--static") == 0 ? ZI_SCALER_STATIC : ZI_SCALER_DYNAMIC;
+        argc--;
+        argv++;
+    }
     CHECK(argc >= 6 && argc <= 8);
-    case_model c = {.world = (uint32_t)strtoul(argv[3], NULL, 10),
+    case_model c = {.scaler = scaler,
+                    .world = (uint32_t)strtoul(argv[3], NULL, 10),
                     .seed = strtoull(argv[5], NULL, 10),
                     .own_beta = argc > 7 ? strtod(argv[7], NULL) : 0,
                     .map = {.tensors = calloc(TENSORS, sizeof *tensors), .tensor_count = TENSORS}};
