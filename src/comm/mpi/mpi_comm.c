@@ -210,6 +210,18 @@ static bool leave_together(zi_mpi_comm *comm)
     return comm->progress != NULL ? leave_hosts(comm) : leave_host(comm);
 }
 
+/* Tell the ranks of other hosts, unless they know: nobody lingers for another. This rank may know
+ * of a failure from its host's memory, of which they hear from this rank first. The last error
+ * stays. */
+static void tell_failure(const zi_mpi_comm *comm)
+{
+    const zero_error last = *zero_last_error();
+    const zero_error left = {.status = ZERO_COMM, .message = "the rank left a failed world"};
+    const zero_error error = zi_shared_check(comm->shared) != ZERO_OK ? *zero_last_error() : left;
+    zi_control_abort(comm->plane, &error);
+    (void)zi_error_adopt(&last);
+}
+
 static void destroy(zi_comm *base)
 {
     zi_mpi_comm *comm = (zi_mpi_comm *)base;
@@ -219,8 +231,7 @@ static void destroy(zi_comm *base)
     const bool healthy = leave_together(comm);
     const bool stopped = zi_mpi_progress_destroy(comm->progress);
     if (!healthy && comm->plane != NULL) {
-        const zero_error error = {.status = ZERO_COMM, .message = "the rank left a failed world"};
-        zi_control_abort(comm->plane, &error); /* unless it knows: nobody lingers for another */
+        tell_failure(comm);
     }
     zi_control_leave(comm->plane);
     zi_shared_leave(comm->shared);
