@@ -54,10 +54,10 @@ typedef struct ckpt_bench {
     double backward_s; /* of a step of the stall's sides */
     double *calls_s;   /* of each of them: what beginning and ending its save took */
     uint32_t calls;
-    bool reflink;     /* of saves */
-    double *behind_s; /* of each step behind a save, as calls_s; of the next, which shares */
-    double *behind_reflink_s;
-    uint32_t behind;
+    bool reflink;              /* of saves */
+    double *behind_s;          /* by round: the step behind a save that copies */
+    double *behind_reflink_s;  /* and behind one that shares */
+    uint32_t behind;           /* such steps so far, two in a round */
     double rank_s[LOAD_RANKS]; /* by rank: the load, and what it read */
     uint64_t rank_bytes[LOAD_RANKS];
 } ckpt_bench;

@@ -155,6 +155,14 @@ static void loads_as(const toy_run *run, const char *name, const toy_state *expe
     toy_close(&trainer);
 }
 
+/* An engine whose state is on disk: one step was taken. */
+static void open_stepped(toy_trainer *trainer, const toy_run *run, toy_state *state)
+{
+    CHECK_OK(toy_open(trainer, run, NULL));
+    CHECK_OK(toy_step(trainer));
+    CHECK_OK(toy_collect(trainer, state));
+}
+
 /* Steps after the save overwrite what was shared, and neither side sees the other. */
 TEST(state_on_disk_is_shared_with_the_checkpoint)
 {
@@ -165,9 +173,7 @@ TEST(state_on_disk_is_shared_with_the_checkpoint)
     toy_trainer trainer;
     toy_state saved;
     toy_state later;
-    CHECK_OK(toy_open(&trainer, &run, NULL));
-    CHECK_OK(toy_step(&trainer));
-    CHECK_OK(toy_collect(&trainer, &saved));
+    open_stepped(&trainer, &run, &saved);
     const uint64_t before = free_bytes();
     CHECK_EQ(save_shared(&trainer, "shared"), STATE_BYTES);
     CHECK(before - free_bytes() < STATE_BYTES / 3); /* parameters, sums */
@@ -271,10 +277,8 @@ TEST(updates_have_the_room_that_a_save_reserved)
     const zero_save_options second = reflink_options("second");
     toy_trainer trainer;
     toy_state saved;
-    CHECK_OK(toy_open(&trainer, &run, NULL));
-    CHECK_OK(toy_step(&trainer));
+    open_stepped(&trainer, &run, &saved);
     fill_up(STATE_BYTES + 12 * MIB); /* with parameters of 6 MiB and what the file system takes */
-    CHECK_OK(toy_collect(&trainer, &saved));
     CHECK_EQ(save_shared(&trainer, "first"), STATE_BYTES);
     CHECK_OK(toy_step(&trainer));
     CHECK_OK(toy_wait(&trainer));
@@ -295,9 +299,7 @@ TEST(an_update_whose_room_others_take_fails_and_the_checkpoint_stays)
     const toy_run run = large_run(&directory, 1);
     toy_trainer trainer;
     toy_state saved;
-    CHECK_OK(toy_open(&trainer, &run, NULL));
-    CHECK_OK(toy_step(&trainer));
-    CHECK_OK(toy_collect(&trainer, &saved));
+    open_stepped(&trainer, &run, &saved);
     CHECK_EQ(save_shared(&trainer, "first"), STATE_BYTES);
     fill_up(4 * MIB);
     zero_status status = ZERO_OK;
@@ -336,9 +338,7 @@ TEST(what_cannot_be_shared_is_copied_and_logged_once)
     toy_trainer trainer;
     toy_state saved;
     zero_log_set(count_warning, NULL);
-    CHECK_OK(toy_open(&trainer, &run, NULL));
-    CHECK_OK(toy_step(&trainer));
-    CHECK_OK(toy_collect(&trainer, &saved));
+    open_stepped(&trainer, &run, &saved);
     CHECK_EQ(save_shared(&trainer, "one"), 0);
     CHECK_EQ(warnings, 1);
     toy_close(&trainer);
