@@ -251,9 +251,11 @@ static zero_status leave(zero_engine *engine, zero_status status)
  * 0 reserves the files, so that those which sharing gives back suffice for the updates to come. */
 static zero_status settle(const engine_save *save)
 {
-    ZI_TRY(save->reflink ? zi_engine_begin_transfer(save->engine, ZERO_ROLE_PARAM, false)
-                         : ZERO_OK);
-    return save->reflink ? zi_engine_flush_shards(save->engine) : ZERO_OK;
+    if (!save->reflink) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_engine_begin_transfer(save->engine, ZERO_ROLE_PARAM, false));
+    return zi_engine_flush_shards(save->engine);
 }
 
 /* Make what the copy needs, on all ranks or on none. */
