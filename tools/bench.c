@@ -57,7 +57,8 @@ static const bench_runner runners[] = {
     {"ckpt",
      "save_vs_direct, load_vs_direct: checkpoints against moving the same bytes past the page "
      "cache; load_read_vs_needed; save_stall: steps with a save against steps without; "
-     "save_reflink_vs_copy: of state on disk, where the file system shares blocks",
+     "save_reflink_vs_copy, load_reflink_vs_write: of state on disk, where the file system shares "
+     "blocks",
      bench_ckpt, TAKES(GROUP_DIR)},
     {"gpu", "on a GPU: kernels against device copies, and all of the above that it can do",
      bench_gpu, TAKES_NOTHING},

@@ -17,6 +17,7 @@
 #define METRIC_STALL "save_stall"
 #define METRIC_CALLS "save_calls"
 #define METRIC_REFLINK "save_reflink_vs_copy"
+#define METRIC_LOAD_REFLINK "load_reflink_vs_write"
 #define METRIC_BEHIND "step_behind_reflink_vs_copy"
 #define TENSORS 4 /* of a layer, with 3, 1, 4 and 4 parts */
 #define PARTS 12
@@ -54,7 +55,7 @@ typedef struct ckpt_bench {
     double backward_s; /* of a step of the stall's sides */
     double *calls_s;   /* of each of them: what beginning and ending its save took */
     uint32_t calls;
-    bool reflink;              /* of saves */
+    bool reflink;              /* of saves and loads */
     double *behind_s;          /* by round: the step behind a save that copies */
     double *behind_reflink_s;  /* and behind one that shares */
     uint32_t behind;           /* such steps so far, two in a round */
@@ -245,6 +246,7 @@ static double load_engine(const ckpt_bench *b, zero_engine *engine, uint64_t *re
     zero_load_options load = zero_load_options_init();
     zero_load_report report = zero_load_report_init();
     load.path = b->run;
+    load.reflink = b->reflink ? 1 : 0;
     const double begin = bench_now();
     if (BENCH_TRY(zero_load(engine, &load, &report)) != 0) {
         return -1.0;
@@ -392,6 +394,24 @@ static double save_reflink_side(void *argument)
     return save_on_disk(b, true, b->behind_reflink_s);
 }
 
+/* What was saved last, from the disk. */
+static double load_on_disk(ckpt_bench *b, bool reflink)
+{
+    uint64_t read_bytes = 0;
+    b->reflink = reflink;
+    return forget_checkpoint(b) != 0 ? -1.0 : load_engine(b, b->engine, &read_bytes);
+}
+
+static double load_write_side(void *argument)
+{
+    return load_on_disk(argument, false);
+}
+
+static double load_reflink_side(void *argument)
+{
+    return load_on_disk(argument, true);
+}
+
 /* ---- rows ---- */
 
 /* One side against the raw one, which is measured anew for each row: disks change their speed. */
@@ -480,17 +500,22 @@ static int shares(ckpt_bench *b)
 
 static int measure_sharing(ckpt_bench *b, bench_report *report)
 {
-    const bench_side sides[] = {{save_reflink_side, b}, {save_copy_side, b}};
-    bench_stat stats[2];
+    const bench_side saves[] = {{save_reflink_side, b}, {save_copy_side, b}};
+    const bench_side loads[] = {{load_reflink_side, b}, {load_write_side, b}};
+    const uint32_t repetitions = bench_long_repetitions(b->options);
+    bench_stat saved[2];
+    bench_stat loaded[2];
     b->behind = 0;
-    if (bench_interleave(sides, 2, bench_long_repetitions(b->options), stats) != 0) {
+    if (bench_interleave(saves, 2, repetitions, saved) != 0 ||
+        bench_interleave(loads, 2, repetitions, loaded) != 0) {
         return 1;
     }
     /* Without the first round, as the saves. */
     const uint32_t rounds = b->behind / 2 - 1;
     const bench_stat reflink = bench_stat_of(b->behind_reflink_s + 1, rounds);
     const bench_stat copy = bench_stat_of(b->behind_s + 1, rounds);
-    return bench_add_times(report, METRIC_REFLINK, b->on_disk, &stats[0], &stats[1]) ||
+    return bench_add_times(report, METRIC_REFLINK, b->on_disk, &saved[0], &saved[1]) ||
+           bench_add_times(report, METRIC_LOAD_REFLINK, b->on_disk, &loaded[0], &loaded[1]) ||
            bench_add_times(report, METRIC_BEHIND, b->on_disk, &reflink, &copy);
 }
 

@@ -109,8 +109,8 @@ static const gpt2_option own_rows[] = {
     {"save-every", KIND_COUNT, AT(save_every), 0, 1e9,
      "N: steps between checkpoints, written while training goes on; 0: at the end alone"},
     {"keep", KIND_COUNT, AT(keep), 0, 1e9, "N: newest checkpoints that are kept; 0: all"},
-    {"save-reflink", KIND_FLAG, AT(save_reflink), 0, 0,
-     "share blocks of the file system with state on disk (XFS, Btrfs)"},
+    {"reflink", KIND_FLAG, AT(reflink), 0, 0,
+     "checkpoints and state on disk share blocks of the file system (XFS, Btrfs)"},
     {"resume", KIND_TEXT, AT(resume), 0, 0,
      "DIR[:NAME]: go on from its newest checkpoint, or from that one; any --ranks, --stage, types, "
      "tiers"},

@@ -60,7 +60,7 @@ zero_status gpt2_saver_begin(gpt2_saver *self, const gpt2_progress *progress)
     zero_save_options save = zero_save_options_init();
     save.directory = self->options->save;
     save.keep = self->options->keep;
-    save.reflink = self->options->save_reflink != 0;
+    save.reflink = self->options->reflink != 0;
     save.replace = 1; /* a run that went on from an older checkpoint comes to its steps again */
     save.params = progress->params;
     save.user = (zero_checkpoint_user){.data_position = progress->samples,
@@ -122,6 +122,7 @@ static zero_status resume(gpt2_net *net, const gpt2_options *o, gpt2_start *star
     zero_load_options load = zero_load_options_init();
     zero_load_report report = zero_load_report_init();
     split_name(o->resume != NULL ? o->resume : o->resume_if_any, path, sizeof path, &load);
+    load.reflink = o->reflink != 0;
     const zero_status status = gpt2_checkpoint_load(net, &load, &report, error);
     if (status != ZERO_OK) {
         const bool any = o->resume_if_any != NULL && load.name == NULL;

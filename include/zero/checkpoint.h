@@ -166,6 +166,13 @@ typedef struct zero_load_options {
     int32_t partial;     /**< 1: tensors that are missing or do not match stay as they are, and
                             those that the engine does not have are ignored; the report lists all.
                             0: any of them is an error, and nothing is loaded */
+    int32_t reflink;     /**< 1: state on disk shares pages with the checkpoint's files, and is not
+                            written, where the file system can and it lies alike, as
+                            zero_save_options.reflink says. It is read and compared with its sums
+                            all the same. The first update writes to other blocks of the disk. The
+                            store's own are free until then; where others take them, the update
+                            fails with IO. 0: all is written */
+    int32_t reserved;    /**< 0 */
 } zero_load_options;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -195,9 +202,11 @@ typedef struct zero_load_report {
     uint64_t random_position;  /**< likewise */
     void *user_bytes;          /**< in: where the caller's bytes go; NULL: nowhere */
     uint64_t user_room;        /**< in: bytes there */
-    char list[2048];   /**< missing, unexpected and mismatching tensors by name, a line each, as
-                          many as fit */
-    char folder[1024]; /**< what was loaded, as far as it fits */
+    char list[2048];       /**< missing, unexpected and mismatching tensors by name, a line each, as
+                              many as fit */
+    char folder[1024];     /**< what was loaded, as far as it fits */
+    uint64_t shared_bytes; /**< of state on disk, those that share blocks of the file system with
+                              the checkpoint: see reflink */
 } zero_load_report;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,6 +49,13 @@ zero_status zi_checkpoint_open(zi_regular_file *file, const char *path)
     }
     file->bytes = (uint64_t)status.st_size;
     return ZERO_OK;
+}
+
+bool zi_checkpoint_clone(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t bytes)
+{
+    struct file_clone_range range = {
+        .src_fd = from, .src_offset = from_at, .src_length = bytes, .dest_offset = to_at};
+    return ioctl(to, FICLONERANGE, &range) == 0;
 }
 
 uint64_t zi_checkpoint_direct_align(const char *path)

@@ -4,6 +4,7 @@
 #ifndef ZI_CHECKPOINT_CHECKPOINT_FILE_H
 #define ZI_CHECKPOINT_CHECKPOINT_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,10 @@ int zi_checkpoint_open_direct(const zi_regular_file *file);
  * bytes it has read, whole pages too: fewer where the file ends or the file system refuses, and the
  * page cache has to serve for the rest. */
 uint64_t zi_checkpoint_read_direct(int direct, uint64_t at, void *pages, uint64_t bytes);
+
+/* Let whole blocks of the file system be those of another file of it too (FICLONERANGE). Errors: of
+ * ioctl, as errno. */
+bool zi_checkpoint_clone(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t bytes);
 
 /* What modulo direct access to the file wants memory to lie as the file does: what the file system
  * says, else ZI_CHECKPOINT_ALIGN. */

@@ -225,7 +225,7 @@ uint64_t zi_joined_alike(const zi_joined *joined, uint64_t first, uint64_t end, 
     return (alike ? end : zi_min_u64(end, here.wanted + here.count)) - first;
 }
 
-uint64_t zi_joined_page_offset(const zi_joined *joined, uint64_t element)
+zi_checkpoint_range zi_joined_find(const zi_joined *joined, uint64_t element)
 {
     zi_checkpoint_range range = {.tensor = joined->head};
     for (uint32_t t = joined->head; t != UINT32_MAX;
@@ -234,9 +234,16 @@ uint64_t zi_joined_page_offset(const zi_joined *joined, uint64_t element)
         if (run.count != 0) {
             range.tensor = t;
             range.first = run.saved + (element - run.wanted);
+            range.count = run.count - (element - run.wanted);
         }
     }
     range.role = joined->role_of(saved_at(joined, range.tensor), joined->user);
+    return range;
+}
+
+uint64_t zi_joined_page_offset(const zi_joined *joined, uint64_t element)
+{
+    const zi_checkpoint_range range = zi_joined_find(joined, element);
     return zi_checkpoint_page_offset(joined->reader, &range);
 }
 

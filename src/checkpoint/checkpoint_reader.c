@@ -558,6 +558,25 @@ zero_status zi_checkpoint_read(zi_checkpoint_reader *reader, const zi_checkpoint
     return reader->has_manifest ? add_pieces(reader, range, values) : ZERO_OK;
 }
 
+bool zi_checkpoint_share(zi_checkpoint_reader *reader, const zi_checkpoint_range *range, int file,
+                         uint64_t at)
+{
+    assert_range(reader, range);
+    const zi_checkpoint_place *place = &reader->map->tensors[range->tensor].role[range->role];
+    open_file *from = NULL;
+    if (take_file(reader, place->file, false, &from) != ZERO_OK) {
+        errno = ENOENT;
+        return false;
+    }
+    const bool shared =
+        zi_checkpoint_clone(from->opened.descriptor, file_offset(reader, range), file, at,
+                            range->count * zero_dtype_bytes(place->dtype));
+    const int code = errno;
+    give_file(reader, from);
+    errno = code;
+    return shared;
+}
+
 zero_status zi_checkpoint_count(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,
                                 const void *values)
 {

@@ -8,8 +8,8 @@
  * `counted` false. Where the balances do not add up, zi_checkpoint_check_range finds what is
  * damaged. checkpoint_joined.h reads what does not begin and end at granules.
  *
- * Threads: calls of zi_checkpoint_read may overlap, ZI_CHECKPOINT_READERS_MAX at once; no others
- * may. */
+ * Threads: calls of zi_checkpoint_read and zi_checkpoint_share may overlap,
+ * ZI_CHECKPOINT_READERS_MAX at once; no others may. */
 #ifndef ZI_CHECKPOINT_CHECKPOINT_READER_H
 #define ZI_CHECKPOINT_CHECKPOINT_READER_H
 
@@ -78,6 +78,11 @@ uint64_t zi_checkpoint_reader_align(const zi_checkpoint_reader *reader);
  * and offset; IO. */
 zero_status zi_checkpoint_read(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,
                                void *values);
+/* Let whole pages of a file, from byte `at` on, share blocks of the file system with the range,
+ * which begins and ends at pages of its own file. false: they are as they were, and errno says why.
+ */
+bool zi_checkpoint_share(zi_checkpoint_reader *reader, const zi_checkpoint_range *range, int file,
+                         uint64_t at);
 /* Add elements that were read without being counted to the balance; `counted` is set, and the
  * reader has sums. Errors: as above. */
 zero_status zi_checkpoint_count(zi_checkpoint_reader *reader, const zi_checkpoint_range *range,

@@ -7,11 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/fs.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -514,11 +512,9 @@ void zi_checkpoint_writer_share(zi_checkpoint_writer *writer, zi_checkpoint_bloc
         open_output(writer, block) != ZERO_OK) { /* writing will fail and say so */
         return;
     }
-    struct file_clone_range range = {.src_fd = source,
-                                     .src_offset = at + (pages.first - block->at),
-                                     .src_length = pages.end - pages.first,
-                                     .dest_offset = pages.first};
-    block->shared = ioctl(writer->outputs[block->file].buffered, FICLONERANGE, &range) == 0;
+    block->shared = zi_checkpoint_clone(source, at + (pages.first - block->at),
+                                        writer->outputs[block->file].buffered, pages.first,
+                                        pages.end - pages.first);
     if (!block->shared) {
         zi_log(ZERO_LOG_WARN, "checkpoint: state on disk is copied, not shared (%s): %s",
                strerror(errno), writer->folder);

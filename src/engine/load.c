@@ -134,14 +134,34 @@ static uint64_t hash_of(const engine_load *load)
 
 /* ---- the engine's tensors ---- */
 
+/* What may be shared goes extent by extent: when one is written, all that was put into it so far is
+ * known to be filled in. */
+static zero_status fill_run(engine_load *load, const load_run *run)
+{
+    zero_engine *engine = load->engine;
+    const engine_shard shard = zi_engine_shard(engine, run->tensor, run->role);
+    const uint64_t first = run->first - shard.tensor_first;
+    const uint64_t width = zero_dtype_bytes(run->dtype);
+    const bool by_extent = load->share != NULL && shard.tier == ZERO_TIER_DISK;
+    for (uint64_t done = 0; done < run->count;) {
+        const uint64_t rest = run->count - done;
+        const uint64_t count =
+            by_extent ? zi_min_u64(rest, zi_engine_shard_extent(engine, &shard, first + done).count)
+                      : rest;
+        unsigned char *values = (unsigned char *)run->values + done * width;
+        ZI_TRY(zi_engine_shard_fill(engine, &shard, first + done, count, values, run->dtype));
+        done += count;
+        zi_load_filled(load, run, done);
+    }
+    return ZERO_OK;
+}
+
 static zero_status take_runs(engine_load *load)
 {
     const load_run *run = NULL;
     ZI_TRY(zi_load_next(load, &run));
     while (run != NULL) {
-        const engine_shard shard = zi_engine_shard(load->engine, run->tensor, run->role);
-        ZI_TRY(zi_engine_shard_fill(load->engine, &shard, run->first - shard.tensor_first,
-                                    run->count, run->values, run->dtype));
+        ZI_TRY(fill_run(load, run));
         ZI_TRY(zi_load_next(load, &run));
     }
     return ZERO_OK;
@@ -270,8 +290,10 @@ static zero_status change(engine_load *load)
     }
     /* No rank writes while another one gathers from it. */
     ZI_TRY(zi_engine_agree_done(engine, status));
+    zi_load_begin_share(load);
     status = load_tensors(load);
     zi_load_close_feed(load);
+    zi_load_close_share(load);
     ZI_TRY(zi_engine_agree_done(engine, status));
     ZI_TRY(check_balance(load));
     return set_state(load);
@@ -281,6 +303,7 @@ static void close_load(engine_load *load)
 {
     const zero_error error = *zero_last_error();
     zi_load_close_feed(load);
+    zi_load_close_share(load);
     if (load->reader != NULL) {
         load->report.read_bytes = zi_checkpoint_reader_count(load->reader).read_bytes;
     }
@@ -306,6 +329,7 @@ static zero_status agree_on_all(engine_load *load, const zero_load_options *opti
     ZI_TRY(agree(load->engine, prepared, prepared == ZERO_OK ? hash_of(load) : 0));
     zero_status status = zi_load_match(load);
     status = status == ZERO_OK ? zi_load_open_feed(load) : status;
+    status = status == ZERO_OK ? zi_load_open_share(load) : status;
     return agree(load->engine, status, 0);
 }
 

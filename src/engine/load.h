@@ -20,6 +20,7 @@ typedef struct engine_load {
     uint32_t group_part[ZERO_STEP_GROUPS]; /* by group: the saved part whose products of betas it
                                               goes on with */
     struct load_feed *feed;
+    struct load_share *share; /* NULL: nothing is shared */
     zero_load_report report;
 } engine_load;
 
@@ -74,5 +75,19 @@ zero_status zi_load_open_feed(engine_load *load);
  * zi_checkpoint_read. (load_feed.c) */
 zero_status zi_load_next(engine_load *load, const load_run **run);
 void zi_load_close_feed(engine_load *load); /* also where there is none */
+/* Elements of a tensor, from a multiple of it on, that are read in all roles before the next ones
+ * are, so that extents of state on disk are written once. Those of one role are one read. */
+#define LOAD_STRIDE (ZI_CHECKPOINT_READ_BYTES_MAX / sizeof(float))
+
+/* Find what of the state on disk may share blocks with the checkpoint: after zi_load_match. Errors:
+ * OUT_OF_MEMORY. (load_share.c) */
+zero_status zi_load_open_share(engine_load *load);
+/* Writes of the store share what was filled. (load_share.c) */
+void zi_load_begin_share(engine_load *load);
+/* So many elements of a run were filled in, and all runs before it: they may be shared.
+ * (load_share.c) */
+void zi_load_filled(engine_load *load, const load_run *run, uint64_t count);
+/* After zi_engine_flush_shards, also where it failed, or there is none. (load_share.c) */
+void zi_load_close_share(engine_load *load);
 
 #endif

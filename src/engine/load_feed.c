@@ -17,10 +17,6 @@
 #define THREADS 4
 /* So that threads need not wait while runs are taken. */
 #define BUFFERS (THREADS + 2)
-/* Elements of a tensor that are read in all roles before the next ones are, so that extents of
- * state on disk are written once. Those of one role are one read. */
-#define STRIDE (ZI_CHECKPOINT_READ_BYTES_MAX / sizeof(float))
-
 _Static_assert(THREADS <= ZI_CHECKPOINT_READERS_MAX, "reads of one reader");
 
 const zero_role zi_load_roles[LOAD_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT1,
@@ -94,7 +90,7 @@ static bool find_in_role(const engine_load *load, feed_position *p, load_run *ru
     const engine_part slice = zi_load_slice(load->engine, p->tensor);
     const uint64_t slice_end = slice.first + slice.count;
     const uint64_t first = zi_max_u64(zi_max_u64(p->at, p->next), shard.tensor_first);
-    uint64_t end = zi_min_u64(p->at + STRIDE, shard.tensor_first + shard.count);
+    uint64_t end = zi_min_u64(p->at + LOAD_STRIDE, shard.tensor_first + shard.count);
     const bool inside = slice.first <= first && first < slice_end;
     const load_source source = {role, shard.dtype};
     if (first >= end) {
@@ -122,7 +118,7 @@ static bool has_stride(const engine_load *load, const feed_position *p)
 static bool find_next(const engine_load *load, feed_position *p, load_run *run, bool *counted)
 {
     for (; p->tensor < load->engine->layout->tensor_count; p->tensor++, p->at = 0) {
-        for (; has_stride(load, p); p->at += STRIDE, p->role = 0) {
+        for (; has_stride(load, p); p->at += LOAD_STRIDE, p->role = 0) {
             for (; p->role < LOAD_ROLES; p->role++, p->next = 0) {
                 if (zi_load_dtype(load, p->tensor, zi_load_roles[p->role]) != ZERO_DTYPE_NONE &&
                     find_in_role(load, p, run, counted)) {
@@ -237,7 +233,7 @@ static uint64_t longest_read(const engine_load *load)
             most = zi_max_u64(most, zi_engine_shard(load->engine, t, zi_load_roles[i]).count);
         }
     }
-    return zi_align_up(zi_min_u64(most, STRIDE) * sizeof(float), ZI_CHECKPOINT_ALIGN) +
+    return zi_align_up(zi_min_u64(most, LOAD_STRIDE) * sizeof(float), ZI_CHECKPOINT_ALIGN) +
            ZI_CHECKPOINT_ALIGN;
 }
 

@@ -164,7 +164,7 @@ void *zi_engine_shard_in_place(const zero_engine *engine, const engine_shard *sh
 }
 
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
-                                 uint64_t count, float *values, zero_dtype dtype)
+                                 uint64_t count, void *values, zero_dtype dtype)
 {
     const zi_device *device = engine->device;
     const zi_kernels *kernels = &engine->kernels;
@@ -302,37 +302,54 @@ zero_status zi_engine_shard_stage(zero_engine *engine, const engine_shard *shard
     return zi_offload_load(engine->offload[shard->role], stream, &load);
 }
 
-/* Where the store has the extent or, of a state, the chunk that holds an element of the shard. */
-static bool find_stored(const zero_engine *engine, const engine_shard *shard, uint64_t element,
-                        zi_extent_place *place, uint64_t *at)
+engine_extent zi_engine_shard_extent(const zero_engine *engine, const engine_shard *shard,
+                                     uint64_t first)
 {
     const zi_layout *layout = engine->layout;
+    const uint64_t size = zero_dtype_bytes(shard->dtype);
+    const uint64_t element = shard->at + first;
     if (shard->role < ZI_OFFLOAD_ROLES) {
-        return zi_offload_find(engine->offload[shard->role], shard->flat, element, place, at);
+        const zi_extent_place place =
+            zi_layout_find_extent(layout, shard->role, shard->flat, element);
+        const uint64_t before = element - place.first;
+        return (engine_extent){place.index, before * size, place.count - before};
     }
     const zi_chunk *chunk = &layout->chunks[zi_layout_find_chunk(layout, shard->flat, element)];
-    *place = (zi_extent_place){chunk->extent, chunk->first, chunk->count};
-    const bool found = zi_window_find(engine->window, chunk->extent, at);
-    *at += chunk->at[shard->role - ZERO_ROLE_MASTER];
-    return found;
+    const uint64_t before = element - chunk->first;
+    return (engine_extent){chunk->extent, chunk->at[shard->role - ZERO_ROLE_MASTER] + before * size,
+                           chunk->count - before};
+}
+
+void zi_engine_shard_set_sources(zero_engine *engine, const zi_io_source *state,
+                                 const zi_io_source *param)
+{
+    if (engine->window != NULL) {
+        zi_window_set_source(engine->window, state);
+    }
+    if (engine->offload[ZERO_ROLE_PARAM] != NULL) {
+        zi_offload_set_source(engine->offload[ZERO_ROLE_PARAM], param);
+    }
 }
 
 engine_stored zi_engine_shard_stored(const zero_engine *engine, const engine_shard *shard,
                                      uint64_t first)
 {
-    const uint64_t size = zero_dtype_bytes(shard->dtype);
-    const uint64_t element = shard->at + first;
-    zi_extent_place place;
     uint64_t at = 0;
-    if (shard->tier != ZERO_TIER_DISK || !find_stored(engine, shard, element, &place, &at)) {
+    if (shard->tier != ZERO_TIER_DISK) {
         return (engine_stored){.file = -1};
     }
-    const zi_stripe_place lies =
-        zi_stripe_find(zi_store_map(engine->store), at + (element - place.first) * size);
+    const engine_extent extent = zi_engine_shard_extent(engine, shard, first);
+    const bool found = shard->role < ZI_OFFLOAD_ROLES
+                           ? zi_offload_find(engine->offload[shard->role], extent.index, &at)
+                           : zi_window_find(engine->window, extent.index, &at);
+    if (!found) {
+        return (engine_stored){.file = -1};
+    }
+    const zi_stripe_place lies = zi_stripe_find(zi_store_map(engine->store), at + extent.at);
     return (engine_stored){
         .file = zi_store_fd(engine->store, lies.file),
         .at = lies.offset,
-        .bytes = zi_min_u64(lies.bytes, (place.first + place.count - element) * size)};
+        .bytes = zi_min_u64(lies.bytes, extent.count * zero_dtype_bytes(shard->dtype))};
 }
 
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes)

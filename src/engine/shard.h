@@ -40,7 +40,7 @@ void *zi_engine_shard_in_place(const zero_engine *engine, const engine_shard *sh
  * host memory that the device reaches, rounded to nearest even. Nothing to do where they are in
  * place. Blocks. Nothing else uses the shard. */
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
-                                 uint64_t count, float *values, zero_dtype dtype);
+                                 uint64_t count, void *values, zero_dtype dtype);
 /* Values, in host memory and of the role's own type, := these elements. Blocks. */
 zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, void *values);
@@ -48,6 +48,20 @@ zero_status zi_engine_shard_read(zero_engine *engine, const engine_shard *shard,
  * own type, := these elements once the stream is drained. `first` is at a granule of the tensor. */
 zero_status zi_engine_shard_stage(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                   uint64_t count, void *values);
+/* Elements of a role on disk in one extent: of the role's own, or of the state. */
+typedef struct engine_extent {
+    uint32_t index;
+    uint64_t at;    /* bytes of the extent before them */
+    uint64_t count; /* of the shard, up to where the extent or its chunk ends */
+} engine_extent;
+
+/* Where in an extent element `first` of the shard's part of the tensor is. */
+engine_extent zi_engine_shard_extent(const zero_engine *engine, const engine_shard *shard,
+                                     uint64_t first);
+/* Writes of roles on disk ask these sources from here on, as zi_window_set_source: `state` for what
+ * is in extents of the state, `param` for PARAM. NULL: none. Nothing uses the shards. */
+void zi_engine_shard_set_sources(zero_engine *engine, const zi_io_source *state,
+                                 const zi_io_source *param);
 /* Bytes of a store's file. */
 typedef struct engine_stored {
     int file; /* the store's open one; -1: there is none */

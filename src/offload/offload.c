@@ -78,11 +78,16 @@ zi_window_run zi_offload_run(const zi_offload *offload, zi_offload_element eleme
     return (zi_window_run){index, index};
 }
 
-bool zi_offload_find(const zi_offload *offload, uint32_t flat, uint64_t element,
-                     zi_extent_place *place, uint64_t *at)
+bool zi_offload_find(const zi_offload *offload, uint32_t extent, uint64_t *at)
 {
-    *place = find(offload, flat, element);
-    return zi_window_find(offload->window, place->index, at);
+    return zi_window_find(offload->window, extent, at);
+}
+
+void zi_offload_set_source(const zi_offload *offload, const zi_io_source *source)
+{
+    if (offload->window != NULL) {
+        zi_window_set_source(offload->window, source);
+    }
 }
 
 /* What comes after an extent: those up to `end` of its flat, then the shards of other flats.

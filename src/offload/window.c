@@ -46,6 +46,7 @@ struct zi_window {
     zi_io_report report;  /* of the queue, or the one before it was suspended */
     window_place *places; /* by extent */
     bool speculating;
+    const zi_io_source *source; /* of writes; NULL: none */
     window_slot *slots;
     window_slot *unwritten; /* released dirty last, and not yet being written; NULL: none */
     uint32_t current;       /* where the walk stands: the extent acquired last */
@@ -298,7 +299,9 @@ static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, 
     slot->op = (zi_io_op){.kind = kind,
                           .memory = slot->memory,
                           .offset = extent->at + (beside ? window->desc.speculative_at : 0),
-                          .bytes = extent->bytes};
+                          .bytes = extent->bytes,
+                          .source = kind == ZI_IO_WRITE ? window->source : NULL,
+                          .extent = slot->extent};
     uint64_t *sums = sums_of(window, slot, beside);
     slot->unchecked = kind == ZI_IO_READ ? sums : NULL;
     ZI_TRY(zi_io_start(window->queue, &slot->op));
@@ -579,6 +582,13 @@ zero_status zi_window_release(zi_window *window, uint32_t extent, bool dirty)
 {
     enter(window);
     return leave(window, release(window, extent, dirty));
+}
+
+void zi_window_set_source(zi_window *window, const zi_io_source *source)
+{
+    enter(window);
+    window->source = source;
+    (void)leave(window, ZERO_OK);
 }
 
 zero_status zi_window_flush(zi_window *window)

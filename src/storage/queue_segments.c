@@ -144,6 +144,24 @@ static uint64_t slice_left(const zi_io *queue, const zi_io_op *op, int32_t *slic
     return ZI_IO_SLICE_BYTES - into % ZI_IO_SLICE_BYTES;
 }
 
+/* How many of the next bytes of `op`, which lie together in one file, are to be written together:
+ * at most `bytes`. 0: some need not be written, and are behind it now. */
+static uint64_t share(zi_io *queue, zi_io_op *op, const zi_stripe_place *place, uint64_t bytes)
+{
+    const zi_io_piece piece = {.extent = op->extent,
+                               .at = op->cut_bytes,
+                               .bytes = zi_min_u64(place->bytes, op->bytes - op->cut_bytes),
+                               .fd = zi_store_fd(queue->store, place->file),
+                               .offset = place->offset};
+    if (op->source == NULL || op->kind != ZI_IO_WRITE || piece.fd < 0) {
+        return bytes;
+    }
+    const zi_io_shared next = op->source->share(op->source->user, &piece);
+    zi_assert(next.bytes != 0 && next.bytes <= piece.bytes && next.bytes % ZI_STORAGE_ALIGN == 0);
+    op->cut_bytes += next.shared ? next.bytes : 0;
+    return next.shared ? 0 : zi_min_u64(bytes, next.bytes);
+}
+
 /* Submit op as segments. False when no segment is free or its file has its depth in flight. */
 static bool split_op(zi_io *queue, zi_io_op *op)
 {
@@ -156,6 +174,10 @@ static bool split_op(zi_io *queue, zi_io_op *op)
         int32_t slice = -1;
         uint64_t bytes = zi_min_u64(queue->segment_bytes, op->bytes - op->cut_bytes);
         bytes = zi_min_u64(bytes, zi_min_u64(place.bytes, slice_left(queue, op, &slice)));
+        bytes = share(queue, op, &place, bytes);
+        if (bytes == 0) {
+            continue;
+        }
         zi_io_segment *segment = queue->free;
         queue->free = segment->next;
         *segment = (zi_io_segment){.kind = op->kind,
@@ -205,6 +227,7 @@ void zi_io_pump(zi_io *queue)
         if (*link == NULL) {
             queue->waiting_end = link;
         }
+        finish_if_complete(queue, op); /* what is shared has no segments */
     }
     queue->backend.ops->flush(queue->backend.self);
 }

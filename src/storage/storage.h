@@ -115,13 +115,38 @@ typedef enum zi_io_phase {
     ZI_IO_FAILED = 3
 } zi_io_phase;
 
+/* Bytes of a write that lie together in a file of the store. */
+typedef struct zi_io_piece {
+    uint32_t extent; /* the operation's */
+    uint64_t at;     /* bytes of the operation before them */
+    uint64_t bytes;  /* whole pages */
+    int fd;          /* the store's file */
+    uint64_t offset; /* in it */
+} zi_io_piece;
+
+/* What a source says of the next bytes of a piece. */
+typedef struct zi_io_shared {
+    uint64_t bytes; /* whole pages, at least one */
+    bool shared;    /* the store's file has them now; false: they are to be written */
+} zi_io_shared;
+
+/* What has the bytes of writes in other files, and lets the store's files share their blocks. The
+ * queue asks it for each piece before it writes one. */
+typedef struct zi_io_source {
+    /* Does not use the queue. Called by whoever starts, polls or waits. */
+    zi_io_shared (*share)(void *user, const zi_io_piece *piece);
+    void *user;
+} zi_io_source;
+
 /* One transfer. Zeroed, then filled in. While it runs, it and its memory belong to the queue. It
  * may be started again once it has been waited for. */
 typedef struct zi_io_op {
     zi_io_kind kind;
     void *memory;
-    uint64_t offset; /* in the store */
-    uint64_t bytes;  /* 0: done at once */
+    uint64_t offset;            /* in the store */
+    uint64_t bytes;             /* 0: done at once */
+    const zi_io_source *source; /* of a write to files, until it is over; NULL: all is written */
+    uint32_t extent;            /* the caller's number of what is moved, for the source */
     /* For the queue alone. */
     struct zi_io_op *next; /* of those that are not split to their end */
     zi_io_phase phase;

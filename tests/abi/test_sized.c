@@ -183,16 +183,17 @@ static const field save_progress_fields[] = {
     FIELD(written_bytes), FIELD(staged_ns), FIELD(result),  FIELD(reserved), FIELD(shared_bytes)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_load_options
-static const field load_options_fields[] = {FIELD(struct_bytes), FIELD(path),
-                                            FIELD(name),         FIELD(prefix),
-                                            FIELD(params_only),  FIELD(partial)};
+static const field load_options_fields[] = {FIELD(struct_bytes), FIELD(path),        FIELD(name),
+                                            FIELD(prefix),       FIELD(params_only), FIELD(partial),
+                                            FIELD(reflink),      FIELD(reserved)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_load_report
 static const field load_report_fields[] = {
     FIELD(struct_bytes),     FIELD(step),          FIELD(read_bytes),  FIELD(world),
     FIELD(loaded),           FIELD(missing),       FIELD(unexpected),  FIELD(mismatching),
     FIELD(user_bytes_count), FIELD(data_position), FIELD(random_seed), FIELD(random_position),
-    FIELD(user_bytes),       FIELD(user_room),     FIELD(list),        FIELD(folder)};
+    FIELD(user_bytes),       FIELD(user_room),     FIELD(list),        FIELD(folder),
+    FIELD(shared_bytes)};
 #undef THE_STRUCT
 
 /* ---- what is called with them ---- */

@@ -1,6 +1,6 @@
-/* Owns the tests of saves that share blocks of the file system with state on disk. They mount a
- * file system that can, XFS in a file, which this process alone sees; and one that cannot serves
- * for the refusal. */
+/* Owns the tests of saves and loads that share blocks of the file system with state on disk. They
+ * mount a file system that can, XFS in a file, which this process alone sees; and one that cannot
+ * serves for the refusal. */
 #include "saved_runs.h"
 
 #include <sched.h>
@@ -9,9 +9,10 @@
 #include "zero/log.h"
 
 #define UNITS 3
-#define UNIT_COUNT ((uint64_t)1 << 20) /* whole pages in every role */
+#define UNIT_COUNT ((uint64_t)9 << 16) /* whole pages in every role, no whole stripes */
 #define STATE_BYTES (UNITS * UNIT_COUNT * 12)
 #define MIB ((uint64_t)1 << 20)
+#define GRAIN ((uint64_t)48 << 10) /* whole pages of each role in an extent of the state */
 #define COPY_BYTES ((size_t)1 << 20)
 
 /* ---- a file system ---- */
@@ -44,6 +45,18 @@ static int shell(const char *command)
     return system(command);
 }
 
+static unsigned warnings;
+
+static void count_warning(void *user, zero_log_level level, const char *message)
+{
+    (void)user;
+    if (strstr(message, "not shared") != NULL) {
+        CHECK(outside == NULL); /* where one is mounted, all that lies alike can be */
+        CHECK_EQ(level, ZERO_LOG_WARN);
+        warnings++;
+    }
+}
+
 /* run_directory and `disk` are on it; false: not allowed here. */
 static bool mount_reflinks(void)
 {
@@ -58,12 +71,14 @@ static bool mount_reflinks(void)
         (void)unlink(test_text("%s/image", outside));
         (void)rmdir(test_text("%s/mounted", outside));
         rig_remove(outside);
+        outside = NULL;
         return false;
     }
     CHECK_EQ(atexit(unmount), 0);
     inside = folder_of("run");
     disk = folder_of("disk");
     run_directory = inside;
+    zero_log_set(count_warning, NULL);
     return true;
 }
 
@@ -107,7 +122,7 @@ static toy_run large_run(const char *const *directories, uint32_t count)
     run.options.stage = ZERO_STAGE_1;
     toy_run_tiers(&run, ZERO_ROLE_MASTER, ZERO_TIER_DISK);
     toy_run_disk(&run, directories, count);
-    run.tuning.extent_bytes = 3 * MIB; /* a multiple of 48 KiB: whole pages of each role */
+    run.tuning.extent_bytes = 64 * GRAIN;
     return run;
 }
 
@@ -242,16 +257,130 @@ TEST(files_are_those_of_copies_however_state_lies)
     free((char *)(uintptr_t)directories[1]);
 }
 
+/* ---- loads ---- */
+
+/* Bytes that this rank shares. */
+static uint64_t load_shared(toy_trainer *trainer, const char *name)
+{
+    zero_load_options options = run_load_options(name);
+    zero_load_report report = zero_load_report_init();
+    options.reflink = 1;
+    CHECK_OK(zero_load(trainer->engine, &options, &report));
+    return report.shared_bytes;
+}
+
+/* The store gives its own blocks back, and steps after the load leave the checkpoint as it is. */
+TEST(state_on_disk_shares_what_it_is_loaded_from)
+{
+    MOUNT_OR_SKIP();
+    const char *const directory = disk;
+    const toy_run run = large_run(&directory, 1);
+    const zero_save_options options = run_save_options("one");
+    toy_trainer trainer;
+    toy_state saved;
+    toy_state later;
+    open_stepped(&trainer, &run, &saved);
+    CHECK_OK(zero_save(trainer.engine, &options));
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_collect(&trainer, &later));
+    toy_close(&trainer);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        CHECK_OK(toy_open(&trainer, &run, NULL));
+        const uint64_t before = free_bytes();
+        CHECK_EQ(load_shared(&trainer, "one"), STATE_BYTES);
+        CHECK(free_bytes() - before > STATE_BYTES / 10 * 9);
+        CHECK_OK(toy_collect_same(&trainer, &saved, "loaded"));
+        trainer.step = 1;
+        CHECK_OK(toy_step(&trainer));
+        CHECK_OK(toy_collect_same(&trainer, &later, "trained on"));
+        CHECK(free_bytes() < before + STATE_BYTES / 10);
+        toy_close(&trainer);
+    }
+    loads_as(&run, "one", &saved);
+    toy_state_free(&saved);
+    toy_state_free(&later);
+}
+
+/* Into an engine that has trained on, and the same once more without sharing. */
+static zero_status load_both_ways(toy_trainer *trainer)
+{
+    const zero_load_options written = run_load_options("saved");
+    uint64_t *shared = trainer->user;
+    toy_state later;
+    shared[trainer->rank] = load_shared(trainer, "saved");
+    trainer->step = 2;
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_collect(trainer, &later));
+    TOY_TRY(zero_load(trainer->engine, &written, NULL));
+    trainer->step = 2;
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_collect_same(trainer, &later, "loaded without sharing"));
+    toy_state_free(&later);
+    return ZERO_OK;
+}
+
+static zero_status save_and_load_both_ways(toy_trainer *trainer)
+{
+    const zero_save_options copied = run_save_options("saved");
+    toy_state saved;
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(zero_save(trainer->engine, &copied));
+    TOY_TRY(toy_collect(trainer, &saved));
+    TOY_TRY(toy_step(trainer));
+    (void)load_shared(trainer, "saved");
+    TOY_TRY(toy_collect_same(trainer, &saved, "shared"));
+    toy_state_free(&saved);
+    return load_both_ways(trainer);
+}
+
+TEST(loads_are_those_of_copies_however_state_lies)
+{
+    MOUNT_OR_SKIP();
+    const char *const directories[] = {disk, folder_of("other")};
+    /* More extents than the window holds, which are written before they are filled in; twins that
+     * cross stripes; and whole ones. */
+    const uint64_t extent_bytes[] = {16 * GRAIN, 70 * GRAIN, 64 * GRAIN, 64 * GRAIN};
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        uint64_t shared[3] = {0};
+        toy_run run = large_run(directories, turn % 2 + 1);
+        run.tuning.extent_bytes = extent_bytes[turn];
+        run.options.moment_dtype = turn == 1 ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32;
+        if (turn == 2) {
+            run.options.stage = ZERO_STAGE_3;
+            run.options.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DISK;
+        }
+        if (turn == 3) {
+            run.tuning.speculative_step = 1;
+            run.predicted = true;
+        }
+        CHECK_OK(toy_on_ranks(2, &run, save_and_load_both_ways, shared));
+        const uint64_t bytes = STATE_BYTES / 2 * (turn == 1 ? 8 : turn == 2 ? 14 : 12) / 12;
+        CHECK(shared[0] > bytes / 4 * 3 && shared[0] <= bytes);
+        CHECK(shared[1] > bytes / 4 * 3 && shared[1] <= bytes);
+        if (turn % 2 == 0) {
+            CHECK_OK(toy_on_ranks(1, &run, load_both_ways, shared));
+            CHECK(shared[0] > bytes / 4 * 6 && shared[0] <= 2 * bytes);
+        } else {
+            CHECK_OK(toy_on_ranks(3, &run, load_both_ways, shared));
+        }
+    }
+    free((char *)(uintptr_t)directories[1]);
+}
+
 /* Tensors of any size, most of them no whole pages, in extents that are whole pages or not. */
-TEST(tensors_of_any_size_are_saved_alike)
+TEST(tensors_of_any_size_are_saved_and_loaded_alike)
 {
     MOUNT_OR_SKIP();
     const char *const directory = disk;
     uint64_t shared[2] = {0};
     toy_model *model = toy_model_new();
-    const uint64_t counts[] = {1 << 18, 129, 300000, 1 << 20, 77, 0, 500009, 1 << 19};
+    const uint64_t counts[] = {1 << 18, 129, 300000, 1 << 20, 77, 0, 500009};
     for (uint32_t u = 0; u < sizeof counts / sizeof counts[0]; u++) {
         (void)toy_model_layer(model, "unit", u);
+        (void)toy_model_tensor(model, u % 2 == 0 ? 768 : 77, 0, ZERO_DTYPE_BF16, 0);
         (void)toy_model_tensor(model, counts[u], 0, ZERO_DTYPE_BF16, 0);
         (void)toy_model_tensor(model, counts[u] / 3, 0, ZERO_DTYPE_F32, 0);
     }
@@ -263,7 +392,66 @@ TEST(tensors_of_any_size_are_saved_alike)
         CHECK_OK(toy_on_ranks(1, &run, save_both_ways, shared));
         CHECK(shared[0] != 0);
         CHECK_OK(toy_on_ranks(2, &run, save_both_ways, shared));
+        CHECK_OK(toy_on_ranks(turn + 1, &run, save_and_load_both_ways, shared));
+        CHECK(turn != 0 || shared[0] != 0);
     }
+}
+
+/* What is not loaded is not shared: moments of a new run, and values of another type. */
+TEST(what_is_not_the_files_own_is_written)
+{
+    MOUNT_OR_SKIP();
+    const char *const directory = disk;
+    toy_run run = large_run(&directory, 1);
+    const zero_save_options options = run_save_options("one");
+    zero_load_options load = run_load_options("one");
+    zero_load_report report = zero_load_report_init();
+    toy_trainer trainer;
+    toy_state saved;
+    toy_state fresh;
+    open_stepped(&trainer, &run, &saved);
+    CHECK_OK(zero_save(trainer.engine, &options));
+    load.params_only = 1;
+    CHECK_OK(zero_load(trainer.engine, &load, NULL));
+    CHECK_OK(toy_collect(&trainer, &fresh));
+    CHECK_OK(toy_step(&trainer));
+    load.reflink = 1;
+    CHECK_OK(zero_load(trainer.engine, &load, &report));
+    CHECK_EQ(report.shared_bytes, STATE_BYTES / 3);
+    CHECK_OK(toy_collect_same(&trainer, &fresh, "parameters alone"));
+    toy_close(&trainer);
+    load.params_only = 0;
+    run.options.moment_dtype = ZERO_DTYPE_BF16;
+    CHECK_OK(toy_open(&trainer, &run, NULL));
+    CHECK_OK(zero_load(trainer.engine, &load, &report));
+    CHECK_EQ(report.shared_bytes, STATE_BYTES / 3);
+    CHECK_OK(toy_step(&trainer));
+    CHECK_OK(toy_wait(&trainer));
+    toy_close(&trainer);
+    toy_state_free(&saved);
+    toy_state_free(&fresh);
+}
+
+/* Damage in a page that would be shared is found before anything is trained on. */
+TEST(a_damaged_page_is_not_taken)
+{
+    MOUNT_OR_SKIP();
+    const char *const directory = disk;
+    const toy_run run = large_run(&directory, 1);
+    const zero_save_options options = run_save_options("one");
+    zero_load_options load = run_load_options("one");
+    const unsigned char wrong[] = "wrong";
+    toy_trainer trainer;
+    toy_state saved;
+    open_stepped(&trainer, &run, &saved);
+    CHECK_OK(zero_save(trainer.engine, &options));
+    const int file = open(test_text("%s/one/moment1.safetensors", inside), O_WRONLY | O_CLOEXEC);
+    CHECK(pwrite(file, wrong, sizeof wrong, 5 * (off_t)MIB) == (ssize_t)sizeof wrong);
+    CHECK(close(file) == 0);
+    load.reflink = 1;
+    CHECK_FAILS(zero_load(trainer.engine, &load, NULL), ZERO_CORRUPT, "moment1.safetensors");
+    toy_close(&trainer);
+    toy_state_free(&saved);
 }
 
 /* ---- a full disk ---- */
@@ -317,19 +505,8 @@ TEST(an_update_whose_room_others_take_fails_and_the_checkpoint_stays)
 
 /* ---- refused ---- */
 
-static unsigned warnings;
-
-static void count_warning(void *user, zero_log_level level, const char *message)
-{
-    (void)user;
-    if (strstr(message, "copied, not shared") != NULL) {
-        CHECK_EQ(level, ZERO_LOG_WARN);
-        warnings++;
-    }
-}
-
 /* No file system shares blocks with another one. */
-TEST(what_cannot_be_shared_is_copied_and_logged_once)
+TEST(what_cannot_be_shared_is_written_and_logged_once)
 {
     rig_folders(1, 0);
     run_directory = rig_folder(true);
@@ -341,6 +518,10 @@ TEST(what_cannot_be_shared_is_copied_and_logged_once)
     open_stepped(&trainer, &run, &saved);
     CHECK_EQ(save_shared(&trainer, "one"), 0);
     CHECK_EQ(warnings, 1);
+    CHECK_OK(toy_step(&trainer));
+    CHECK_EQ(load_shared(&trainer, "one"), 0);
+    CHECK_EQ(warnings, 2);
+    CHECK_OK(toy_collect_same(&trainer, &saved, "written"));
     toy_close(&trainer);
     loads_as(&run, "one", &saved);
     toy_state_free(&saved);
