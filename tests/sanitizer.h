@@ -11,11 +11,15 @@
 #endif
 
 /* Whether this build tries number `i` of several things: every other one under a sanitizer, and so
- * do engines over the double of the CUDA runtime, whose every call takes its lock. */
-#ifdef TOY_DOUBLE
-#define IN_SAMPLE(i) (((i) + test_seed) % 2 == 0)
+ * do programs over doubles of CUDA and NCCL, whose every call takes a lock. */
+#define IN_SAMPLE(i) (!(UNDER_SANITIZER || OVER_DOUBLES) || ((i) + test_seed) % 2 == 0)
+/* Of many: every fourth one under a sanitizer, every other one over doubles. */
+#define IN_SMALL_SAMPLE(i) \
+    (!(UNDER_SANITIZER || OVER_DOUBLES) || ((i) + test_seed) % (UNDER_SANITIZER ? 4 : 2) == 0)
+#ifdef ON_DOUBLE
+#define OVER_DOUBLES 1
 #else
-#define IN_SAMPLE(i) (!UNDER_SANITIZER || ((i) + test_seed) % 2 == 0)
+#define OVER_DOUBLES 0
 #endif
 
 /* Of a function that touches its thread's own copies and nothing else: ThreadSanitizer would watch

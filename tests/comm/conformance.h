@@ -370,7 +370,7 @@ static inline void conf_run_types(conf *test, size_t count, uint64_t stride, siz
 {
     for (int s = 0; s < 3; s++) {
         for (int r = 0; r < 3; r++) {
-            if (!IN_SAMPLE((size_t)(s + r) + turn)) {
+            if (!IN_SMALL_SAMPLE((size_t)(s + r) + turn)) {
                 continue;
             }
             conf_shape shape = {.send_dtype = conf_dtypes[s],

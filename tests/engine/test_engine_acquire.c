@@ -361,7 +361,7 @@ TEST(views_follow_owners)
 
 /* Whether memory that is given back loses its addresses for sure: not on the CPU, where ranks have
  * it mapped, but over CUDA's double. */
-#ifdef TOY_DOUBLE
+#ifdef ON_DOUBLE
 #define MOVES true
 #else
 #define MOVES false

@@ -169,7 +169,9 @@ TEST(strided_arrays_in_and_out)
         for (uint32_t w = 0; toy_split(&c.run, ranks, w) != NULL; w++, turn++) {
             c.dtype = dtypes[turn % 3];
             toy_run_tiers(&c.run, ZERO_ROLE_PARAM, tiers[turn / 3 % 3]);
-            CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, take_strided, &c));
+            if (IN_SMALL_SAMPLE(turn)) {
+                CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, take_strided, &c));
+            }
         }
     }
 }

@@ -319,7 +319,7 @@ static void damage_every_page(const toy_run *run, tally *sum)
     const uint64_t pages = toy_planned(run, 1).tier_bytes[ZERO_TIER_DISK] / PAGE;
     run_undamaged(run, &u);
     for (uint64_t page = 0; page < pages; page++) {
-        if (IN_SAMPLE(page)) {
+        if (IN_SMALL_SAMPLE(page)) {
             run_damaged(run, &u, (damage_kind)(page % 3), page, NULL, sum);
         }
     }
@@ -499,7 +499,7 @@ TEST(what_is_evicted_is_compared_too)
         run.tuning.disk_unchecked = unchecked;
         for (uint64_t page = 0; page < 12; page++) {
             for (int kind = FLIP_A_BIT; kind <= CUT_SHORT; kind++) {
-                if (IN_SAMPLE(page + (uint64_t)kind)) {
+                if (IN_SMALL_SAMPLE(page + (uint64_t)kind)) {
                     damage_evicted(&run, (damage_kind)kind, page);
                 }
             }

@@ -19,7 +19,7 @@ static zero_status compare(zero_world *world, void *user)
     const uint32_t ranks = zero_world_size(world);
     const char *name = toy_split(&run, ranks, 0);
     for (uint32_t w = 0; name != NULL; name = toy_split(&run, ranks, ++w)) {
-        if (IN_SAMPLE(w + run.tuning.look_ahead)) {
+        if (IN_SMALL_SAMPLE(w + run.tuning.look_ahead)) {
             TOY_TRY(toy_compare(&run, world, c->unusual, c->plain, name));
         }
     }

@@ -233,7 +233,7 @@ static void over_meshes(zero_dtype dtype, zero_dtype master)
         for (uint32_t to = 0; to < MESHES; to++) {
             c.cut = meshes[to];
             c.stage = (zero_stage)(ZERO_STAGE_0 + (from + to) % 4);
-            if (IN_SAMPLE(from + to / 2)) {
+            if (IN_SMALL_SAMPLE(from + to / 2)) {
                 CHECK_OK(run_mesh(c.cut.data, parts_of(&c.cut), load_part, &c));
             }
         }

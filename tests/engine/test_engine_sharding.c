@@ -225,7 +225,7 @@ TEST_CALL(everything_mixed_in_small_worlds, place_in_small_worlds(toy_run_mixed(
 TEST_CALL(more_ranks_than_elements, place_in_small_worlds(toy_run_made(tiny_model)));
 
 /* Ranks that are threads and share one GPU take turns on it, so a GPU has fewer. */
-#if defined(TOY_CUDA) && !defined(TOY_DOUBLE)
+#if defined(TOY_CUDA) && !defined(ON_DOUBLE)
 enum { MANY_RANKS = 16, MANY_SHARDS = 2 };
 #else
 enum { MANY_RANKS = 128, MANY_SHARDS = 4 };

@@ -13,7 +13,7 @@
 #else
 #define ELSEWHERE ZERO_TIER_DISK
 #endif
-#ifdef TOY_DOUBLE
+#ifdef ON_DOUBLE
 #include "fake_cuda.h"
 #endif
 
@@ -481,7 +481,7 @@ static zero_status walk_the_table(toy_trainer *trainer)
 
 static void start_double(void)
 {
-#ifdef TOY_DOUBLE
+#ifdef ON_DOUBLE
     fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
 #endif
 }
@@ -509,7 +509,7 @@ TEST(every_call_in_every_state)
         }
         start_double();
         CHECK_OK(toy_on_ranks(1, &run, walk_the_table, NULL));
-#ifdef TOY_DOUBLE
+#ifdef ON_DOUBLE
         CHECK(fake_cuda_check());
 #endif
     }

@@ -282,7 +282,8 @@ void toy_sharding_apply(const toy_sharding *way, toy_run *run);
 const char *toy_split(toy_run *run, uint32_t ranks, uint32_t way);
 /* What a rank does with a run that is split in one way. */
 typedef zero_status (*toy_way_fn)(zero_world *world, const toy_run *run, void *user);
-/* Calls `fn` with the run split in one way after the other, hybrids included. */
+/* Calls `fn` with the run split in one way after the other, hybrids included; under a
+ * sanitizer in every other one. */
 zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, void *user);
 /* toy_on_ranks with the run split in one way after the other, hybrids included; and, toy_on_stages,
  * by the four stages. */
