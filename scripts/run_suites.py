@@ -82,6 +82,8 @@ SANITIZERS = {
 
 def environment(suites, test):
     env = {**os.environ, **test["env"]}
+    # OpenBLAS's threads spin for so long at the beginning of a process, while other programs run.
+    env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     for name, ours in SANITIZERS.items():
         if name == "ASAN_OPTIONS" and "mpi" in suites and "LSAN_OPTIONS" not in env:
             # Open MPI itself leaves memory behind at its end.

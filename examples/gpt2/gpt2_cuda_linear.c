@@ -75,7 +75,7 @@ static void describe_products(gpt2_cuda_space *space)
 {
     static const char *const names[GPT2_ENDS] = {"", "GELU", "GELU's gradient",
                                                  "gradients of biases"};
-    char text[2][sizeof space->products_text / 3] = {"", ""};
+    char text[2][sizeof space->products_text / 4] = {"", ""};
     for (int end = GPT2_END_NONE + 1; end < GPT2_ENDS; end++) {
         char *list = text[space->fuses[end]];
         const size_t used = strlen(list);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fake_cuda.h"
+#include "toy.h"
 
 static void check_faults(void)
 {
@@ -21,4 +22,5 @@ __attribute__((constructor)) static void start(void)
     fake_cuda_start(mode != NULL ? (fake_cuda_mode)atoi(mode) : FAKE_CUDA_AT_SYNC,
                     seed != NULL ? strtoull(seed, NULL, 10) : 1);
     (void)atexit(check_faults);
+    toy_samples_ways = true;
 }

@@ -133,7 +133,7 @@ static void check_totals(const double *totals, uint32_t count)
 
 TEST(totals_are_added_at_once_as_in_turn)
 {
-    double totals[ZI_CHUNK_TOTALS];
+    double totals[ZI_CHUNK_TOTALS] = {0};
     check_totals(totals, 0);
     /* All significands full, so that sums of their halves are the largest; the first total is up to
      * two powers of two outside the distance from the others that is added at once. */
