@@ -282,8 +282,8 @@ void toy_sharding_apply(const toy_sharding *way, toy_run *run);
 const char *toy_split(toy_run *run, uint32_t ranks, uint32_t way);
 /* What a rank does with a run that is split in one way. */
 typedef zero_status (*toy_way_fn)(zero_world *world, const toy_run *run, void *user);
-/* Whether a world tries every other way to split alone: so it is under a sanitizer and on the double
- * of the CUDA runtime, for the reasons of tests/sanitizer.h. */
+/* Whether a world tries every other way to split alone: so it is under a sanitizer and on the
+ * double of the CUDA runtime, for the reasons of tests/sanitizer.h. */
 extern bool toy_samples_ways;
 /* Calls `fn` with the run split in one way after the other, hybrids included. */
 zero_status toy_each_way(zero_world *world, const toy_run *run, toy_way_fn fn, void *user);
