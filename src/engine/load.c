@@ -290,8 +290,8 @@ static zero_status change(engine_load *load)
     }
     /* No rank writes while another one gathers from it. */
     ZI_TRY(zi_engine_agree_done(engine, status));
-    zi_load_begin_share(load);
-    status = load_tensors(load);
+    status = zi_load_begin_share(load);
+    status = status == ZERO_OK ? load_tensors(load) : status;
     zi_load_close_feed(load);
     zi_load_close_share(load);
     ZI_TRY(zi_engine_agree_done(engine, status));

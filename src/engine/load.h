@@ -82,8 +82,8 @@ void zi_load_close_feed(engine_load *load); /* also where there is none */
 /* Find what of the state on disk may share blocks with the checkpoint: after zi_load_match. Errors:
  * OUT_OF_MEMORY. (load_share.c) */
 zero_status zi_load_open_share(engine_load *load);
-/* Writes of the store share what was filled. (load_share.c) */
-void zi_load_begin_share(engine_load *load);
+/* Writes of the store share what was filled. Errors: those of the streams. (load_share.c) */
+zero_status zi_load_begin_share(engine_load *load);
 /* So many elements of a run were filled in, and all runs before it: they may be shared.
  * (load_share.c) */
 void zi_load_filled(engine_load *load, const load_run *run, uint64_t count);

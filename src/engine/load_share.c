@@ -15,9 +15,6 @@
 #include "core/sizes.h"
 #include "engine/load.h"
 
-/* Less is written: a file system keeps a record of each range that files share. */
-#define SHARED_BYTES_MIN ((uint64_t)256 << 10)
-
 /* Elements of a tensor that lie alike in an extent and in a file: whole pages of both. */
 typedef struct load_twin {
     uint32_t extent;
@@ -43,7 +40,8 @@ typedef struct load_share {
     twin_table state;
     twin_table param;
     load_run filled; /* the last run, as far as it was; count 0: none was */
-    bool refused;    /* by the file system */
+    bool begun;
+    bool refused; /* by the file system */
 } load_share;
 
 /* ---- the table ---- */
@@ -188,12 +186,10 @@ static zi_io_shared share(void *user, const zi_io_piece *piece)
     if (twin->at > piece->at) {
         return (zi_io_shared){.bytes = twin->at - piece->at};
     }
-    const uint64_t filled = filled_end(shares, twin);
-    const uint64_t there = zi_min_u64(
-        twin->bytes,
-        filled > twin->first ? zi_min_u64(filled - twin->first, twin->bytes) * twin->width : 0);
+    const uint64_t filled = zi_max_u64(filled_end(shares, twin), twin->first) - twin->first;
+    const uint64_t there = zi_min_u64(filled, twin->bytes / twin->width) * twin->width;
     const uint64_t end = twin->at + there / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
-    const uint64_t bytes = zi_min_u64(piece->bytes, end > piece->at ? end - piece->at : 0);
+    const uint64_t bytes = zi_min_u64(piece->bytes, zi_max_u64(end, piece->at) - piece->at);
     if (bytes >= SHARED_BYTES_MIN && share_bytes(table, twin, piece, bytes)) {
         return (zi_io_shared){.bytes = bytes, .shared = true};
     }
@@ -216,12 +212,14 @@ zero_status zi_load_open_share(engine_load *load)
     return fill_table(param, ZERO_ROLE_PARAM, ZERO_ROLE_PARAM);
 }
 
-void zi_load_begin_share(engine_load *load)
+zero_status zi_load_begin_share(engine_load *load)
 {
-    if (load->share != NULL) {
-        zi_engine_shard_set_sources(load->engine, &load->share->state.source,
-                                    &load->share->param.source);
+    if (load->share == NULL) {
+        return ZERO_OK;
     }
+    load->share->begun = true;
+    return zi_engine_shard_set_sources(load->engine, &load->share->state.source,
+                                       &load->share->param.source);
 }
 
 void zi_load_filled(engine_load *load, const load_run *run, uint64_t count)
@@ -234,11 +232,17 @@ void zi_load_filled(engine_load *load, const load_run *run, uint64_t count)
 
 void zi_load_close_share(engine_load *load)
 {
-    if (load->share != NULL) {
-        zi_engine_shard_set_sources(load->engine, NULL, NULL);
-        zi_free(load->share->state.twins);
-        zi_free(load->share->param.twins);
-        zi_free(load->share);
-        load->share = NULL;
+    const zero_error error = *zero_last_error();
+    load_share *shares = load->share;
+    if (shares == NULL) {
+        return;
     }
+    if (shares->begun) { /* where this fails, the load has */
+        (void)zi_engine_shard_set_sources(load->engine, NULL, NULL);
+        (void)zi_error_adopt(&error);
+    }
+    zi_free(shares->state.twins);
+    zi_free(shares->param.twins);
+    zi_free(shares);
+    load->share = NULL;
 }

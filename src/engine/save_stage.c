@@ -15,9 +15,6 @@
 /* Less is copied, so that small tensors share a block. */
 #define IN_PLACE_BYTES_MIN ((uint64_t)256 << 10)
 
-/* Less is written: a file system keeps a record of each range that files share. */
-#define SHARED_BYTES_MIN ((uint64_t)256 << 10)
-
 /* Where a role's walk is. */
 typedef struct walk_position {
     uint32_t tensor; /* of the map */

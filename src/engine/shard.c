@@ -320,15 +320,47 @@ engine_extent zi_engine_shard_extent(const zero_engine *engine, const engine_sha
                            chunk->count - before};
 }
 
-void zi_engine_shard_set_sources(zero_engine *engine, const zi_io_source *state,
-                                 const zi_io_source *param)
+/* Arguments of the task that sets a window's source: of the state where offload is NULL. */
+typedef struct window_source {
+    zi_window *window;
+    zi_offload *offload;
+    const zi_io_source *source;
+} window_source;
+
+static zero_status set_source(void *argument)
 {
-    if (engine->window != NULL) {
-        zi_window_set_source(engine->window, state);
+    const window_source *work = argument;
+    if (work->offload != NULL) {
+        zi_offload_set_source(work->offload, work->source);
+    } else {
+        zi_window_set_source(work->window, work->source);
     }
-    if (engine->offload[ZERO_ROLE_PARAM] != NULL) {
-        zi_offload_set_source(engine->offload[ZERO_ROLE_PARAM], param);
+    return ZERO_OK;
+}
+
+/* The stream's own thread may wait for the window, also where the stream has failed. */
+static zero_status put_source(zero_engine *engine, zi_stream *stream, const window_source *work)
+{
+    const zi_device *device = engine->device;
+    ZI_TRY(device->ops->task_always(device->self, stream, set_source, work, sizeof *work));
+    return zi_engine_await_stream(engine, stream);
+}
+
+zero_status zi_engine_shard_set_sources(zero_engine *engine, const zi_io_source *state,
+                                        const zi_io_source *param)
+{
+    const window_source states = {.window = engine->window, .source = state};
+    const window_source params = {.offload = engine->offload[ZERO_ROLE_PARAM], .source = param};
+    zero_status status = ZERO_OK;
+    if (states.window != NULL) {
+        status = put_source(engine, engine->step_stream, &states);
     }
+    if (params.offload != NULL) {
+        const zero_status other =
+            put_source(engine, zi_engine_offload_stream(engine, ZERO_ROLE_PARAM), &params);
+        status = status == ZERO_OK ? other : status;
+    }
+    return status;
 }
 
 engine_stored zi_engine_shard_stored(const zero_engine *engine, const engine_shard *shard,

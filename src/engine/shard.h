@@ -59,9 +59,14 @@ typedef struct engine_extent {
 engine_extent zi_engine_shard_extent(const zero_engine *engine, const engine_shard *shard,
                                      uint64_t first);
 /* Writes of roles on disk ask these sources from here on, as zi_window_set_source: `state` for what
- * is in extents of the state, `param` for PARAM. NULL: none. Nothing uses the shards. */
-void zi_engine_shard_set_sources(zero_engine *engine, const zi_io_source *state,
-                                 const zi_io_source *param);
+ * is in extents of the state, `param` for PARAM. NULL: none. Nothing uses the shards. Blocks; where
+ * a stream has failed, that is returned and the sources are set. */
+zero_status zi_engine_shard_set_sources(zero_engine *engine, const zi_io_source *state,
+                                        const zi_io_source *param);
+/* Of what a checkpoint and the store share, at least: a file system keeps a record of each range.
+ */
+#define SHARED_BYTES_MIN ((uint64_t)256 << 10)
+
 /* Bytes of a store's file. */
 typedef struct engine_stored {
     int file; /* the store's open one; -1: there is none */

@@ -584,9 +584,20 @@ zero_status zi_window_release(zi_window *window, uint32_t extent, bool dirty)
     return leave(window, release(window, extent, dirty));
 }
 
+static void drain(zi_window *window)
+{
+    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
+        window_slot *slot = &window->slots[i];
+        if (await_slot(window, slot) != ZERO_OK) {
+            slot->extent = ZI_NO_INDEX; /* it is to be read again */
+        }
+    }
+}
+
 void zi_window_set_source(zi_window *window, const zi_io_source *source)
 {
     enter(window);
+    drain(window);
     window->source = source;
     (void)leave(window, ZERO_OK);
 }
@@ -629,12 +640,7 @@ void zi_window_discard(zi_window *window)
 void zi_window_drain(zi_window *window)
 {
     enter(window);
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
-        window_slot *slot = &window->slots[i];
-        if (await_slot(window, slot) != ZERO_OK) {
-            slot->extent = ZI_NO_INDEX; /* it is to be read again */
-        }
-    }
+    drain(window);
     (void)leave(window, ZERO_OK);
 }
 

@@ -109,8 +109,8 @@ zero_status zi_window_acquire_before(zi_window *window, uint32_t extent, zi_wind
  * the flush, so an extent that is acquired again and again is written once. Errors: IO. */
 zero_status zi_window_release(zi_window *window, uint32_t extent, bool dirty);
 
-/* Writes ask a source from here on: extents that it has are shared, not written. It is the caller's
- * until the next call, which it makes with nothing dirty or in flight; NULL: none. */
+/* Writes ask a source from here on: what it has is shared, not written. NULL: none. It stays until
+ * the next call, which blocks until nothing is in flight, also after a failure. */
 void zi_window_set_source(zi_window *window, const zi_io_source *source);
 
 /* Block until all that was released dirty is in the store. Errors: IO. */

@@ -5,11 +5,14 @@
 #include "reads.h"
 #include "waits.h"
 
-/* Of the ways to save, and of those to go on elsewhere, one in so many; the seed says which. */
+/* Of the ways to save, and of those to go on elsewhere, one in so many; the seed says which. Every
+ * number of ranks goes on at every other one, from half of the stages. */
 #if defined(TOY_CUDA) || UNDER_SANITIZER
-#define ONE_IN 4
+#define ONE_SAVED_IN 4
+#define ONE_LOADED_IN 4
 #else
-#define ONE_IN 1
+#define ONE_SAVED_IN 1
+#define ONE_LOADED_IN 2
 #endif
 
 /* A run that is saved at its half. */
@@ -83,7 +86,7 @@ static void over_ranks(zero_dtype dtype, zero_dtype master, zero_dtype moments)
     run_directory_make();
     for (uint32_t from = 0; from < 5; from++) {
         for (uint32_t stage = 0; stage < 4; stage++) {
-            if ((from + stage + test_seed) % ONE_IN != 0) {
+            if ((from + stage + test_seed) % ONE_SAVED_IN != 0) {
                 turn += 5;
                 continue;
             }
@@ -92,7 +95,7 @@ static void over_ranks(zero_dtype dtype, zero_dtype master, zero_dtype moments)
             choose_tiers(&c.run, from + stage);
             CHECK_OK(toy_on_ranks(worlds[from], &c.run, take_whole, &c));
             for (uint32_t to = 0; to < 5; to++, turn++) {
-                if ((turn + test_seed) % ONE_IN != 0) {
+                if ((turn + test_seed) % ONE_LOADED_IN != 0) {
                     continue;
                 }
                 toy_run next = run_of(model, master, moments);
