@@ -9,7 +9,7 @@ Every program ends with "N passed, N failed, N skipped". One that dies without t
 not end in its time, counts as one failure. A program of the suite should_fail (meson tells nobody
 of its argument of that name) must end with another status than 0.
 
-One program more than there are cores runs at a time, at most three or a quarter of many cores:
+Two programs more than there are cores run at a time, at most four or a quarter of many cores:
 programs wait for disks and for one another. Those of the highest priority (meson's argument of that
 name) come first, and those that meson is told are not parallel, which start processes of their own,
 last, one after the other.
@@ -305,7 +305,7 @@ def main():
         print("\n".join(targets_of(args.build, tests)))
         return 0
     cores = len(os.sched_getaffinity(0))
-    most = max(min(2, cores) + 1, cores // 4)
+    most = max(min(2, cores) + 2, cores // 4)
     live = LiveLine(args.build, tests, most)
     parallel = [test for test in tests if test[2].get("is_parallel", False)]
     again = run_all(args, live, parallel, most)

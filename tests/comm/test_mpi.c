@@ -606,7 +606,7 @@ static int run_wide(void)
 {
     int level = 0;
     CHECK_EQ(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), MPI_SUCCESS);
-    for (uint32_t per_host = 2; per_host <= 4; per_host++) { /* 3: unlike numbers */
+    for (uint32_t per_host = 2; per_host <= 4; per_host++) { /* 4: unlike numbers, of 6 ranks */
         run_levels(per_host);
     }
     const int rank = own_rank();
