@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/statvfs.h>
 
+#include "core/fault.h"
 #include "zero/log.h"
 
 #define UNITS 3
@@ -451,6 +452,51 @@ TEST(a_damaged_page_is_not_taken)
     load.reflink = 1;
     CHECK_FAILS(zero_load(trainer.engine, &load, NULL), ZERO_CORRUPT, "moment1.safetensors");
     toy_close(&trainer);
+    toy_state_free(&saved);
+}
+
+/* A new engine loads, and the n-th event fails. How many there were. */
+static uint64_t load_failing(const toy_run *run, zi_fault_kind kind, uint64_t nth,
+                             const toy_state *expected)
+{
+    zero_load_options options = run_load_options("one");
+    toy_trainer trainer;
+    options.reflink = 1;
+    CHECK_OK(toy_open(&trainer, run, NULL));
+    zi_fault_arm(kind, nth);
+    const zero_status status = zero_load(trainer.engine, &options, NULL);
+    const uint64_t count = zi_fault_count(kind);
+    zi_fault_arm(kind, 0);
+    CHECK(status == ZERO_OK || zero_last_error()->message[0] != '\0');
+    CHECK(status != ZERO_OK || count < nth || kind == ZI_FAULT_ALLOC);
+    if (status == ZERO_OK) {
+        CHECK_OK(toy_collect_same(&trainer, expected, "loaded"));
+    }
+    toy_close(&trainer);
+    return count;
+}
+
+TEST(a_load_that_fails_leaves_the_checkpoint)
+{
+    MOUNT_OR_SKIP();
+    static const zi_fault_kind kinds[] = {ZI_FAULT_IO, ZI_FAULT_ALLOC};
+    const char *const directory = disk;
+    toy_run run = large_run(&directory, 1);
+    const zero_save_options options = run_save_options("one");
+    toy_trainer trainer;
+    toy_state saved;
+    run.tuning.extent_bytes = 16 * GRAIN;
+    open_stepped(&trainer, &run, &saved);
+    CHECK_OK(zero_save(trainer.engine, &options));
+    toy_close(&trainer);
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        const uint64_t all = load_failing(&run, kinds[k], UINT64_MAX, &saved);
+        CHECK(all != 0);
+        for (uint64_t nth = 1; nth <= all; nth += all / 8 + 1) {
+            (void)load_failing(&run, kinds[k], nth, &saved);
+        }
+    }
+    loads_as(&run, "one", &saved);
     toy_state_free(&saved);
 }
 
