@@ -320,47 +320,49 @@ engine_extent zi_engine_shard_extent(const zero_engine *engine, const engine_sha
                            chunk->count - before};
 }
 
-/* Arguments of the task that sets a window's source: of the state where offload is NULL. */
+/* Arguments of the task that sets a window's source. */
 typedef struct window_source {
     zi_window *window;
-    zi_offload *offload;
     const zi_io_source *source;
 } window_source;
 
 static zero_status set_source(void *argument)
 {
     const window_source *work = argument;
-    if (work->offload != NULL) {
-        zi_offload_set_source(work->offload, work->source);
-    } else {
-        zi_window_set_source(work->window, work->source);
-    }
+    zi_window_set_source(work->window, work->source);
     return ZERO_OK;
 }
 
+/* The window of a role on disk, or of what the state has there; NULL: there is none. */
+static zi_window *window_of(const zero_engine *engine, zero_role role)
+{
+    if (role >= ZI_OFFLOAD_ROLES) {
+        return engine->window;
+    }
+    return engine->offload[role] != NULL ? zi_offload_window(engine->offload[role]) : NULL;
+}
+
 /* The stream's own thread may wait for the window, also where the stream has failed. */
-static zero_status put_source(zero_engine *engine, zi_stream *stream, const window_source *work)
+static zero_status put_source(zero_engine *engine, zi_stream *stream, zi_window *window,
+                              const zi_io_source *source)
 {
     const zi_device *device = engine->device;
-    ZI_TRY(device->ops->task_always(device->self, stream, set_source, work, sizeof *work));
+    const window_source work = {window, source};
+    if (window == NULL) {
+        return ZERO_OK;
+    }
+    ZI_TRY(device->ops->task_always(device->self, stream, set_source, &work, sizeof work));
     return zi_engine_await_stream(engine, stream);
 }
 
 zero_status zi_engine_shard_set_sources(zero_engine *engine, const zi_io_source *state,
                                         const zi_io_source *param)
 {
-    const window_source states = {.window = engine->window, .source = state};
-    const window_source params = {.offload = engine->offload[ZERO_ROLE_PARAM], .source = param};
-    zero_status status = ZERO_OK;
-    if (states.window != NULL) {
-        status = put_source(engine, engine->step_stream, &states);
-    }
-    if (params.offload != NULL) {
-        const zero_status other =
-            put_source(engine, zi_engine_offload_stream(engine, ZERO_ROLE_PARAM), &params);
-        status = status == ZERO_OK ? other : status;
-    }
-    return status;
+    const zero_status first =
+        put_source(engine, engine->step_stream, window_of(engine, ZERO_ROLE_MASTER), state);
+    const zero_status second = put_source(engine, zi_engine_offload_stream(engine, ZERO_ROLE_PARAM),
+                                          window_of(engine, ZERO_ROLE_PARAM), param);
+    return first != ZERO_OK ? first : second;
 }
 
 engine_stored zi_engine_shard_stored(const zero_engine *engine, const engine_shard *shard,
@@ -371,10 +373,7 @@ engine_stored zi_engine_shard_stored(const zero_engine *engine, const engine_sha
         return (engine_stored){.file = -1};
     }
     const engine_extent extent = zi_engine_shard_extent(engine, shard, first);
-    const bool found = shard->role < ZI_OFFLOAD_ROLES
-                           ? zi_offload_find(engine->offload[shard->role], extent.index, &at)
-                           : zi_window_find(engine->window, extent.index, &at);
-    if (!found) {
+    if (!zi_window_find(window_of(engine, shard->role), extent.index, &at)) {
         return (engine_stored){.file = -1};
     }
     const zi_stripe_place lies = zi_stripe_find(zi_store_map(engine->store), at + extent.at);

@@ -78,18 +78,6 @@ zi_window_run zi_offload_run(const zi_offload *offload, zi_offload_element eleme
     return (zi_window_run){index, index};
 }
 
-bool zi_offload_find(const zi_offload *offload, uint32_t extent, uint64_t *at)
-{
-    return zi_window_find(offload->window, extent, at);
-}
-
-void zi_offload_set_source(const zi_offload *offload, const zi_io_source *source)
-{
-    if (offload->window != NULL) {
-        zi_window_set_source(offload->window, source);
-    }
-}
-
 /* What comes after an extent: those up to `end` of its flat, then the shards of other flats.
  * Returns how many runs these are. */
 static uint32_t list_runs(const zi_offload *offload, uint32_t flat, const zi_extent_place *place,
@@ -246,7 +234,7 @@ zero_status zi_offload_flush(zi_offload *offload, zi_stream *stream)
     return offload->window != NULL ? enqueue(offload, stream, flush, &work) : ZERO_OK;
 }
 
-const zi_window *zi_offload_window(const zi_offload *offload)
+zi_window *zi_offload_window(const zi_offload *offload)
 {
     return offload->window;
 }

@@ -73,14 +73,10 @@ zero_status zi_offload_acquire_before(zi_offload *offload, zi_offload_element el
                                       unsigned char **memory);
 /* The extent that holds an element, to name it as next. */
 zi_window_run zi_offload_run(const zi_offload *offload, zi_offload_element element);
-/* As zi_window_find. */
-bool zi_offload_find(const zi_offload *offload, uint32_t extent, uint64_t *at);
-/* As zi_window_set_source. */
-void zi_offload_set_source(const zi_offload *offload, const zi_io_source *source);
 /* dirty: it was written to. */
 zero_status zi_offload_release(zi_offload *offload, const zi_extent_place *place, bool dirty);
 
-/* Any thread. NULL: not on disk. For counts and its report. */
-const zi_window *zi_offload_window(const zi_offload *offload);
+/* Any thread. NULL: not on disk. For counts, its report, where extents are, and sources. */
+zi_window *zi_offload_window(const zi_offload *offload);
 
 #endif
