@@ -39,7 +39,6 @@ need_build() {
     need_example
     need_command mpicc libopenmpi-dev
     need_command mpirun openmpi-bin
-    need_library numa libnuma-dev
 }
 
 # What only the whole of scripts/test needs.
@@ -49,6 +48,9 @@ need_checks() {
     need_command clang clang
     need_command clang-format clang-format
     need_command doxygen doxygen
+    # A second MPI, in whose worlds the same library is tried.
+    need_command mpirun.mpich mpich
+    need_library mpich libmpich-dev
     # A test mounts it, which only root may.
     [ "$(id -u)" -ne 0 ] || need_command mkfs.xfs xfsprogs
 }

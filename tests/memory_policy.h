@@ -19,6 +19,20 @@ static inline bool policy_known(void)
     return syscall(SYS_get_mempolicy, &mode, NULL, 0, NULL, 0) == 0;
 }
 
+static inline bool policy_has(const unsigned long *nodes, int node)
+{
+    return (nodes[(size_t)node / POLICY_WORD_BITS] >> ((size_t)node % POLICY_WORD_BITS) & 1) != 0;
+}
+
+/* Whether this process may have memory on the node. */
+static inline bool policy_allows(int node)
+{
+    unsigned long nodes[POLICY_NODES / POLICY_WORD_BITS + 1] = {0};
+    CHECK_EQ(syscall(SYS_get_mempolicy, NULL, nodes, POLICY_NODES + 1, NULL, MPOL_F_MEMS_ALLOWED),
+             0);
+    return policy_has(nodes, node);
+}
+
 /* The one node that the page's policy prefers, or -1: it has no policy of its own. */
 static inline int policy_node(const void *page)
 {
@@ -27,8 +41,7 @@ static inline int policy_node(const void *page)
     int found = -1;
     CHECK_EQ(syscall(SYS_get_mempolicy, &mode, nodes, POLICY_NODES + 1, page, MPOL_F_ADDR), 0);
     for (int node = 0; node < POLICY_NODES; node++) {
-        if ((nodes[(size_t)node / POLICY_WORD_BITS] >> ((size_t)node % POLICY_WORD_BITS) & 1) !=
-            0) {
+        if (policy_has(nodes, node)) {
             CHECK_EQ(mode, MPOL_PREFERRED);
             CHECK(found == -1);
             found = node;

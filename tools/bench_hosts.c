@@ -178,7 +178,7 @@ int bench_hosts(const zero_world *world, const bench_options *options, bench_rep
                    : bench_skip(report, "host_levels_vs_at_once", NULL,
                                 "that takes two hosts of two ranks; --ranks 4");
     }
-    if (BENCH_TRY(zi_mpi_comm_create(MPI_COMM_WORLD, 0, &how, &comm)) ||
+    if (BENCH_TRY(zi_mpi_comm_create(MPI_Comm_c2f(MPI_COMM_WORLD), 0, &how, &comm)) ||
         BENCH_TRY(zi_world_create(comm, &own))) {
         return 1;
     }

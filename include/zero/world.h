@@ -72,6 +72,17 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_launched(uint32_t deadline_ms,
                                                                 zero_world **world);
 
+/** No communicator, in place of one of Fortran's. */
+#define ZERO_MPI_COMM_NONE (-1)
+
+/** zero_world_create_mpi of zero/mpi.h, for callers without mpi.h: a communicator by the number
+ * that Fortran has for it (MPI_Comm_c2f), which means the same in every MPI.
+ *  - comm: ZERO_MPI_COMM_NONE where MPI is not initialised or there is no communicator.
+ *  - All else: as there. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_mpi_fortran(int32_t comm,
+                                                                   uint32_t deadline_ms,
+                                                                   zero_world **world);
+
 /** 1 if a launcher described more than one rank in this process's environment, else 0. Reads
  *  only. */
 ZERO_API int32_t zero_world_is_launched(void);

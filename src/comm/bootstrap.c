@@ -238,7 +238,7 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch)
                 rank == NULL ? size_name : row->rank, rank == NULL ? size : rank,
                 rank == NULL ? row->rank : size_name, row->launcher);
     }
-    zi_launch found = {.kind = row->kind, .launcher = row->launcher};
+    zi_launch found = {.kind = row->kind, .launcher = row->launcher, .pmi = row == &row_pmi};
     ZI_TRY(read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &found.size));
     ZI_TRY(read_number(row->rank, rank, 0, ZI_LAUNCH_SIZE_MAX - 1, &found.rank));
     if (found.rank >= found.size) {

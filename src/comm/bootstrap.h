@@ -21,6 +21,7 @@ typedef enum zi_launch_kind {
 typedef struct zi_launch {
     zi_launch_kind kind;
     const char *launcher; /* static text for messages: "mpirun", ... */
+    bool pmi;             /* an MPI of MPICH's kind, which has PMI, rather than Open MPI */
     uint32_t rank;
     uint32_t size;
     uint32_t local_rank;

@@ -1,7 +1,7 @@
 /* Owns where memory lies. The policy is "preferred": a strict one would kill the process, or fail
  * to register the memory, when a node is full or outside the job's set of nodes; the wrong node
- * only costs time. Set by mbind, since libnuma's own calls share a policy with the whole process
- * and print. Containers may forbid the call altogether. */
+ * only costs time. Set by the system call mbind, which glibc has no function for: libnuma's other
+ * calls share a policy with the whole process and print. Containers may forbid the call. */
 #include "core/numa.h"
 
 #include <errno.h>
@@ -15,7 +15,9 @@
 #ifdef ZI_WITH_NUMA
 
 #include <limits.h>
-#include <numaif.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define NODES_MAX 1024
 #define WORD_BITS (CHAR_BIT * sizeof(unsigned long))
@@ -29,7 +31,8 @@ static int prefer(void *pointer, size_t bytes, int node)
     }
     nodes[(size_t)node / WORD_BITS] = 1ul << ((size_t)node % WORD_BITS);
     /* The kernel takes one bit less than it is told. */
-    return mbind(pointer, bytes, MPOL_PREFERRED, nodes, NODES_MAX + 1, 0) == 0 ? 0 : errno;
+    return syscall(SYS_mbind, pointer, bytes, MPOL_PREFERRED, nodes, NODES_MAX + 1, 0) == 0 ? 0
+                                                                                            : errno;
 }
 
 static const char *const remedy = "a container may forbid mbind";
@@ -44,7 +47,7 @@ static int prefer(void *pointer, size_t bytes, int node)
     return ENOSYS;
 }
 
-static const char *const remedy = "this build has no libnuma: configure with -Dnuma=enabled";
+static const char *const remedy = "this build binds no memory: configure with -Dnuma=enabled";
 
 #endif
 

@@ -3,10 +3,10 @@
 #ifndef ZI_FORMAT_JSON_H
 #define ZI_FORMAT_JSON_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "format/json_library.h"
 #include "format/regular_file.h"
 #include "zero/status.h"
 

@@ -3,7 +3,7 @@
 
 Usage: abi.py --source DIR --shared FILE --static FILE --stages FILE --cc CC --version TEXT
        [--cxx CXX]
-       [--mpi FLAGS] [--cuda FOLDER] [--nccl FOLDER] [--hardened yes]
+       [--mpi FLAGS] [--cuda FOLDER] [--nccl FOLDER] [--hardened yes] [--shares LIBRARY,...]
 One line per check; the last line is "N passed, N failed, N skipped"."""
 
 import argparse
@@ -74,7 +74,7 @@ def declared(args, everything=False):
     """Functions that the headers export: in this build, or in any."""
     names = []
     for name in headers(args):
-        needs = {"mpi.h": args.mpi, "cuda.h": args.cuda, "nccl.h": args.nccl}
+        needs = {"cuda.h": args.cuda, "nccl.h": args.nccl}
         if not everything and not needs.get(name, "nothing"):
             continue
         with open(f"{args.source}/include/zero/{name}", encoding="utf-8") as file:
@@ -186,6 +186,17 @@ def hardened(args):
         raise Fail(f"{args.shared} lacks {', '.join(missing)}")
 
 
+def loads_anywhere(args):
+    """libzero.so needs nothing that a bare system lacks, but for what the build shares."""
+    have("readelf")
+    needed = re.findall(r"NEEDED.*\[(.*)\]", run(["readelf", "-dW", args.shared]))
+    system = r"(libc|libm|libpthread|libdl|librt|libgcc_s)\.so|ld-linux|ld-musl"
+    odd = [name for name in needed if not re.match(system, name)]
+    odd = [name for name in odd if name.split(".so")[0] not in args.shares.split(",")]
+    if odd or not needed:
+        raise Fail(f"{args.shared} is not loaded without {', '.join(odd) or 'what it needs'}")
+
+
 def stages_are_numbers(args, compiler, standard):
     """The program of every stage against the shared library of the build."""
     if not compiler:
@@ -211,6 +222,7 @@ def checks(args):
     yield "a bare 0 to 3 is that stage, C11", stages_are_numbers, (args.cc, "c11")
     yield "a bare 0 to 3 is that stage, C++17", stages_are_numbers, (args.cxx, "c++17")
     yield "the shared library is hardened", hardened, ()
+    yield "the shared library is loaded on a bare system", loads_anywhere, ()
 
 
 def main():
@@ -222,6 +234,7 @@ def main():
     parser.add_argument("--cuda", default="")
     parser.add_argument("--nccl", default="")
     parser.add_argument("--hardened", default="")
+    parser.add_argument("--shares", default="")
     args = parser.parse_args()
     tally = Tally()
     for name, check, arguments in checks(args):

@@ -27,7 +27,7 @@ static zero_world *make_world_for(uint32_t ranks_per_host, uint32_t deadline_ms)
     const zi_mpi_options options = {.ranks_per_host = ranks_per_host};
     zi_comm *comm = NULL;
     zero_world *world = NULL;
-    CHECK_OK(zi_mpi_comm_create(MPI_COMM_WORLD, deadline_ms, &options, &comm));
+    CHECK_OK(zi_mpi_comm_create(MPI_Comm_c2f(MPI_COMM_WORLD), deadline_ms, &options, &comm));
     CHECK_OK(zi_world_create(comm, &world));
     return world;
 }

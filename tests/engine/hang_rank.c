@@ -222,8 +222,9 @@ static void run_mpi(void)
     zero_world *world = NULL;
     int provided = 0;
     TOY_CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) == MPI_SUCCESS, "no MPI");
-    TOY_CHECK(zi_mpi_comm_create(MPI_COMM_WORLD, deadline_ms(), &options, &comm) == ZERO_OK, "%s",
-              zero_last_error()->message);
+    TOY_CHECK(zi_mpi_comm_create(MPI_Comm_c2f(MPI_COMM_WORLD), deadline_ms(), &options, &comm) ==
+                  ZERO_OK,
+              "%s", zero_last_error()->message);
     TOY_CHECK(zi_world_create(comm, &world) == ZERO_OK, "%s", zero_last_error()->message);
     (void)work(world, NULL);
     if (!is("asked")) {

@@ -32,7 +32,7 @@ static zero_world *make_world(uint32_t ranks_per_host)
     const zi_mpi_options options = {.ranks_per_host = ranks_per_host};
     zi_comm *comm = NULL;
     zero_world *world = NULL;
-    CHECK_OK(zi_mpi_comm_create(MPI_COMM_WORLD, DEADLINE_MS, &options, &comm));
+    CHECK_OK(zi_mpi_comm_create(MPI_Comm_c2f(MPI_COMM_WORLD), DEADLINE_MS, &options, &comm));
     CHECK_OK(zi_world_create(comm, &world));
     CHECK(zero_world_local_size(world) < zero_world_size(world));
     return world;

@@ -25,7 +25,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "zero/mpi.h"
+#include "zero/world.h"
 
 #define POLL_NS 100000
 /* How long a rank tries to reach rank 0, which serves already. */
@@ -38,16 +38,16 @@ static atomic_bool initialised_here;
 
 static zero_status check_code(int code, const char *call)
 {
-    return code == MPI_SUCCESS ? ZERO_OK : zi_mpi_error(code, call);
+    return code == ZI_MPI_SUCCESS ? ZERO_OK : zi_mpi_error(code, call);
 }
 
 /* Poll a collective outside the progress thread. OK with *done false: the deadline has passed. */
-static zero_status poll_request(MPI_Request *request, uint32_t deadline_ms, bool *done)
+static zero_status poll_request(zi_mpi_handle *request, uint32_t deadline_ms, bool *done)
 {
     const uint64_t until_ns = zi_deadline_in_ms(deadline_ms);
     int complete = 0;
     for (;;) {
-        ZI_TRY(check_code(MPI_Test(request, &complete, MPI_STATUS_IGNORE), "MPI_Test"));
+        ZI_TRY(check_code(zi_mpi->test(request, &complete), "MPI_Test"));
         *done = complete != 0;
         if (*done || zi_clock_ns() >= until_ns) {
             return ZERO_OK;
@@ -56,26 +56,27 @@ static zero_status poll_request(MPI_Request *request, uint32_t deadline_ms, bool
     }
 }
 
-/* What must hold before MPI is used. *level: its thread level. */
-static zero_status check_mpi(int *level)
+/* What must hold before MPI is used. */
+static zero_status check_mpi(void)
 {
+    int level = ZI_MPI_SINGLE;
     int yes = 0;
-    ZI_TRY(check_code(MPI_Initialized(&yes), "MPI_Initialized"));
+    ZI_TRY(check_code(zi_mpi->initialized(&yes), "MPI_Initialized"));
     if (!yes) {
         ZI_FAIL(ZERO_STATE, "MPI is not initialised; call MPI_Init_thread with MPI_THREAD_MULTIPLE "
                             "first, or use zero_world_create_launched");
     }
-    ZI_TRY(check_code(MPI_Finalized(&yes), "MPI_Finalized"));
+    ZI_TRY(check_code(zi_mpi->finalized(&yes), "MPI_Finalized"));
     if (yes) {
         ZI_FAIL(ZERO_STATE, "MPI was finalised in this process and cannot start again; keep the "
                             "first world until the program ends");
     }
-    ZI_TRY(check_code(MPI_Query_thread(level), "MPI_Query_thread"));
-    if (*level < MPI_THREAD_SERIALIZED) {
+    ZI_TRY(check_code(zi_mpi->query_thread(&level), "MPI_Query_thread"));
+    if (level < ZI_MPI_SERIALIZED) {
         ZI_FAIL(ZERO_STATE,
                 "MPI was initialised with thread level %d; ask MPI_Init_thread for "
                 "MPI_THREAD_MULTIPLE, or at least MPI_THREAD_SERIALIZED",
-                *level);
+                level);
     }
     return ZERO_OK;
 }
@@ -190,9 +191,9 @@ static bool leave_hosts(zi_mpi_comm *comm)
 static bool leave_host(zi_mpi_comm *comm)
 {
     const uint64_t until_ns = zi_deadline_in_ms(comm->base.deadline_ms);
-    MPI_Request request = MPI_REQUEST_NULL;
+    zi_mpi_handle request = {0};
     bool done = false;
-    bool fine = MPI_Ibarrier(comm->world, &request) == MPI_SUCCESS;
+    bool fine = zi_mpi->ibarrier(comm->world, &request) == ZI_MPI_SUCCESS;
     while (fine && !done && zi_clock_ns() < until_ns) {
         fine = poll_request(&request, POLL_MS, &done) == ZERO_OK &&
                (done || zi_shared_poll(comm->shared, "zero_world_destroy") == ZERO_OK);
@@ -238,13 +239,13 @@ static void destroy(zi_comm *base)
     if (healthy) {
         for (uint32_t i = 0; i < comm->link_count; i++) {
             if (comm->links[i].made) {
-                (void)MPI_Comm_free(&comm->links[i].comm);
+                (void)zi_mpi->comm_free(&comm->links[i].comm);
             }
         }
-        (void)MPI_Comm_free(&comm->world);
+        (void)zi_mpi->comm_free(&comm->world);
     }
     if (healthy && comm->finalize) {
-        (void)MPI_Finalize();
+        (void)zi_mpi->finalize();
     } else if (comm->finalize) {
         zi_log(ZERO_LOG_WARN, "a rank failed: MPI is not finalised, so that mpirun ends the job");
     }
@@ -274,10 +275,10 @@ static const zi_comm_ops mpi_ops = {
 
 /* Duplicate the communicator. A rank that never calls is found by the deadline; MPI cannot name it.
  */
-static zero_status duplicate(MPI_Comm parent, uint32_t deadline_ms, MPI_Comm *world)
+static zero_status duplicate(zi_mpi_handle parent, uint32_t deadline_ms, zi_mpi_handle *world)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
-    ZI_TRY(check_code(MPI_Comm_idup(parent, world, &request), "MPI_Comm_idup"));
+    zi_mpi_handle request = {0};
+    ZI_TRY(check_code(zi_mpi->comm_idup(parent, world, &request), "MPI_Comm_idup"));
     bool done = false;
     ZI_TRY(poll_request(&request, deadline_ms, &done));
     if (!done) {
@@ -286,35 +287,30 @@ static zero_status duplicate(MPI_Comm parent, uint32_t deadline_ms, MPI_Comm *wo
                 "collective",
                 deadline_ms);
     }
-    return check_code(MPI_Comm_set_errhandler(*world, MPI_ERRORS_RETURN),
-                      "MPI_Comm_set_errhandler");
+    return check_code(zi_mpi->comm_return_errors(*world), "MPI_Comm_set_errhandler");
 }
 
 /* Find the ranks of this host, in ascending world rank, and the host of every rank. */
-static zero_status find_hosts(zi_mpi_comm *comm, uint32_t ranks_per_host, MPI_Comm *host)
+static zero_status find_hosts(zi_mpi_comm *comm, uint32_t ranks_per_host, zi_mpi_handle *host)
 {
     const int rank = (int)comm->base.rank;
     if (ranks_per_host == 0) {
-        ZI_TRY(check_code(
-            MPI_Comm_split_type(comm->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, host),
-            "MPI_Comm_split_type"));
+        ZI_TRY(check_code(zi_mpi->comm_split_host(comm->world, rank, host), "MPI_Comm_split_type"));
     } else {
-        ZI_TRY(check_code(MPI_Comm_split(comm->world, rank / (int)ranks_per_host, rank, host),
+        ZI_TRY(check_code(zi_mpi->comm_split(comm->world, rank / (int)ranks_per_host, rank, host),
                           "MPI_Comm_split"));
     }
     int size = 0;
-    ZI_TRY(check_code(MPI_Comm_size(*host, &size), "MPI_Comm_size"));
+    ZI_TRY(check_code(zi_mpi->comm_size(*host, &size), "MPI_Comm_size"));
     comm->base.local_size = (uint32_t)size;
     const uint32_t own = comm->base.rank;
-    ZI_TRY(check_code(MPI_Allgather(&own, 1, MPI_UINT32_T, comm->on_host, 1, MPI_UINT32_T, *host),
-                      "MPI_Allgather"));
-    return check_code(MPI_Allgather(&comm->on_host[0], 1, MPI_UINT32_T, comm->host_of, 1,
-                                    MPI_UINT32_T, comm->world),
+    ZI_TRY(check_code(zi_mpi->allgather(&own, comm->on_host, sizeof own, *host), "MPI_Allgather"));
+    return check_code(zi_mpi->allgather(&comm->on_host[0], comm->host_of, sizeof own, comm->world),
                       "MPI_Allgather");
 }
 
 /* Join the ranks of this host, by a name that no other job can have. */
-static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host)
+static zero_status join_host(zi_mpi_comm *comm, zi_mpi_handle host)
 {
     const uint32_t *on_host = comm->on_host;
     char name[64] = "";
@@ -324,7 +320,7 @@ static zero_status join_host(zi_mpi_comm *comm, MPI_Comm host)
                        (unsigned long long)pid, (unsigned long long)zi_process_start(pid),
                        atomic_fetch_add(&comms_made, 1));
     }
-    ZI_TRY(check_code(MPI_Bcast(name, (int)sizeof name, MPI_CHAR, 0, host), "MPI_Bcast"));
+    ZI_TRY(check_code(zi_mpi->bcast(name, (int)sizeof name, 0, host), "MPI_Bcast"));
     zi_shared_desc desc = {
         .name = name,
         .world_ranks = on_host,
@@ -346,7 +342,7 @@ static zero_status agree_joined(zi_mpi_comm *comm, zero_status mine, const char 
 {
     uint64_t *all = comm->words[0];
     const uint64_t own = (uint64_t)mine;
-    const int code = MPI_Allgather(&own, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, comm->world);
+    const int code = zi_mpi->allgather(&own, all, sizeof own, comm->world);
     if (mine != ZERO_OK) {
         return mine;
     }
@@ -377,11 +373,11 @@ static zero_status join_plane(zi_mpi_comm *comm)
     }
     const zero_error error = *zero_last_error();
     place.port = served == ZERO_OK ? place.port : 0;
-    const int code = MPI_Bcast(&place, (int)sizeof place, MPI_BYTE, 0, comm->world);
+    const int code = zi_mpi->bcast(&place, (int)sizeof place, 0, comm->world);
     if (served != ZERO_OK) {
         return zi_error_adopt(&error);
     }
-    if (code != MPI_SUCCESS) {
+    if (code != ZI_MPI_SUCCESS) {
         zi_control_leave(control);
         return zi_mpi_error(code, "MPI_Bcast");
     }
@@ -405,10 +401,10 @@ static zero_status join_plane(zi_mpi_comm *comm)
 /* Everything after the ranks of the world are known. */
 static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options)
 {
-    MPI_Comm host = MPI_COMM_NULL;
+    zi_mpi_handle host = {0};
     ZI_TRY(find_hosts(comm, options->ranks_per_host, &host));
     const zero_status status = agree_joined(comm, join_host(comm, host), "the ranks of its host");
-    (void)MPI_Comm_free(&host);
+    (void)zi_mpi->comm_free(&host);
     ZI_TRY(status);
     if (!several_hosts(comm)) {
         return ZERO_OK;
@@ -457,19 +453,13 @@ static zero_status make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms,
     return ZERO_OK;
 }
 
-zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_mpi_options *options,
-                               zi_comm **out)
+static zero_status create_over(zi_mpi_handle parent, uint32_t deadline_ms,
+                               const zi_mpi_options *options, zi_comm **out)
 {
-    *out = NULL;
-    int level = 0;
     int rank = 0;
     int size = 0;
-    ZI_TRY(check_mpi(&level));
-    if (parent == MPI_COMM_NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is MPI_COMM_NULL; pass a communicator of this rank");
-    }
-    ZI_TRY(check_code(MPI_Comm_rank(parent, &rank), "MPI_Comm_rank"));
-    ZI_TRY(check_code(MPI_Comm_size(parent, &size), "MPI_Comm_size"));
+    ZI_TRY(check_code(zi_mpi->comm_rank(parent, &rank), "MPI_Comm_rank"));
+    ZI_TRY(check_code(zi_mpi->comm_size(parent, &size), "MPI_Comm_size"));
     zi_mpi_comm *comm = NULL;
     ZI_TRY(make_comm((uint32_t)rank, (uint32_t)size, deadline_ms, &comm));
     comm->finalize = options->finalize;
@@ -495,7 +485,23 @@ zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_m
     return ZERO_OK;
 }
 
-zero_status zero_world_create_mpi(MPI_Comm comm, uint32_t deadline_ms, zero_world **world)
+zero_status zi_mpi_comm_create(int parent, uint32_t deadline_ms, const zi_mpi_options *options,
+                               zi_comm **out)
+{
+    *out = NULL;
+    ZI_TRY(zi_mpi_load(false));
+    ZI_TRY(check_mpi());
+    zi_mpi_handle ranks = {0};
+    if (parent != ZERO_MPI_COMM_NONE) {
+        ranks = zi_mpi->comm_f2c(parent);
+    }
+    if (ranks.word == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is MPI_COMM_NULL; pass a communicator of this rank");
+    }
+    return create_over(ranks, deadline_ms, options, out);
+}
+
+zero_status zero_world_create_mpi_fortran(int32_t comm, uint32_t deadline_ms, zero_world **world)
 {
     ZI_TRY(zi_world_clear(world));
     const zi_mpi_options options = {.ranks_per_host = 0, .finalize = false};
@@ -508,12 +514,11 @@ zero_status zero_world_create_mpi(MPI_Comm comm, uint32_t deadline_ms, zero_worl
 static zero_status initialise(void)
 {
     int yes = 0;
-    ZI_TRY(check_code(MPI_Initialized(&yes), "MPI_Initialized"));
+    ZI_TRY(check_code(zi_mpi->initialized(&yes), "MPI_Initialized"));
     if (yes) {
         return ZERO_OK; /* or finalised since: check_mpi finds that */
     }
-    int level = 0;
-    ZI_TRY(check_code(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread"));
+    ZI_TRY(check_code(zi_mpi->init(), "MPI_Init_thread"));
     atomic_store(&initialised_here, true);
     return ZERO_OK;
 }
@@ -521,13 +526,18 @@ static zero_status initialise(void)
 zero_status zi_mpi_launch(const zi_launch *launch, uint32_t deadline_ms, zi_comm **out)
 {
     *out = NULL;
-    int level = 0;
     int size = 0;
     int rank = 0;
+    if (zi_mpi_load(launch->pmi) != ZERO_OK) {
+        const zero_error error = *zero_last_error();
+        ZI_FAIL(error.status, "%s started %u ranks, but %s", launch->launcher, launch->size,
+                error.message);
+    }
     ZI_TRY(initialise());
-    ZI_TRY(check_mpi(&level));
-    ZI_TRY(check_code(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size"));
-    ZI_TRY(check_code(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank"));
+    ZI_TRY(check_mpi());
+    const zi_mpi_handle all = zi_mpi->comm_world();
+    ZI_TRY(check_code(zi_mpi->comm_size(all, &size), "MPI_Comm_size"));
+    ZI_TRY(check_code(zi_mpi->comm_rank(all, &rank), "MPI_Comm_rank"));
     if ((uint32_t)size != launch->size || (uint32_t)rank != launch->rank) {
         ZI_FAIL(ZERO_STATE,
                 "%s calls this rank %u of %u, MPI calls it rank %d of %d; start the program with "
@@ -535,5 +545,5 @@ zero_status zi_mpi_launch(const zi_launch *launch, uint32_t deadline_ms, zi_comm
                 launch->launcher, launch->rank, launch->size, rank, size);
     }
     const zi_mpi_options options = {.finalize = atomic_load(&initialised_here)};
-    return zi_mpi_comm_create(MPI_COMM_WORLD, deadline_ms, &options, out);
+    return create_over(all, deadline_ms, &options, out);
 }

@@ -3,7 +3,6 @@
 #ifndef ZI_COMM_MPI_MPI_COMM_H
 #define ZI_COMM_MPI_MPI_COMM_H
 
-#include <mpi.h>
 #include <stdbool.h>
 
 #include "comm/comm.h"
@@ -14,8 +13,9 @@ typedef struct zi_mpi_options {
     bool finalize;           /* destroy calls MPI_Finalize */
 } zi_mpi_options;
 
-/* A comm over the ranks of `parent`, which is duplicated. Collective over it. */
-zero_status zi_mpi_comm_create(MPI_Comm parent, uint32_t deadline_ms, const zi_mpi_options *options,
+/* A comm over the ranks of `parent`, as Fortran numbers it (MPI_Comm_c2f), which is duplicated.
+ * Collective over it. */
+zero_status zi_mpi_comm_create(int parent, uint32_t deadline_ms, const zi_mpi_options *options,
                                zi_comm **out);
 
 #endif

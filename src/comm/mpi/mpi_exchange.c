@@ -16,7 +16,7 @@ zero_status zi_mpi_exchange_open(zi_mpi_exchange *exchange)
     const size_t member_bytes = sizeof *exchange->transfers + 2 * request_bytes;
     ZI_TRY(zi_calloc(size, member_bytes, (void **)&exchange->transfers));
     /* In the order of their alignment. */
-    exchange->requests = (MPI_Request *)(void *)(exchange->transfers + size);
+    exchange->requests = (zi_mpi_handle *)(void *)(exchange->transfers + size);
     exchange->peers = (uint32_t *)(void *)(exchange->requests + 2 * size);
     exchange->late = (bool *)(exchange->peers + 2 * size);
     return ZERO_OK;
@@ -37,8 +37,8 @@ static int start(zi_mpi_op *op)
 {
     zi_mpi_exchange *exchange = op->argument;
     uint32_t count = 0;
-    int code = MPI_SUCCESS;
-    for (uint32_t i = 0; i < 2 * exchange->size && code == MPI_SUCCESS; i++) {
+    int code = ZI_MPI_SUCCESS;
+    for (uint32_t i = 0; i < 2 * exchange->size && code == ZI_MPI_SUCCESS; i++) {
         const bool sends = i >= exchange->size;
         const zi_mpi_transfer *transfer =
             &exchange->transfers[(exchange->first + i) % exchange->size];
@@ -48,13 +48,15 @@ static int start(zi_mpi_op *op)
             (sends ? transfer->send_bytes : transfer->recv_bytes) == 0) {
             continue;
         }
-        MPI_Request *request = &op->requests[count];
+        zi_mpi_handle *request = &op->requests[count];
         exchange->peers[count] = member;
-        code = sends ? MPI_Isend(transfer->send_at, (int)transfer->send_bytes, MPI_BYTE,
-                                 rank_of(exchange, member), exchange->tag, exchange->comm, request)
-                     : MPI_Irecv(transfer->recv_at, (int)transfer->recv_bytes, MPI_BYTE,
-                                 rank_of(exchange, member), exchange->tag, exchange->comm, request);
-        count += code == MPI_SUCCESS;
+        code =
+            sends
+                ? zi_mpi->isend(transfer->send_at, (int)transfer->send_bytes,
+                                rank_of(exchange, member), exchange->tag, exchange->comm, request)
+                : zi_mpi->irecv(transfer->recv_at, (int)transfer->recv_bytes,
+                                rank_of(exchange, member), exchange->tag, exchange->comm, request);
+        count += code == ZI_MPI_SUCCESS;
     }
     op->request_count = count;
     return code;

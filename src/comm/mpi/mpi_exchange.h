@@ -23,7 +23,7 @@ typedef struct zi_mpi_transfer {
 
 typedef struct zi_mpi_exchange {
     zi_mpi_progress *progress;
-    MPI_Comm comm;
+    zi_mpi_handle comm;
     int tag;
     uint32_t rank; /* this rank's place among the members */
     uint32_t size;
@@ -34,7 +34,7 @@ typedef struct zi_mpi_exchange {
     zi_mpi_op op;
     uint32_t first;             /* entry to begin with: best another one on each member */
     zi_mpi_transfer *transfers; /* `size` of them; the head of a block with all that follows */
-    MPI_Request *requests;
+    zi_mpi_handle *requests;
     uint32_t *peers; /* member of each request */
     bool *late;      /* of each request, for `op` */
 } zi_mpi_exchange;

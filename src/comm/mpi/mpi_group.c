@@ -390,20 +390,10 @@ static int start_create(zi_mpi_op *op)
 {
     zi_mpi_group *group = op->argument;
     const int *ranks = (const void *)group->members; /* of MPI's world, so they fit */
-    MPI_Group all = MPI_GROUP_NULL;
-    MPI_Group some = MPI_GROUP_NULL;
-    int code = MPI_Comm_group(group->comm->world, &all);
-    if (code == MPI_SUCCESS) {
-        code = MPI_Group_incl(all, (int)group->base.size, ranks, &some);
-        (void)MPI_Group_free(&all);
-    }
-    if (code == MPI_SUCCESS) {
-        code =
-            MPI_Comm_create_group(group->comm->world, some, ZI_MPI_TAG_CREATE, &group->link->comm);
-        (void)MPI_Group_free(&some);
-    }
-    if (code == MPI_SUCCESS) {
-        code = MPI_Comm_set_errhandler(group->link->comm, MPI_ERRORS_RETURN);
+    int code = zi_mpi->comm_create_group(group->comm->world, ranks, (int)group->base.size,
+                                         ZI_MPI_TAG_CREATE, &group->link->comm);
+    if (code == ZI_MPI_SUCCESS) {
+        code = zi_mpi->comm_return_errors(group->link->comm);
     }
     return code;
 }
@@ -417,7 +407,6 @@ static zero_status make_link(zi_mpi_group *group, uint64_t members_hash)
     }
     group->link = &comm->links[comm->link_count++];
     *group->link = (zi_mpi_link){
-        .comm = MPI_COMM_NULL,
         .members_hash = members_hash,
         .id = group->id,
     };

@@ -36,7 +36,7 @@ typedef struct zi_mpi_group {
     size_t stage_total;
     zi_mpi_exchange exchange;
     zi_mpi_op op; /* MPI's own collectives */
-    MPI_Request op_request;
+    zi_mpi_handle op_request;
     const zi_collective *moving; /* what `op` is to start */
     zi_grid grid;                /* of gathers, and of sums without EXACT */
     zi_grid flat;                /* of sums with it */

@@ -406,23 +406,20 @@ static int start_own(zi_mpi_op *op)
 {
     const zi_mpi_group *group = op->argument;
     const zi_collective *c = group->moving;
-    const MPI_Comm comm = group->link->comm;
-    MPI_Request *request = &op->requests[0];
+    const zi_mpi_handle comm = group->link->comm;
+    zi_mpi_handle *request = &op->requests[0];
     op->collective = true;
     op->request_count = 1;
     switch (c->kind) {
     case ZI_ALL_GATHER:
-        return MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, c->recv,
-                              (int)(c->count * zero_dtype_bytes(c->send_dtype)), MPI_BYTE, comm,
-                              request);
+        return zi_mpi->iallgather(c->recv, (int)(c->count * zero_dtype_bytes(c->send_dtype)), comm,
+                                  request);
     case ZI_REDUCE_SCATTER:
-        return MPI_Ireduce_scatter_block(c->send, c->recv, (int)c->count, MPI_FLOAT, MPI_SUM, comm,
-                                         request);
+        return zi_mpi->ireduce_scatter_block(c->send, c->recv, (int)c->count, comm, request);
     case ZI_ALL_REDUCE:
         break;
     }
-    return MPI_Iallreduce(c->send == c->recv ? MPI_IN_PLACE : c->send, c->recv, (int)c->count,
-                          MPI_FLOAT, MPI_SUM, comm, request);
+    return zi_mpi->iallreduce(c->send, c->recv, (int)c->count, comm, request);
 }
 
 static zero_status run_own(zi_mpi_group *group, const zi_collective *c)

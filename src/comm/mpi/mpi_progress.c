@@ -44,7 +44,7 @@ typedef struct notice {
 _Static_assert(sizeof(notice) == 256, "sent between hosts of one kind as bytes");
 
 struct zi_mpi_progress {
-    MPI_Comm world;
+    zi_mpi_handle world;
     uint32_t own; /* world rank */
     zi_mpi_poll_fn poll;
     void *poll_user;
@@ -60,25 +60,21 @@ struct zi_mpi_progress {
     uint32_t notice_count;       /* the thread's */
     notice notices[NOTICES_MAX]; /* the thread's: those received */
     notice incoming;             /* the thread's */
-    MPI_Request incoming_request;
-    int *indices; /* the thread's; enough for any op's requests, behind the struct */
+    zi_mpi_handle incoming_request;
     pthread_mutex_t notify_mutex; /* guards the rest */
     bool unsent;                  /* the last notice may still be read by MPI: no other is sent */
     zi_mpi_op notify_op;
     notice outgoing;
     const uint32_t *notify_members;
     uint32_t notify_size;
-    MPI_Request notify_requests[]; /* one a rank */
+    zi_mpi_handle notify_requests[]; /* one a rank */
 };
 
 zero_status zi_mpi_error(int code, const char *call)
 {
-    char text[MPI_MAX_ERROR_STRING + 1] = "";
-    int length = 0;
-    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
-        text[0] = '\0';
-    }
-    ZI_FAIL_NATIVE(ZERO_COMM, code, "%s: %.180s", call, text);
+    char text[181];
+    (void)zi_mpi->error_string(code, text, sizeof text);
+    ZI_FAIL_NATIVE(ZERO_COMM, code, "%s: %s", call, text);
 }
 
 static void finish(zi_mpi_progress *progress, zi_mpi_op *op, const zero_error *error)
@@ -108,12 +104,12 @@ static uint32_t cancel_open(zi_mpi_op *op)
 {
     uint32_t open = 0;
     for (uint32_t i = 0; i < op->request_count; i++) {
-        const bool late = op->requests[i] != MPI_REQUEST_NULL;
+        const bool late = op->requests[i].word != 0;
         if (op->late != NULL) {
             op->late[i] = late;
         }
         if (late && i < op->receive_count && !op->collective) {
-            (void)MPI_Cancel(&op->requests[i]);
+            (void)zi_mpi->cancel(&op->requests[i]);
         }
         open += late;
     }
@@ -126,11 +122,11 @@ static uint32_t test_open(zi_mpi_op *op)
     uint32_t open = 0;
     for (uint32_t i = 0; i < op->request_count; i++) {
         int done = 1;
-        if (op->requests[i] != MPI_REQUEST_NULL) {
-            (void)MPI_Test(&op->requests[i], &done, MPI_STATUS_IGNORE);
+        if (op->requests[i].word != 0) {
+            (void)zi_mpi->test(&op->requests[i], &done);
         }
         if (done) {
-            op->requests[i] = MPI_REQUEST_NULL; /* which a failed one may not be */
+            op->requests[i].word = 0; /* which a failed one may not be */
         }
         open += !done;
     }
@@ -151,8 +147,8 @@ static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
     }
     if (op->group_id == NOTIFYING) {
         for (uint32_t i = 0; i < op->request_count && open != 0; i++) {
-            if (op->requests[i] != MPI_REQUEST_NULL) {
-                (void)MPI_Request_free(&op->requests[i]);
+            if (op->requests[i].word != 0) {
+                (void)zi_mpi->request_free(&op->requests[i]);
             }
         }
     } else if (open != 0) {
@@ -186,8 +182,8 @@ static const notice *notice_about(const zi_mpi_progress *progress, const zi_mpi_
 
 static int listen_for_notice(zi_mpi_progress *progress)
 {
-    return MPI_Irecv(&progress->incoming, (int)sizeof progress->incoming, MPI_BYTE, MPI_ANY_SOURCE,
-                     NOTICE_TAG, progress->world, &progress->incoming_request);
+    return zi_mpi->irecv(&progress->incoming, (int)sizeof progress->incoming, ZI_MPI_ANY_SOURCE,
+                         NOTICE_TAG, progress->world, &progress->incoming_request);
 }
 
 /* Keep a notice if it is the first about its group: all members of a group may send one. When the
@@ -212,14 +208,13 @@ static void keep_notice(zi_mpi_progress *progress)
 static bool poll_notices(zi_mpi_progress *progress)
 {
     int arrived = 0;
-    if (progress->incoming_request == MPI_REQUEST_NULL ||
-        MPI_Test(&progress->incoming_request, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
-        !arrived) {
+    if (progress->incoming_request.word == 0 ||
+        zi_mpi->test(&progress->incoming_request, &arrived) != ZI_MPI_SUCCESS || !arrived) {
         return false;
     }
     keep_notice(progress);
-    if (listen_for_notice(progress) != MPI_SUCCESS) {
-        progress->incoming_request = MPI_REQUEST_NULL;
+    if (listen_for_notice(progress) != ZI_MPI_SUCCESS) {
+        progress->incoming_request.word = 0;
     }
     return true;
 }
@@ -236,17 +231,16 @@ static bool given_up(zi_mpi_progress *progress, const zi_mpi_op *op)
 static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
 {
     int completed = 0;
-    const int code = MPI_Testsome((int)op->request_count, op->requests, &completed,
-                                  progress->indices, MPI_STATUSES_IGNORE);
-    if (code != MPI_SUCCESS) {
+    const int code = zi_mpi->testsome(op->requests, (int)op->request_count, &completed);
+    if (code != ZI_MPI_SUCCESS) {
         withdraw(progress, op);
         finish_code(progress, op, code, "MPI_Testsome");
         return true;
     }
-    *moved = *moved || (completed != MPI_UNDEFINED && completed != 0);
+    *moved = *moved || completed != 0;
     bool open = false;
     for (uint32_t i = 0; i < op->request_count && !open; i++) {
-        open = op->requests[i] != MPI_REQUEST_NULL;
+        open = op->requests[i].word != 0;
     }
     /* A notice counts even if all data has arrived: the others have failed and will not go on. */
     zero_error error = {.status = ZERO_TIMEOUT};
@@ -279,10 +273,10 @@ static bool begin(zi_mpi_progress *progress, zi_mpi_op *op)
         return false;
     }
     for (size_t i = 0; i < op->request_capacity; i++) {
-        op->requests[i] = MPI_REQUEST_NULL;
+        op->requests[i].word = 0;
     }
     const int code = op->start(op);
-    if (code != MPI_SUCCESS) {
+    if (code != ZI_MPI_SUCCESS) {
         withdraw(progress, op);
         finish_code(progress, op, code, "an MPI call");
         return false;
@@ -379,9 +373,9 @@ static void *progress_main(void *argument)
     (void)pthread_mutex_lock(&progress->mutex);
     const bool broken = progress->broken;
     (void)pthread_mutex_unlock(&progress->mutex);
-    if (!broken && progress->incoming_request != MPI_REQUEST_NULL) {
-        (void)MPI_Cancel(&progress->incoming_request);
-        (void)MPI_Wait(&progress->incoming_request, MPI_STATUS_IGNORE);
+    if (!broken && progress->incoming_request.word != 0) {
+        (void)zi_mpi->cancel(&progress->incoming_request);
+        (void)zi_mpi->wait(&progress->incoming_request);
     }
     return NULL;
 }
@@ -403,31 +397,30 @@ static void free_progress(zi_mpi_progress *progress)
     zi_free(progress);
 }
 
-zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t own, uint32_t size,
+zero_status zi_mpi_progress_create(zi_mpi_handle world, uint32_t own, uint32_t size,
                                    zi_mpi_progress **out)
 {
     *out = NULL;
     zi_mpi_progress *progress = NULL;
-    const size_t rank_bytes = sizeof progress->notify_requests[0] + 2 * sizeof *progress->indices;
-    ZI_TRY(zi_calloc(1, sizeof *progress + size * rank_bytes, (void **)&progress));
-    progress->indices = (int *)(void *)(progress->notify_requests + size);
+    ZI_TRY(zi_calloc(1, sizeof *progress + size * sizeof progress->notify_requests[0],
+                     (void **)&progress));
     progress->world = world;
     progress->own = own;
-    progress->incoming_request = MPI_REQUEST_NULL;
+    progress->incoming_request.word = 0;
     init_sync(progress);
     zero_status status = ZERO_OK;
     const int code = listen_for_notice(progress);
-    if (code != MPI_SUCCESS) {
-        progress->incoming_request = MPI_REQUEST_NULL;
+    if (code != ZI_MPI_SUCCESS) {
+        progress->incoming_request.word = 0;
         status = zi_mpi_error(code, "MPI_Irecv");
     }
     if (status == ZERO_OK) {
         status = zi_thread_start(&progress->thread, progress_main, progress);
     }
     if (status != ZERO_OK) {
-        if (progress->incoming_request != MPI_REQUEST_NULL) {
-            (void)MPI_Cancel(&progress->incoming_request);
-            (void)MPI_Wait(&progress->incoming_request, MPI_STATUS_IGNORE);
+        if (progress->incoming_request.word != 0) {
+            (void)zi_mpi->cancel(&progress->incoming_request);
+            (void)zi_mpi->wait(&progress->incoming_request);
         }
         free_progress(progress);
         return status;
@@ -537,15 +530,15 @@ static int start_notify(zi_mpi_op *op)
         if (progress->notify_members[i] == progress->own) {
             continue;
         }
-        const int code = MPI_Isend(&progress->outgoing, (int)sizeof progress->outgoing, MPI_BYTE,
-                                   (int)progress->notify_members[i], NOTICE_TAG, progress->world,
-                                   &op->requests[op->request_count++]);
-        if (code != MPI_SUCCESS) {
+        const int code = zi_mpi->isend(&progress->outgoing, (int)sizeof progress->outgoing,
+                                       (int)progress->notify_members[i], NOTICE_TAG,
+                                       progress->world, &op->requests[op->request_count++]);
+        if (code != ZI_MPI_SUCCESS) {
             op->request_count--;
             return code;
         }
     }
-    return MPI_SUCCESS;
+    return ZI_MPI_SUCCESS;
 }
 
 void zi_mpi_progress_notify(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,

@@ -9,11 +9,11 @@
 #ifndef ZI_COMM_MPI_MPI_PROGRESS_H
 #define ZI_COMM_MPI_MPI_PROGRESS_H
 
-#include <mpi.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "comm/comm.h"
+#include "comm/mpi/mpi_api.h"
 
 typedef struct zi_mpi_progress zi_mpi_progress;
 typedef struct zi_mpi_op zi_mpi_op;
@@ -33,7 +33,7 @@ struct zi_mpi_op {
     void *argument;
     const char *what;  /* what is waited in, for errors; NULL: an operation between hosts */
     uint64_t group_id; /* whose operation it is: a notice about it ends the op; 0: no group */
-    MPI_Request *requests;
+    zi_mpi_handle *requests;
     size_t request_capacity; /* of `requests`; at most two a rank of the world */
     bool *late;              /* out, on TIMEOUT: which requests were open; may be NULL */
     uint32_t request_count;  /* set by start */
@@ -50,7 +50,7 @@ struct zi_mpi_op {
 /* Start the thread.
  * - world: a communicator of this comm's own `size` ranks, of which this is `own`; carries notices.
  */
-zero_status zi_mpi_progress_create(MPI_Comm world, uint32_t own, uint32_t size,
+zero_status zi_mpi_progress_create(zi_mpi_handle world, uint32_t own, uint32_t size,
                                    zi_mpi_progress **out);
 
 /* Called about every 100 ms by a thread that waits for an op. An error ends the wait. Set before

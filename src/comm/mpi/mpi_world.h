@@ -25,7 +25,7 @@ zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what);
 /* A communicator made for a member list. It is kept when its group is destroyed: making one is
  * collective, and so would be freeing it. */
 typedef struct zi_mpi_link {
-    MPI_Comm comm;
+    zi_mpi_handle comm;
     uint64_t members_hash;
     uint64_t id; /* of the group it was made for: the same on all members */
     bool made;
@@ -35,7 +35,7 @@ typedef struct zi_mpi_link {
 
 typedef struct zi_mpi_comm {
     zi_comm base;
-    MPI_Comm world;            /* ours alone */
+    zi_mpi_handle world;       /* ours alone */
     zi_shared *shared;         /* with the ranks of this host */
     zi_mpi_progress *progress; /* NULL: one host, no MPI call between create and destroy */
     zi_control *plane;    /* NULL: one host; says who of the others aborts, dies or is silent */

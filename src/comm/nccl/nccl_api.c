@@ -1,68 +1,35 @@
-/* Owns the table of NCCL's functions. Invariant: a library that was loaded stays loaded, since its
- * threads may outlive every group. */
+/* Owns the table of NCCL's functions. Invariant: it is loaded once, or refused once. */
 #include "comm/nccl/nccl_api.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/error.h"
+#include "core/library.h"
 
 #define LIBRARY "libnccl.so.2"
 
-/* A function and its place in the table. */
-typedef struct symbol_row {
-    const char *name;
-    size_t at;
-    bool required;
-} symbol_row;
-
 #define REQUIRED_ROW(member, symbol) {#symbol, offsetof(zi_nccl_api, member), true},
 #define OPTIONAL_ROW(member, symbol) {#symbol, offsetof(zi_nccl_api, member), false},
-static const symbol_row symbol_rows[] = {ZI_NCCL_REQUIRED(REQUIRED_ROW)
-                                             ZI_NCCL_OPTIONAL(OPTIONAL_ROW)};
+static const zi_library_symbol symbols[] = {ZI_NCCL_REQUIRED(REQUIRED_ROW)
+                                                ZI_NCCL_OPTIONAL(OPTIONAL_ROW)};
+static const zi_library nccl_library = {
+    .symbols = symbols,
+    .symbol_count = sizeof symbols / sizeof symbols[0],
+    .remedy = "install NCCL 2.22 or later or set LD_LIBRARY_PATH, or set tuning.transport = "
+              "ZERO_TRANSPORT_HOST to stage through host memory",
+};
 
 static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 static zi_nccl_api loaded_api;
 static zero_error load_error; /* status ZERO_OK: loaded */
 static const zi_nccl_api *replaced_api;
 
-static zero_status find_symbols(void *library, const char *name, zi_nccl_api *api)
-{
-    for (size_t i = 0; i < sizeof symbol_rows / sizeof symbol_rows[0]; i++) {
-        const symbol_row *row = &symbol_rows[i];
-        void *address = dlsym(library, row->name);
-        if (address == NULL && row->required) {
-            ZI_FAIL(ZERO_UNSUPPORTED,
-                    "%s has no %s; install NCCL 2.22 or later, or set tuning.transport = "
-                    "ZERO_TRANSPORT_HOST to stage through host memory",
-                    name, row->name);
-        }
-        /* A function pointer from an object pointer, as dlsym means it. */
-        memcpy((unsigned char *)api + row->at, &address, sizeof address);
-    }
-    return ZERO_OK;
-}
-
 zero_status zi_nccl_api_load(const char *library, zi_nccl_api *api)
 {
     memset(api, 0, sizeof *api);
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL) {
-        const char *text = dlerror();
-        ZI_FAIL(ZERO_UNSUPPORTED,
-                "cannot load %.40s (%.80s); install NCCL or set LD_LIBRARY_PATH, or set "
-                "tuning.transport = ZERO_TRANSPORT_HOST to stage through host memory",
-                library, text != NULL ? text : "no reason given");
-    }
-    const zero_status status = find_symbols(handle, library, api);
-    if (status != ZERO_OK) {
-        (void)dlclose(handle);
-    }
-    return status;
+    return zi_library_load(&nccl_library, library, api);
 }
 
 static void load(void)
