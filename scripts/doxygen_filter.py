@@ -14,6 +14,11 @@ def functions():
         return set(re.findall(r"^ +(zero_\w+);", file.read(), re.MULTILINE))
 
 
+def decision_id(path):
+    """Of a decision's page: doxygen's own differ between its versions."""
+    return "decision_" + os.path.basename(path)[:3]
+
+
 def link(match):
     """A link as the site has it. What the site has no page for is text; so are anchors in pages."""
     text, target = match.groups()
@@ -21,7 +26,8 @@ def link(match):
     if "://" in target or target.startswith("#"):
         return match.group(0)
     if path.endswith(".md"):
-        return f"[{text}]({path})"
+        decision = re.match(r"\d{3}-", os.path.basename(path))
+        return f"[{text}]({f'@ref {decision_id(path)}' if decision else path})"
     if path.endswith(".svg"):
         return f"[{text}]({os.path.basename(path)})"  # a picture, behind a "!"
     if path.endswith(".h") and "include/" in path:
@@ -45,13 +51,14 @@ def header(text, path, known):
 def decisions():
     """Children of ARCHITECTURE.md's page, so that the tree of pages begins with the guides."""
     names = sorted(os.listdir(f"{ROOT}/docs/decisions"))
-    ids = ["md_docs_decisions_" + name[: -len(".md")].replace("-", "_") for name in names]
-    return "\n" + "".join(f"- @subpage {page_id}\n" for page_id in ids)
+    return "\n" + "".join(f"- @subpage {decision_id(name)}\n" for name in names)
 
 
 def page(text, path, known):
     if path.endswith("ARCHITECTURE.md"):
         text += decisions()
+    if "docs/decisions/" in path:
+        text = re.sub(r"\A(# .*)", rf"\1 {{#{decision_id(path)}}}", text)
     blocks = re.split(r"(^ *```.*?^ *```$)", text, flags=re.MULTILINE | re.DOTALL)
     for i in range(0, len(blocks), 2):
         blocks[i] = re.sub(r"\[([^\]]*)\]\(([^)\s]*)\)", link, blocks[i])

@@ -55,6 +55,25 @@ need_checks() {
     [ "$(id -u)" -ne 0 ] || need_command mkfs.xfs xfsprogs
 }
 
+leave_to_user() {
+    printf 'missing: %s (names of Debian packages)\n' "${missing[*]}" >&2
+    printf 'install them with your own package manager, then run this again\n' >&2
+    exit 1
+}
+
+# Who sits at a terminal may say no; a script goes on.
+ask_first() {
+    local answer=''
+    printf 'missing, to be installed by apt-get as root: %s\n' "${missing[*]}"
+    if [ -t 0 ] && [ -t 1 ]; then
+        read -r -p 'Install them? [Y/n] ' answer
+    fi
+    case $answer in
+    '' | [Yy]*) ;;
+    *) leave_to_user ;;
+    esac
+}
+
 install_missing() {
     [ ${#missing[@]} -gt 0 ] || return 0
     local as_root=()
@@ -65,10 +84,9 @@ install_missing() {
     fi
     if ! command -v apt-get > /dev/null 2>&1 ||
         { [ ${#as_root[@]} -gt 0 ] && ! command -v sudo > /dev/null 2>&1; }; then
-        printf 'missing: %s (names of Debian packages)\n' "${missing[*]}" >&2
-        printf 'install them with your own package manager, then run this again\n' >&2
-        exit 1
+        leave_to_user
     fi
+    ask_first
     run "${as_root[@]}" apt-get update -q
     if ! run "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -q -y --no-install-recommends "${missing[@]}" < /dev/null; then

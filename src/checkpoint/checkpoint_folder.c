@@ -22,12 +22,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "checkpoint/manifest.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
+
+/* Not every C library has the system call: musl got it in 1.2.5. */
+#ifndef RENAME_EXCHANGE
+#define RENAME_EXCHANGE 2
+static int renameat2(int from_folder, const char *from, int to_folder, const char *to,
+                     unsigned flags)
+{
+    return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
+}
+#endif
 #include "format/whole_file.h"
 
 #define PART ".part"

@@ -4,9 +4,7 @@
 #include "../folders.h"
 #include "zero/zero.h"
 
-/* Where they are built; their own pointers are handles of MPI and NCCL. */
-extern zero_status zero_world_create_mpi(void *comm, uint32_t deadline_ms, zero_world **world)
-    __attribute__((weak));
+/* Where it is built; its own pointer is a handle of NCCL. */
 extern zero_status zero_world_create_nccl(void *comm, uint32_t deadline_ms, zero_world **world)
     __attribute__((weak));
 
@@ -28,9 +26,7 @@ static void on_world_create(const rig *r)
     REFUSES(zero_world_create_self(NULL));
     REFUSES(zero_world_run(1, 0, NULL, NULL));
     REFUSES(zero_world_create_launched(0, NULL));
-    if (zero_world_create_mpi != NULL) {
-        REFUSES(zero_world_create_mpi(NULL, 0, NULL));
-    }
+    REFUSES(zero_world_create_mpi_fortran(0, 0, NULL));
     if (zero_world_create_nccl != NULL) {
         REFUSES(zero_world_create_nccl(&world, 0, NULL));
         REFUSES(zero_world_create_nccl(NULL, 0, &world));
@@ -456,8 +452,8 @@ static const struct {
     void (*run)(const rig *r);
     const char *symbols;
 } rows[] = {
-    {on_world_create, "zero_world_create_launched zero_world_create_mpi zero_world_create_nccl "
-                      "zero_world_create_self zero_world_run"},
+    {on_world_create, "zero_world_create_launched zero_world_create_mpi_fortran "
+                      "zero_world_create_nccl zero_world_create_self zero_world_run"},
     {on_world, "zero_world_abort zero_world_backend zero_world_barrier zero_world_cpus "
                "zero_world_destroy zero_world_gather zero_world_is_launched zero_world_local_size "
                "zero_world_rank zero_world_size"},

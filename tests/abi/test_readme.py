@@ -241,6 +241,20 @@ def demo_needs_little(scratch):
         raise Fail(f"it would build {built} targets:\n{steps[-2000:]}")
 
 
+def packages_are_named_first(scratch):
+    """What is to be installed is said before anything is, and a script is not asked."""
+    tools = f"{scratch.home}/tools"
+    os.makedirs(tools)
+    for name in ("apt-get", "sudo"):
+        with open(f"{tools}/{name}", "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\n[ "${0##*/}" != sudo ] || shift\necho "$@"\n')
+        os.chmod(f"{tools}/{name}", 0o755)
+    line = '. scripts/packages.sh; PATH="$0:$PATH"; missing=(one two); install_missing'
+    said = scratch.run([shutil.which("bash"), "-c", line, tools], scratch.copy).splitlines()
+    if len(said) < 2 or "as root: one two" not in said[0] or "apt-get update" not in said[1]:
+        raise Fail("\n".join(said))
+
+
 CHECKS = {
     "README's lines build and install": installs,
     "pkg-config asks for nothing but the library": asks_for_nothing,
@@ -251,6 +265,7 @@ CHECKS = {
     "README's meson, as a subproject": meson_subproject,
     "the installed static library": static_trainer,
     "the demo's packages and targets": demo_needs_little,
+    "packages are named before they are installed": packages_are_named_first,
 }
 
 
