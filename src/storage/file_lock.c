@@ -1,0 +1,126 @@
+/* Owns locked files. Invariant: whoever holds the lock of the file of that name owns the directory;
+ * where the file system has locks, the text in the file only names the owner. */
+#include "storage/file_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+
+/* An owner removes the name when it leaves, so the name may be gone once the file is locked. */
+#define ATTEMPTS 100
+
+static zero_status cannot(int code, const char *what, const zi_file_lock_place *place)
+{
+    ZI_FAIL_NATIVE(ZERO_IO, code, "cannot %s the lock file: %s; in the directory %s", what,
+                   strerror(code), place->path);
+}
+
+/* A file is written to only if it is a regular one of this user's without other names. */
+static zero_status check_ours(const zi_file_lock_place *place, int file)
+{
+    struct stat info;
+    if (fstat(file, &info) != 0) {
+        return cannot(errno, "look at", place);
+    }
+    /* 0 links: its owner is just removing it. */
+    if (!S_ISREG(info.st_mode) || (!place->shared && info.st_uid != geteuid()) ||
+        info.st_nlink > 1) {
+        ZI_FAIL(ZERO_STATE,
+                "%s is not a lock file of this user (%s, user %lu, %lu links); remove it, or give "
+                "each user a directory of their own: %s",
+                place->name, S_ISREG(info.st_mode) ? "regular file" : "no regular file",
+                (unsigned long)info.st_uid, (unsigned long)info.st_nlink, place->path);
+    }
+    return ZERO_OK;
+}
+
+/* Open the lock file, or make it. Links are not followed, and a FIFO does not block. */
+static zero_status open_file(const zi_file_lock_place *place, int *file)
+{
+    const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    *file = openat(place->directory, place->name, flags, place->shared ? 0666 : 0600);
+    if (*file < 0 && errno == ELOOP) {
+        ZI_FAIL_NATIVE(ZERO_STATE, ELOOP,
+                       "%s is a symbolic link, which a lock file never is; remove it: %s",
+                       place->name, place->path);
+    }
+    if (*file < 0) {
+        return cannot(errno, "open", place);
+    }
+    const zero_status status = check_ours(place, *file);
+    if (status != ZERO_OK) {
+        (void)close(*file);
+        *file = -1;
+    }
+    return status;
+}
+
+bool zi_file_lock_named(const zi_file_lock_place *place, int file)
+{
+    struct stat ours;
+    struct stat named;
+    return fstat(file, &ours) == 0 &&
+           fstatat(place->directory, place->name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
+}
+
+/* Of flock: some network file systems have none, or no server that keeps them. */
+static bool is_without_locks(int code)
+{
+    return code == ENOLCK || code == ENOSYS || code == EOPNOTSUPP || code == EINVAL;
+}
+
+zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
+                              zi_file_lock_result *result)
+{
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        ZI_TRY(open_file(place, file));
+        *result = ZI_FILE_LOCK_TAKEN;
+        if (flock(*file, LOCK_EX | LOCK_NB) != 0) {
+            const int code = errno;
+            *result = code == EWOULDBLOCK ? ZI_FILE_LOCK_HELD : ZI_FILE_LOCK_UNKNOWN;
+            if (code != EWOULDBLOCK && !is_without_locks(code)) {
+                (void)close(*file);
+                *file = -1;
+                return cannot(code, "lock", place);
+            }
+        }
+        if (*result == ZI_FILE_LOCK_HELD || zi_file_lock_named(place, *file)) {
+            return ZERO_OK;
+        }
+        (void)close(*file);
+        *file = -1;
+    }
+    return cannot(ESTALE, "keep", place);
+}
+
+void zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES])
+{
+    const ssize_t bytes = pread(file, text, ZI_FILE_LOCK_TEXT_BYTES - 1, 0);
+    text[bytes > 0 ? bytes : 0] = '\0';
+}
+
+void zi_file_lock_line(char *text)
+{
+    text[strcspn(text, "\n")] = '\0';
+    for (char *c = text; *c != '\0'; c++) {
+        *c = *c >= ' ' && *c <= '~' ? *c : '?';
+    }
+}
+
+zero_status zi_file_lock_sign(const zi_file_lock_place *place, int file, const char *text)
+{
+    const size_t bytes = strlen(text);
+    /* An older one may be readable by all, and a mask may have left us nothing. */
+    errno = 0;
+    if ((!place->shared && fchmod(file, 0600) != 0) || ftruncate(file, 0) != 0 ||
+        pwrite(file, text, bytes, 0) != (ssize_t)bytes) {
+        return cannot(errno != 0 ? errno : EIO, "write", place);
+    }
+    return ZERO_OK;
+}
