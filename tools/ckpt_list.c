@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "checkpoint/run_owner.h"
 #include "core/memory.h"
 
 enum { NAME_WIDTH = 24, WHY_BYTES = 1024 };
@@ -235,6 +236,19 @@ static void tell(void *user, const char *name)
     told->count++;
 }
 
+/* Nobody else may save there meanwhile; to be told of it changes nothing. */
+static int prune_owned(const ckpt_line *line, zi_checkpoint_pruned *pruned)
+{
+    zi_run_owner *owner = NULL;
+    const char *run = line->words[0];
+    if (!line->dry_run && CKPT_TRY(zi_run_owner_take(run, &owner)) != 0) {
+        return 1;
+    }
+    const int failed = CKPT_TRY(zi_checkpoint_prune(run, (uint32_t)line->keep, pruned));
+    zi_run_owner_release(owner);
+    return failed;
+}
+
 int ckpt_prune(const ckpt_line *line)
 {
     prune_told told = {.verb = line->dry_run ? "would remove" : "removed"};
@@ -242,7 +256,7 @@ int ckpt_prune(const ckpt_line *line)
     if (line->keep == 0) {
         return bench_fail("how many stay? --keep N");
     }
-    const int failed = CKPT_TRY(zi_checkpoint_prune(line->words[0], (uint32_t)line->keep, &pruned));
+    const int failed = prune_owned(line, &pruned);
     if (told.count == 0 && failed == 0) {
         printf("nothing to remove\n");
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint_file.h"
+#include "checkpoint/run_owner.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/codec.h"
@@ -18,6 +19,7 @@ typedef struct write_job {
     char run[ZI_CHECKPOINT_PATH_BYTES];
     const char *name; /* behind run, in OUT */
     char part[ZI_CHECKPOINT_PATH_BYTES];
+    zi_run_owner *owner; /* this program, of run */
     zi_manifest manifest;
     uint64_t *sums;
 } write_job;
@@ -103,6 +105,7 @@ static int write_files(write_job *job)
     }
     const int failed = write_sums(job) ||
                        CKPT_TRY(zi_manifest_write(&job->manifest, &text, &bytes)) ||
+                       CKPT_TRY(zi_run_owner_check(job->owner)) ||
                        CKPT_TRY(zi_checkpoint_commit(job->run, job->name, text, bytes));
     zi_free(text);
     return failed;
@@ -120,13 +123,16 @@ static int write_checkpoint(write_job *job)
     job->manifest.header_hash = calloc(map->file_count + 1, sizeof(uint64_t));
     int failed = job->sums == NULL || job->manifest.header_hash == NULL
                      ? bench_fail("no memory for %" PRIu64 " sums", map->piece_count)
-                     : CKPT_TRY(zi_checkpoint_begin(job->run, job->name, false, job->part));
+                     : CKPT_TRY(zi_checkpoint_make_run(job->run)) ||
+                           CKPT_TRY(zi_run_owner_take(job->run, &job->owner)) ||
+                           CKPT_TRY(zi_checkpoint_begin(job->run, job->name, false, job->part));
     if (failed == 0) {
         failed = write_files(job);
-        if (failed != 0) {
+        if (failed != 0 && zi_run_owner_check(job->owner) == ZERO_OK) {
             zi_checkpoint_discard(job->run, job->name);
         }
     }
+    zi_run_owner_release(job->owner);
     free(job->sums);
     free(job->manifest.header_hash);
     zi_checkpoint_map_free(map);

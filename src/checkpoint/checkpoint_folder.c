@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/run_owner.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -69,7 +70,8 @@ static bool is_name(const char *name)
     const size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                      "0123456789-_.");
     return length > 0 && length <= NAME_MAX_BYTES + sizeof REPLACED - 1 && good == length &&
-           name[0] != '.' && !ends_with(name, PART) && strcmp(name, LATEST) != 0;
+           name[0] != '.' && !ends_with(name, PART) && strcmp(name, LATEST) != 0 &&
+           strcmp(name, ZI_RUN_LOCK_NAME) != 0;
 }
 
 zero_status zi_checkpoint_check_name(const char *name)
@@ -78,7 +80,7 @@ zero_status zi_checkpoint_check_name(const char *name)
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "a checkpoint cannot have the name \"%.100s\"; give 1 to %d letters, digits, '-', "
                 "'_' or '.', not '.' first, not \"" PART "\" or \"" REPLACED
-                "\" at the end, not \"" LATEST "\"",
+                "\" at the end, not \"" LATEST "\" or \"" ZI_RUN_LOCK_NAME "\"",
                 name, NAME_MAX_BYTES);
     }
     return ZERO_OK;
@@ -389,7 +391,7 @@ zero_status zi_checkpoint_find(const char *run, const char *name,
 
 /* ---- begin ---- */
 
-static zero_status make_run(const char *run)
+zero_status zi_checkpoint_make_run(const char *run)
 {
     path_text parent;
     struct stat status;
@@ -426,7 +428,7 @@ zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
 {
     path_text path;
     ZI_TRY(zi_checkpoint_check_name(name));
-    ZI_TRY(make_run(run));
+    ZI_TRY(zi_checkpoint_make_run(run));
     ZI_TRY(name_unnamed(run));
     ZI_TRY(path_of(path, run, name, ""));
     ZI_TRY(path_of(part, run, name, PART));

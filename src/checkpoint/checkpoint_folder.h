@@ -24,7 +24,12 @@
 void zi_checkpoint_step_name(char *name, size_t bytes, uint64_t step);
 zero_status zi_checkpoint_check_name(const char *name);
 
-/* Make RUN (its parent exists) and an empty NAME.part in it; what a dead save left there is
+/* Make RUN, whose parent exists. Errors: IO; INVALID_ARGUMENT where it is no directory. */
+zero_status zi_checkpoint_make_run(const char *run);
+
+/* Whoever calls what follows owns RUN (checkpoint/run_owner.h), but for those that only read. */
+
+/* Make RUN, as above, and an empty NAME.part in it; what a dead save left there is
  * removed. Where it died before it renamed latest.part, that is renamed now. One rank calls. part:
  * out, its path. Errors: IO with the path; STATE where NAME is there and replace is false. */
 zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,

@@ -141,6 +141,7 @@ typedef struct engine_views {
 
 struct engine_save;  /* engine/save.h */
 struct engine_prune; /* engine/save_prune.c */
+struct engine_run;   /* engine/save_owner.c */
 
 struct zero_engine {
     zero_world *world;
@@ -176,6 +177,7 @@ struct zero_engine {
     engine_evicted evicted;
     struct engine_save *save; /* under way, from zero_save_begin to zero_save_end; NULL: none is */
     struct engine_prune *prune; /* under way; NULL: none is */
+    struct engine_run *runs;    /* directories that this rank owns; NULL: none */
     engine_views views;
     zi_params *params;
     zi_grads *grads;

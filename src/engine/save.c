@@ -131,6 +131,7 @@ static zero_status describe(engine_save *save, const zero_save_options *options)
     ZI_TRY(zi_save_make_map(engine, options->params_only != 0, &manifest->map, &save->tensors));
     manifest->model_hash = zi_manifest_model_hash(&manifest->map);
     save->keep = options->keep;
+    save->weights = options->params_only != 0;
     save->reflink = options->reflink != 0 && engine->store != NULL;
     save->bytes = zi_save_own_bytes(save);
     save->block_bytes = zi_min_u64(
@@ -187,12 +188,15 @@ static zero_status make_writer(engine_save *save)
     return zi_checkpoint_writer_create(&desc, &save->writer);
 }
 
-/* Rank 0 of the mesh: remove what is there of it. The last error stays. */
+/* Rank 0 of the mesh: remove what is there of it, unless it may be another owner's by now. The last
+ * error stays. */
 static void discard(const engine_save *save)
 {
-    if (zi_save_leads(save->engine)) {
+    if (save->run != NULL) {
         const zero_error error = *zero_last_error();
-        zi_checkpoint_discard(save->directory, save->name);
+        if (zi_save_check_owner(save) == ZERO_OK) {
+            zi_checkpoint_discard(save->directory, save->name);
+        }
         (void)zi_error_adopt(&error);
     }
 }
@@ -207,7 +211,6 @@ static zero_status make_folder(engine_save *save, bool replace)
     zi_manifest *whole = save->whole;
     ZI_TRY(
         zi_calloc(whole->map.file_count, sizeof *whole->header_hash, (void **)&whole->header_hash));
-    zi_save_await_prune(save->engine);
     ZI_TRY(zi_checkpoint_begin(save->directory, save->name, replace, part));
     const zero_status status = zi_checkpoint_files_make(part, &whole->map, whole->header_hash);
     if (status != ZERO_OK) {
@@ -225,6 +228,7 @@ static void free_save(engine_save *save)
     const zi_device *device = save->engine->device;
     const zero_error error = *zero_last_error();
     zi_checkpoint_writer_destroy(save->writer);
+    zi_save_leave(save);
     zi_checkpoint_sums_destroy(save->sums);
     device->ops->event_destroy(device->self, save->copied);
     if (save->ring != NULL) {
@@ -265,7 +269,9 @@ static zero_status prepare(engine_save *save, bool replace)
     save->whole = zi_save_leads(engine) ? &save->manifest : NULL;
     ZI_TRY(zi_engine_agree_done(engine, zi_save_join_parts(save)));
     ZI_TRY(zi_engine_agree_done(engine, settle(save)));
-    ZI_TRY(zi_engine_agree_done(engine, make_folder(save, replace)));
+    zero_status owns = zi_save_own(save);
+    owns = owns == ZERO_OK ? make_folder(save, replace) : owns;
+    ZI_TRY(zi_engine_agree_done(engine, owns));
     const zero_status status = zi_engine_agree_done(engine, make_writer(save));
     if (status != ZERO_OK) {
         discard(save);
@@ -359,7 +365,9 @@ static zero_status commit_manifest(engine_save *save)
     size_t bytes = 0;
     ZI_TRY(zi_checkpoint_sums_hash(save->part, &manifest->map, &manifest->sums_hash));
     ZI_TRY(zi_manifest_write(manifest, &text, &bytes));
-    const zero_status status = zi_checkpoint_commit(save->directory, save->name, text, bytes);
+    zero_status status = zi_save_check_owner(save);
+    status =
+        status == ZERO_OK ? zi_checkpoint_commit(save->directory, save->name, text, bytes) : status;
     zi_free(text);
     return status;
 }
@@ -434,4 +442,5 @@ void zi_save_close(zero_engine *engine)
         free_save(engine->save);
         engine->save = NULL;
     }
+    zi_save_leave_all(engine);
 }

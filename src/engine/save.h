@@ -19,9 +19,11 @@ typedef struct engine_save {
     char *user;
     char *part; /* the folder while it is written */
     uint32_t keep;
-    uint64_t bytes;  /* that this rank writes */
-    bool waited_for; /* no step is taken before it is over */
-    bool reflink;    /* as asked for */
+    uint64_t bytes;         /* that this rank writes */
+    bool waited_for;        /* no step is taken before it is over */
+    bool reflink;           /* as asked for */
+    bool weights;           /* parameters alone: options.params_only */
+    struct engine_run *run; /* rank 0 of the mesh: its directory's; NULL: not owned yet */
     zi_checkpoint_sums *sums;
     zi_checkpoint_writer *writer;
     uint64_t block_bytes; /* the writer's */
@@ -58,6 +60,19 @@ void zi_save_free_parts(engine_save *save); /* accepts what was not made */
 zero_status zi_save_stage(engine_save *save);
 /* Add a block of the save to its sums, for the writer's threads. (save_stage.c) */
 void zi_save_add_block(void *save, const zi_checkpoint_block *block);
+
+/* Own the directory: from the first save of all the state on until the engine is destroyed, for a
+ * save of weights alone no longer than it takes. Collective over the mesh. Errors: STATE naming
+ * whoever owns it, IO, OUT_OF_MEMORY; COMM, TIMEOUT. Only rank 0 of the mesh may get the first
+ * ones. (save_owner.c) */
+zero_status zi_save_own(engine_save *save);
+/* Rank 0 of the mesh: whether it still owns the directory, so that it may change anything there.
+ * Errors: STATE. (save_owner.c) */
+zero_status zi_save_check_owner(const engine_save *save);
+/* A save is over: give its directory up where it was owned for it alone. (save_owner.c) */
+void zi_save_leave(engine_save *save);
+/* Give all up. (save_owner.c) */
+void zi_save_leave_all(zero_engine *engine);
 
 /* Begin to remove all but the newest `keep` checkpoints of a directory, and wait until that is
  * over. What cannot be removed is logged, and the next save tries again. (save_prune.c) */

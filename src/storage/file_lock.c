@@ -4,15 +4,91 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/memory.h"
 
 /* An owner removes the name when it leaves, so the name may be gone once the file is locked. */
 #define ATTEMPTS 100
+
+/* ---- forks ---- */
+
+/* A forked child has its parent's open files, and their locks with them. It closes those at once.
+ */
+typedef struct held_file {
+    int file;
+    struct held_file *next;
+} held_file;
+
+static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static held_file *held;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void before_fork(void)
+{
+    (void)pthread_mutex_lock(&held_mutex);
+}
+
+static void after_fork(void)
+{
+    (void)pthread_mutex_unlock(&held_mutex);
+}
+
+static void in_child(void)
+{
+    for (held_file *h = held; h != NULL; h = h->next) {
+        (void)(h->file >= 0 && close(h->file));
+        h->file = -1;
+    }
+    (void)pthread_mutex_unlock(&held_mutex);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, in_child);
+}
+
+/* openat; a child that is forked in the same moment closes it too. */
+static int open_held(int directory, const char *name, int flags, mode_t mode, held_file *node)
+{
+    (void)pthread_once(&once, watch_forks);
+    (void)pthread_mutex_lock(&held_mutex);
+    node->file = openat(directory, name, flags, mode);
+    const int code = errno;
+    if (node->file >= 0) {
+        node->next = held;
+        held = node;
+    }
+    (void)pthread_mutex_unlock(&held_mutex);
+    errno = code;
+    return node->file;
+}
+
+void zi_file_lock_close(int file)
+{
+    held_file *found = NULL;
+    if (file < 0) {
+        return;
+    }
+    (void)pthread_mutex_lock(&held_mutex);
+    for (held_file **at = &held; *at != NULL; at = &(*at)->next) {
+        if ((*at)->file == file) {
+            found = *at;
+            *at = found->next;
+            break;
+        }
+    }
+    (void)close(file);
+    (void)pthread_mutex_unlock(&held_mutex);
+    zi_free(found);
+}
+
+/* ---- the file ---- */
 
 static zero_status cannot(int code, const char *what, const zi_file_lock_place *place)
 {
@@ -43,18 +119,22 @@ static zero_status check_ours(const zi_file_lock_place *place, int file)
 static zero_status open_file(const zi_file_lock_place *place, int *file)
 {
     const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-    *file = openat(place->directory, place->name, flags, place->shared ? 0666 : 0600);
-    if (*file < 0 && errno == ELOOP) {
+    held_file *node = NULL;
+    ZI_TRY(zi_calloc(1, sizeof *node, (void **)&node));
+    *file = open_held(place->directory, place->name, flags, place->shared ? 0666 : 0600, node);
+    if (*file < 0) {
+        const int code = errno;
+        zi_free(node);
+        if (code != ELOOP) {
+            return cannot(code, "open", place);
+        }
         ZI_FAIL_NATIVE(ZERO_STATE, ELOOP,
                        "%s is a symbolic link, which a lock file never is; remove it: %s",
                        place->name, place->path);
     }
-    if (*file < 0) {
-        return cannot(errno, "open", place);
-    }
     const zero_status status = check_ours(place, *file);
     if (status != ZERO_OK) {
-        (void)close(*file);
+        zi_file_lock_close(*file);
         *file = -1;
     }
     return status;
@@ -78,6 +158,7 @@ static bool is_without_locks(int code)
 zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
                               zi_file_lock_result *result)
 {
+    *file = -1;
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         ZI_TRY(open_file(place, file));
         *result = ZI_FILE_LOCK_TAKEN;
@@ -85,7 +166,7 @@ zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
             const int code = errno;
             *result = code == EWOULDBLOCK ? ZI_FILE_LOCK_HELD : ZI_FILE_LOCK_UNKNOWN;
             if (code != EWOULDBLOCK && !is_without_locks(code)) {
-                (void)close(*file);
+                zi_file_lock_close(*file);
                 *file = -1;
                 return cannot(code, "lock", place);
             }
@@ -93,16 +174,17 @@ zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
         if (*result == ZI_FILE_LOCK_HELD || zi_file_lock_named(place, *file)) {
             return ZERO_OK;
         }
-        (void)close(*file);
+        zi_file_lock_close(*file);
         *file = -1;
     }
     return cannot(ESTALE, "keep", place);
 }
 
-void zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES])
+bool zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES])
 {
     const ssize_t bytes = pread(file, text, ZI_FILE_LOCK_TEXT_BYTES - 1, 0);
     text[bytes > 0 ? bytes : 0] = '\0';
+    return bytes >= 0;
 }
 
 void zi_file_lock_line(char *text)

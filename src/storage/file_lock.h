@@ -1,5 +1,6 @@
 /* A file that is locked by whoever owns the directory it is in. The kernel drops the lock with the
- * process, so a killed owner never blocks the next one; the text in the file names the owner.
+ * process, so a killed owner never blocks the next one, and neither does a child that it has
+ * forked; the text in the file names the owner.
  *
  * The file may have been put there by anybody: links are not followed, and what is no regular file
  * or has a second name is refused. */
@@ -29,13 +30,16 @@ typedef enum zi_file_lock_result {
 } zi_file_lock_result;
 
 /* Open the file, or make it, and lock it; nobody waits. file: out, open unless an error is
- * returned; close gives the lock up. Errors: STATE where something else has the name; IO. */
+ * returned, and -1 then; zi_file_lock_close gives the lock up. Errors: STATE where something else
+ * has the name; IO; OUT_OF_MEMORY. */
 zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
                               zi_file_lock_result *result);
+void zi_file_lock_close(int file); /* accepts -1 */
 /* Whether the name still stands for the open file. */
 bool zi_file_lock_named(const zi_file_lock_place *place, int file);
-/* The text; "" where there is none. */
-void zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES]);
+/* The text; "" where there is none. false: the file system lets nobody read what another one has
+ * locked. */
+bool zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES]);
 /* Cut a text to its first line. Bytes that are not printable become '?', since it goes to terminals
  * and logs whoever wrote it. */
 void zi_file_lock_line(char *text);

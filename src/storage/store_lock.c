@@ -16,7 +16,7 @@ static void lock_name(const zi_store_owner *owner, char *name, size_t name_bytes
 static zero_status refuse(const zi_file_lock_place *place, int lock, uint32_t rank)
 {
     char text[ZI_FILE_LOCK_TEXT_BYTES];
-    zi_file_lock_read(lock, text);
+    (void)zi_file_lock_read(lock, text);
     zi_file_lock_line(text);
     ZI_FAIL(ZERO_STATE,
             "rank %u's place is taken by %.127s; end it or give each job a directory of its own: "
@@ -54,7 +54,7 @@ zero_status zi_store_lock(int directory, const char *path, const zi_store_owner 
             result == ZI_FILE_LOCK_HELD ? refuse(&place, file, owner->rank) : sign(&place, file);
     }
     if (status != ZERO_OK) {
-        (void)close(file);
+        zi_file_lock_close(file);
         return status;
     }
     *lock = file;
@@ -66,5 +66,5 @@ void zi_store_unlock(int directory, const zi_store_owner *owner, int lock)
     char name[ZI_STORE_NAME_BYTES];
     lock_name(owner, name, sizeof name);
     (void)unlinkat(directory, name, 0);
-    (void)close(lock);
+    zi_file_lock_close(lock);
 }

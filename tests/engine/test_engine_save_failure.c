@@ -3,6 +3,7 @@
  * whole, the engine goes on, and nothing is left behind. */
 #include "saved_runs.h"
 
+#include "checkpoint/run_owner.h"
 #include "core/fault.h"
 #include "engine/save.h"
 #include "reads.h"
@@ -485,6 +486,160 @@ TEST(many_saves_meanwhile_hold_nothing)
     CHECK_OK(toy_on_ranks(2, &run, save_often_meanwhile, &held));
     CHECK(held.threads > 2 && held.descriptors != 0);
     CHECK_EQ(rig_entries(run_directory), 3);
+}
+
+/* ---- one owner ---- */
+
+#define LOCK ZI_RUN_LOCK_NAME
+
+/* Another job, which lives until it is killed. */
+static pid_t start_owner(void)
+{
+    int ends[2];
+    char letter = 0;
+    CHECK(pipe(ends) == 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        zi_run_owner *owner = NULL;
+        CHECK_OK(zi_run_owner_take(run_directory, &owner));
+        CHECK(write(ends[1], "o", 1) == 1);
+        (void)pause();
+    }
+    CHECK(pid > 0 && close(ends[1]) == 0 && read(ends[0], &letter, 1) == 1 && letter == 'o');
+    CHECK(close(ends[0]) == 0);
+    return pid;
+}
+
+static bool is_owned(const char *directory)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/" LOCK, directory);
+    return access(path, F_OK) == 0;
+}
+
+/* While the other job lives, and after its death; then the directory is this engine's. */
+static zero_status save_beside(toy_trainer *trainer)
+{
+    const pid_t other = *(const pid_t *)trainer->user;
+    const zero_save_options options = run_save_options("mine");
+    char says[64];
+    (void)snprintf(says, sizeof says, "process %ld on ", (long)other);
+    TOY_TRY(steps(trainer, 1));
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_STATE, says);
+    CHECK_SAID("saves there");
+    TOY_TRY(steps(trainer, 1));
+    CHECK_OK(zero_world_barrier(trainer->world));
+    if (trainer->rank == 0) {
+        CHECK_EQ(rig_entries(run_directory), 1); /* the other job's */
+        CHECK(kill(other, SIGKILL) == 0 && waitpid(other, NULL, 0) == other);
+    }
+    TOY_TRY(zero_save(trainer->engine, &options));
+    if (trainer->rank == 0) {
+        zi_run_owner *owner = NULL;
+        CHECK_FAILS(zi_run_owner_take(run_directory, &owner), ZERO_STATE, "another engine");
+        CHECK(is_owned(run_directory));
+    }
+    return zero_world_barrier(trainer->world);
+}
+
+TEST(a_run_of_another_job_is_refused)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_F32);
+    run_directory_make();
+    pid_t other = start_owner();
+    CHECK_OK(toy_on_ranks(2, &run, save_beside, &other));
+    CHECK_EQ(rig_entries(run_directory), 2); /* the checkpoint, and the name of the newest */
+}
+
+/* Several directories are one engine's. Weights alone make no run: theirs is free again at once. */
+static zero_status save_to_several(toy_trainer *trainer)
+{
+    static const char *const other = "several-export";
+    zero_save_options options = run_save_options("all");
+    TOY_TRY(steps(trainer, 1));
+    TOY_TRY(zero_save(trainer->engine, &options));
+    options.directory = other;
+    options.params_only = 1;
+    TOY_TRY(zero_save(trainer->engine, &options));
+    CHECK(is_owned(run_directory) && !is_owned(other));
+    options.directory = run_directory;
+    TOY_TRY(zero_save(trainer->engine, &options));
+    CHECK(is_owned(run_directory));
+    options.directory = other;
+    options.params_only = 0;
+    TOY_TRY(zero_save(trainer->engine, &options));
+    CHECK(is_owned(run_directory) && is_owned(other));
+    return ZERO_OK;
+}
+
+TEST(an_engine_owns_all_its_directories)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_F32);
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(1, &run, save_to_several, NULL));
+    CHECK(!is_owned(run_directory) && !is_owned("several-export"));
+    CHECK_EQ(nftw("several-export", run_remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+/* As a job of another host would have left it. */
+static void sign_elsewhere(void)
+{
+    char path[4096];
+    struct stat info;
+    (void)snprintf(path, sizeof path, "%s/" LOCK, run_directory);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fstat(fileno(file), &info) == 0);
+    (void)fprintf(file, "process 7 on elsewhere since now\nhost 1 file %llu mark 2\n",
+                  (unsigned long long)info.st_ino);
+    CHECK(fclose(file) == 0);
+}
+
+/* Rank 0 watches for longer than a collective may take. */
+static zero_status save_after_watching(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    const zero_save_options options = run_save_options("after");
+    TOY_TRY(toy_open(&trainer, user, world));
+    const zero_status status = zero_save(trainer.engine, &options);
+    toy_close(&trainer);
+    return status;
+}
+
+TEST(no_deadline_passes_while_an_owner_is_watched)
+{
+    toy_run run = toy_run_equal(1, 100, ZERO_DTYPE_F32);
+    run_directory_make();
+    sign_elsewhere();
+    zi_run_beat_ns = UINT64_C(300000000);
+    const uint64_t begun = zi_clock_ns();
+    CHECK_OK(zero_world_run(2, 1000, save_after_watching, &run));
+    CHECK(zi_clock_ns() - begun > ZI_RUN_BEATS * zi_run_beat_ns);
+    CHECK_EQ(rig_entries(run_directory), 2);
+}
+
+/* By a job that took this one, which stood still, for dead. Nothing of it is touched any more. */
+static zero_status lose_the_run(toy_trainer *trainer)
+{
+    const zero_save_options before = run_save_options("before");
+    const zero_save_options torn = run_save_options("torn");
+    TOY_TRY(steps(trainer, 1));
+    TOY_TRY(zero_save(trainer->engine, &before));
+    TOY_TRY(zero_save_begin(trainer->engine, &torn));
+    if (trainer->rank == 0) {
+        sign_elsewhere();
+    }
+    CHECK_FAILS(zero_save_end(trainer->engine), ZERO_STATE, "process 7 on elsewhere");
+    CHECK_EQ(rig_entries(run_directory), 4); /* before, latest, torn.part and the lock */
+    return run_step(trainer);
+}
+
+TEST(a_run_that_was_lost_is_left_alone)
+{
+    const toy_run run = plain_run(ZERO_DTYPE_F32);
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(2, &run, lose_the_run, NULL));
+    CHECK_EQ(rig_entries(run_directory), 4);
+    CHECK(is_owned(run_directory));
 }
 
 /* ---- what is refused ---- */
