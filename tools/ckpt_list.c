@@ -29,12 +29,13 @@ typedef struct run_content {
 
 /* ---- what there is ---- */
 
+/* Or a link, which may lead to one. */
 static bool is_folder(const char *run, const char *name)
 {
     char path[ZI_CHECKPOINT_PATH_BYTES];
     struct stat kind;
     return zi_checkpoint_path(path, run, name) == ZERO_OK && lstat(path, &kind) == 0 &&
-           S_ISDIR(kind.st_mode);
+           (S_ISDIR(kind.st_mode) || S_ISLNK(kind.st_mode));
 }
 
 static bool is_whole(const run_content *content, const char *name)
@@ -53,6 +54,7 @@ static bool is_torn(const char *run, const char *name, char why[WHY_BYTES])
     static const char part[] = ".part";
     char path[ZI_CHECKPOINT_PATH_BYTES];
     char manifest_path[ZI_CHECKPOINT_PATH_BYTES];
+    zi_checkpoint_entry entry;
     zi_manifest manifest;
     struct stat kind;
     const size_t length = strlen(name);
@@ -60,10 +62,15 @@ static bool is_torn(const char *run, const char *name, char why[WHY_BYTES])
         (void)snprintf(why, WHY_BYTES, "its save did not end");
         return true;
     }
+    const zero_status looked = zi_checkpoint_look(run, name, &entry);
+    (void)snprintf(why, WHY_BYTES, "%s", zero_last_error()->message);
     if (zi_checkpoint_path(path, run, name) != ZERO_OK ||
         zi_checkpoint_path(manifest_path, path, ZI_MANIFEST_NAME) != ZERO_OK ||
         lstat(manifest_path, &kind) != 0) {
-        return false;
+        return looked != ZERO_OK && looked != ZERO_INVALID_ARGUMENT; /* a link to nothing */
+    }
+    if (looked != ZERO_OK) {
+        return true;
     }
     const bool torn = zi_manifest_read(&manifest, path) != ZERO_OK;
     (void)snprintf(why, WHY_BYTES, "%s", zero_last_error()->message);
@@ -155,9 +162,11 @@ static void print_row(const zi_checkpoint_entry *entry, uint64_t bytes, uint32_t
     char moment[CKPT_TEXT_BYTES];
     const bool narrow = strlen(entry->name) > NAME_WIDTH;
     printf("%-*s%s  %8" PRIu64 "  %-19s  %8s  %5" PRIu32 "%s\n", narrow ? 0 : NAME_WIDTH,
-           entry->name, narrow ? "\n                        " : "", entry->step,
+           entry->name, narrow ? "\n                        " : "", entry->head.step,
            ckpt_time(entry->seconds, moment), ckpt_amount(bytes, amount), world,
-           latest ? "  latest" : "");
+           entry->head.weights ? " weights"
+           : latest            ? "  latest"
+                               : "");
 }
 
 static int list_whole(const ckpt_line *line, const run_content *content, json_t *rows)
@@ -180,9 +189,11 @@ static int list_whole(const ckpt_line *line, const run_content *content, json_t 
             print_row(entry, bytes, world, latest);
         }
         (void)json_array_append_new(
-            rows, json_pack("{s:s, s:I, s:I, s:I, s:I, s:b}", "name", entry->name, "step",
-                            (json_int_t)entry->step, "seconds", (json_int_t)entry->seconds, "bytes",
-                            (json_int_t)bytes, "world", (json_int_t)world, "latest", latest));
+            rows, json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:b}", "name", entry->name, "step",
+                            (json_int_t)entry->head.step, "kind",
+                            entry->head.weights ? "weights" : "full", "seconds",
+                            (json_int_t)entry->seconds, "bytes", (json_int_t)bytes, "world",
+                            (json_int_t)world, "latest", latest));
     }
     return failed;
 }
@@ -236,7 +247,7 @@ static void tell(void *user, const char *name)
     told->count++;
 }
 
-/* Nobody else may save there meanwhile; to be told of it changes nothing. */
+/* So many of each kind. Nobody else may save there meanwhile; to be told of it changes nothing. */
 static int prune_owned(const ckpt_line *line, zi_checkpoint_pruned *pruned)
 {
     zi_run_owner *owner = NULL;
@@ -244,7 +255,9 @@ static int prune_owned(const ckpt_line *line, zi_checkpoint_pruned *pruned)
     if (!line->dry_run && CKPT_TRY(zi_run_owner_take(run, &owner)) != 0) {
         return 1;
     }
-    const int failed = CKPT_TRY(zi_checkpoint_prune(run, (uint32_t)line->keep, pruned));
+    const uint32_t keep = (uint32_t)line->keep;
+    const int failed = CKPT_TRY(zi_checkpoint_prune(run, false, keep, pruned)) ||
+                       CKPT_TRY(zi_checkpoint_prune(run, true, keep, pruned));
     zi_run_owner_release(owner);
     return failed;
 }

@@ -94,20 +94,38 @@ static int write_sums(write_job *job)
     return failed;
 }
 
-static int write_files(write_job *job)
+static int commit(const write_job *job)
 {
     char *text = NULL;
     size_t bytes = 0;
+    if (CKPT_TRY(zi_manifest_write(&job->manifest, &text, &bytes)) != 0) {
+        return 1;
+    }
+    const zi_checkpoint_text written = {text, bytes, job->manifest.weights};
+    const int failed = CKPT_TRY(zi_run_owner_check(job->owner)) ||
+                       CKPT_TRY(zi_checkpoint_commit(job->run, job->name, &written));
+    zi_free(text);
+    return failed;
+}
+
+static int write_files(write_job *job)
+{
     for (uint32_t i = 0; i < job->manifest.map.file_count; i++) {
         if (write_file(job, i) != 0) {
             return 1;
         }
     }
-    const int failed = write_sums(job) ||
-                       CKPT_TRY(zi_manifest_write(&job->manifest, &text, &bytes)) ||
-                       CKPT_TRY(zi_run_owner_check(job->owner)) ||
-                       CKPT_TRY(zi_checkpoint_commit(job->run, job->name, text, bytes));
-    zi_free(text);
+    return write_sums(job) || commit(job);
+}
+
+/* The run's directory, owned, with the folder to write into. */
+static int begin(write_job *job)
+{
+    const int failed = CKPT_TRY(zi_checkpoint_make_run(job->run)) ||
+                       CKPT_TRY(zi_run_owner_take(job->run, &job->owner)) ||
+                       CKPT_TRY(zi_checkpoint_commits(job->run, &job->manifest.commit)) ||
+                       CKPT_TRY(zi_checkpoint_begin(job->run, job->name, false, job->part));
+    job->manifest.commit++;
     return failed;
 }
 
@@ -123,9 +141,7 @@ static int write_checkpoint(write_job *job)
     job->manifest.header_hash = calloc(map->file_count + 1, sizeof(uint64_t));
     int failed = job->sums == NULL || job->manifest.header_hash == NULL
                      ? bench_fail("no memory for %" PRIu64 " sums", map->piece_count)
-                     : CKPT_TRY(zi_checkpoint_make_run(job->run)) ||
-                           CKPT_TRY(zi_run_owner_take(job->run, &job->owner)) ||
-                           CKPT_TRY(zi_checkpoint_begin(job->run, job->name, false, job->part));
+                     : begin(job);
     if (failed == 0) {
         failed = write_files(job);
         if (failed != 0 && zi_run_owner_check(job->owner) == ZERO_OK) {
@@ -182,7 +198,7 @@ static int check_types(const write_job *job)
 int ckpt_import(const ckpt_line *line)
 {
     static write_job job; /* it has two paths, as the next */
-    job = (write_job){.manifest.state = zero_step_state_init()};
+    job = (write_job){.manifest.state = zero_step_state_init(), .manifest.weights = true};
     int failed = split_path(line->words[1], &job) ||
                  CKPT_TRY(zi_checkpoint_reader_open(line->words[0], &job.reader));
     if (failed == 0 && zi_checkpoint_reader_manifest(job.reader) != NULL) {

@@ -21,7 +21,7 @@
  *
  *  Each rank writes its own slice of every file, at a place that follows from the model alone. A
  *  checkpoint becomes visible under its name in one moment, when all of it is on the disk. What is
- *  torn or damaged is refused, with the file's name. */
+ *  torn or damaged is refused, with the file's name. One job at a time saves to a directory. */
 #ifndef ZERO_CHECKPOINT_H
 #define ZERO_CHECKPOINT_H
 
@@ -48,17 +48,22 @@ typedef struct zero_checkpoint_user {
 typedef struct zero_save_options {
     size_t struct_bytes;   /**< set by zero_save_options_init() */
     const char *directory; /**< of the run: it has one folder for each checkpoint. Made if its
-                              parent exists. On a file system that all ranks see */
+                              parent exists. On a file system that all ranks see. From its first
+                              save on until it is destroyed the engine owns it: another job's or
+                              engine's save there is STATE, naming the owner. With params_only it
+                              is owned until the save is over */
     const char *name;      /**< of the folder: letters, digits, '-', '_', '.'. NULL: "step-" and the
                               number of steps so far in eight digits */
     int32_t replace;       /**< 1: a checkpoint of this name is replaced in one moment. 0: it is an
                               error */
     int32_t refuse_busy;   /**< 1: STATE while another save is under way. 0: wait for that one */
-    uint32_t keep;         /**< once this one is durable, keep so many of the newest in the
-                              directory, this one included. A thread removes the others until
-                              the next save begins or the engine is destroyed. 0: all */
+    uint32_t keep;         /**< once this one is durable, keep so many of its kind (params_only, or
+                              not) in the directory: those that were committed last, this one
+                              included. A thread removes the others until the next save begins
+                              or the engine is destroyed. 0: all */
     int32_t params_only; /**< 1: parameters as they are, and nothing else: weights, which zero_load
-                            takes with its params_only. 0: all of the state */
+                            takes with its params_only. They are not the run's newest: load them by
+                            name. 0: all of the state */
     const zero_step_params *params; /**< the last step's, to be kept with it; NULL: none. zero_load
                                        does not use them */
     zero_checkpoint_user user;      /**< rank 0's is kept, of the first part */
@@ -130,7 +135,9 @@ static inline zero_save_progress zero_save_progress_init(void)
  *    options but `user`. `params` may differ between parts, which are saved with their own.
  *  - Errors: INVALID_ARGUMENT, also for parts that do not fit together, naming both; STATE inside
  *    a micro-step, while a step is due, while roles are evicted, and with refuse_busy; STATE where
- *    the name is taken; IO with the path. No rank saves then, and the engine is as it was. */
+ *    the name is taken, and where the directory has another owner: a process that is named, on
+ *    another host perhaps. One of another host that may be dead is watched for 20 s; IO with the
+ *    path. No rank saves then, and the engine is as it was. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_save_begin(zero_engine *engine,
                                                      const zero_save_options *options);
 
@@ -158,7 +165,9 @@ typedef struct zero_load_options {
     size_t struct_bytes; /**< set by zero_load_options_init() */
     const char *path;    /**< a run's directory or a checkpoint's folder. For parameters only also a
                             safetensors file, its index, or a folder with model.safetensors */
-    const char *name;    /**< which checkpoint of a run's directory; NULL: the newest whole one */
+    const char *name;    /**< which checkpoint of a run's directory; NULL: the whole one that was
+                            committed last, other than weights alone if there is one. Where the
+                            last one is not whole the log has a warning that says why */
     const char *prefix;  /**< what the file's names of tensors have ahead of the model's, for
                             example "transformer."; NULL: nothing */
     int32_t params_only; /**< 1: parameters and masters. Moments and the step's state become those

@@ -11,7 +11,8 @@
  *
  * latest.part has the hash of the manifest. So after a crash between the moment and the rename it
  * is known whether NAME is the new one, and that is the newest. This is also why nobody waits until
- * the rename is on the disk, where it comes with the next fsync of RUN at the latest. */
+ * the rename is on the disk, where it comes with the next fsync of RUN at the latest. Weights alone
+ * are committed without latest. */
 #include "checkpoint/checkpoint_folder.h"
 
 #include <dirent.h>
@@ -25,7 +26,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "checkpoint/manifest.h"
 #include "checkpoint/run_owner.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -47,6 +47,7 @@ static int renameat2(int from_folder, const char *from, int to_folder, const cha
 #define REMOVED ".removed.part"
 #define LATEST "latest"
 #define NAME_MAX_BYTES 200
+#define REASON_BYTES 512
 
 typedef char path_text[ZI_CHECKPOINT_PATH_BYTES];
 
@@ -174,30 +175,45 @@ static zero_status remove_folder(const char *path)
 
 /* ---- list ---- */
 
-/* OK: it is a whole checkpoint. INVALID_ARGUMENT: it is none. Else there is a manifest that cannot
- * be read, and the last error says why. A link to a checkpoint is none: else keeping N would count
- * it twice. */
-static zero_status read_entry(const char *run, const char *name, zi_checkpoint_entry *entry)
+/* A step's folder that was moved, and linked back from a disk that is not there now. */
+static zero_status check_link(const char *folder, const char *name)
+{
+    uint64_t step = 0;
+    struct stat status;
+    if (sscanf(name, "step-%20" SCNu64, &step) == 1 && lstat(folder, &status) == 0 &&
+        S_ISLNK(status.st_mode) && stat(folder, &status) != 0) {
+        ZI_FAIL(ZERO_CORRUPT, "%s is a link to nothing; mount or restore what it leads to", folder);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_look(const char *run, const char *name, zi_checkpoint_entry *entry)
 {
     path_text folder;
     path_text manifest;
+    struct stat link;
     struct stat status;
     *entry = (zi_checkpoint_entry){0};
-    if (!is_name(name) || path_of(folder, run, name, "") != ZERO_OK ||
-        lstat(folder, &status) != 0 || !S_ISDIR(status.st_mode) ||
+    if (!is_name(name) || path_of(folder, run, name, "") != ZERO_OK || lstat(folder, &link) != 0) {
+        return ZERO_INVALID_ARGUMENT;
+    }
+    ZI_TRY(check_link(folder, name));
+    if (stat(folder, &status) != 0 || !S_ISDIR(status.st_mode) ||
         zi_checkpoint_path(manifest, folder, ZI_MANIFEST_NAME) != ZERO_OK) {
         return ZERO_INVALID_ARGUMENT;
     }
+    entry->linked = S_ISLNK(link.st_mode);
+    entry->device = (uint64_t)status.st_dev;
+    entry->inode = (uint64_t)status.st_ino;
     if (lstat(manifest, &status) != 0) {
         if (errno == ENOENT) {
             return ZERO_INVALID_ARGUMENT;
         }
         FAIL_ERRNO("reading", manifest);
     }
-    ZI_TRY(zi_manifest_step(folder, &entry->step));
     (void)snprintf(entry->name, sizeof entry->name, "%s", name);
     entry->seconds = (uint64_t)status.st_mtim.tv_sec;
-    return ZERO_OK;
+    return zi_manifest_read_head(folder, true, &entry->head);
 }
 
 /* Keep why a manifest cannot be read: the first one's reason, or that of one of a later version. */
@@ -209,17 +225,38 @@ static void keep_reason(zero_error *unread, zero_status status)
     }
 }
 
+/* In the order of commits. Those of before they were counted come first, by step and time. */
 static int compare_entries(const void *left, const void *right)
 {
     const zi_checkpoint_entry *a = left;
     const zi_checkpoint_entry *b = right;
-    if (a->step != b->step) {
-        return a->step > b->step ? 1 : -1;
+    if (a->head.commit != b->head.commit) {
+        return a->head.commit > b->head.commit ? 1 : -1;
+    }
+    if (a->head.step != b->head.step) {
+        return a->head.step > b->head.step ? 1 : -1;
     }
     if (a->seconds != b->seconds) {
         return a->seconds > b->seconds ? 1 : -1;
     }
     return strcmp(a->name, b->name);
+}
+
+/* Links that lead to one that is there: keeping N would count it twice. */
+static void remove_aliases(zi_checkpoint_entry *entries, uint32_t *count)
+{
+    for (uint32_t i = *count; i-- > 0;) {
+        bool alias = false;
+        for (uint32_t j = 0; j < *count && entries[i].linked; j++) {
+            alias = alias || (j != i && (!entries[j].linked || j < i) &&
+                              entries[j].device == entries[i].device &&
+                              entries[j].inode == entries[i].inode);
+        }
+        if (alias) {
+            (*count)--;
+            memmove(&entries[i], &entries[i + 1], (*count - i) * sizeof *entries);
+        }
+    }
 }
 
 /* Room for one more. */
@@ -237,52 +274,6 @@ static zero_status grow(zi_checkpoint_entry **entries, uint32_t count)
     *entries = larger;
     return ZERO_OK;
 }
-
-/* unread: out, as keep_reason has it. */
-static zero_status list_entries(const char *run, zi_checkpoint_entry **entries, uint32_t *count,
-                                zero_error *unread)
-{
-    zero_status status = ZERO_OK;
-    *unread = (zero_error){0};
-    *entries = NULL;
-    *count = 0;
-    DIR *folder = opendir(run);
-    if (folder == NULL) {
-        FAIL_ERRNO("opening", run);
-    }
-    for (const struct dirent *next = readdir(folder); next != NULL && status == ZERO_OK;
-         next = readdir(folder)) {
-        zi_checkpoint_entry entry;
-        const zero_status read = read_entry(run, next->d_name, &entry);
-        if (read != ZERO_OK) {
-            keep_reason(unread, read);
-            continue;
-        }
-        status = grow(entries, *count);
-        if (status == ZERO_OK) {
-            (*entries)[(*count)++] = entry;
-        }
-    }
-    (void)closedir(folder);
-    if (status != ZERO_OK) {
-        zi_free(*entries);
-        *entries = NULL;
-        *count = 0;
-        return status;
-    }
-    if (*count != 0) {
-        qsort(*entries, *count, sizeof **entries, compare_entries);
-    }
-    return ZERO_OK;
-}
-
-zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count)
-{
-    zero_error unread;
-    return list_entries(run, entries, count, &unread);
-}
-
-/* ---- find ---- */
 
 /* What latest or latest.part says. */
 typedef struct pointer {
@@ -320,6 +311,85 @@ static bool has_hash(const char *folder, uint64_t hash)
     return same;
 }
 
+/* The last one that a run can go on from; NULL: there is none. */
+static zi_checkpoint_entry *last_full(zi_checkpoint_entry *entries, uint32_t count)
+{
+    while (count > 0 && entries[count - 1].head.weights) {
+        count--;
+    }
+    return count > 0 ? &entries[count - 1] : NULL;
+}
+
+/* The one that was committed last in this directory is the newest, whatever was copied here since,
+ * and also where commits were not counted. */
+static void move_latest(const char *run, zi_checkpoint_entry *entries, uint32_t count)
+{
+    pointer latest;
+    path_text folder;
+    zi_checkpoint_entry *last = last_full(entries, count);
+    if (!(read_pointer(run, LATEST PART, &latest) &&
+          path_of(folder, run, latest.name, "") == ZERO_OK && has_hash(folder, latest.hash)) &&
+        !read_pointer(run, LATEST, &latest)) {
+        return;
+    }
+    for (zi_checkpoint_entry *at = entries; last != NULL && at < last; at++) {
+        if (strcmp(at->name, latest.name) == 0 && !at->head.weights) {
+            const zi_checkpoint_entry found = *at;
+            memmove(at, at + 1, (size_t)(last - at) * sizeof *at);
+            *last = found;
+            return;
+        }
+    }
+}
+
+/* unread: out, as keep_reason has it. */
+static zero_status list_entries(const char *run, zi_checkpoint_entry **entries, uint32_t *count,
+                                zero_error *unread)
+{
+    zero_status status = ZERO_OK;
+    *unread = (zero_error){0};
+    *entries = NULL;
+    *count = 0;
+    DIR *folder = opendir(run);
+    if (folder == NULL) {
+        FAIL_ERRNO("opening", run);
+    }
+    for (const struct dirent *next = readdir(folder); next != NULL && status == ZERO_OK;
+         next = readdir(folder)) {
+        zi_checkpoint_entry entry;
+        const zero_status read = zi_checkpoint_look(run, next->d_name, &entry);
+        if (read != ZERO_OK) {
+            keep_reason(unread, read);
+            continue;
+        }
+        status = grow(entries, *count);
+        if (status == ZERO_OK) {
+            (*entries)[(*count)++] = entry;
+        }
+    }
+    (void)closedir(folder);
+    if (status != ZERO_OK) {
+        zi_free(*entries);
+        *entries = NULL;
+        *count = 0;
+        return status;
+    }
+    if (*count != 0) {
+        remove_aliases(*entries, count);
+        qsort(*entries, *count, sizeof **entries, compare_entries);
+        move_latest(run, *entries, *count);
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count)
+{
+    zero_error unread;
+    return list_entries(run, entries, count, &unread);
+}
+
+/* ---- find ---- */
+
 /* Whether a save died after its checkpoint became whole and before it renamed latest.part, which
  * names the checkpoint. */
 static bool find_unnamed(const char *run, pointer *latest)
@@ -328,20 +398,38 @@ static bool find_unnamed(const char *run, pointer *latest)
     zi_checkpoint_entry entry;
     return read_pointer(run, LATEST PART, latest) &&
            path_of(folder, run, latest->name, "") == ZERO_OK && has_hash(folder, latest->hash) &&
-           read_entry(run, latest->name, &entry) == ZERO_OK;
+           zi_checkpoint_look(run, latest->name, &entry) == ZERO_OK;
 }
 
-/* The whole checkpoint that was committed last, if that can be told. */
-static bool find_latest(const char *run, pointer *latest)
+/* Whether it can be told which one was committed last, and that is whole. unfit: out, why it is
+ * not. */
+static bool find_latest(const char *run, pointer *latest, char unfit[REASON_BYTES])
 {
     zi_checkpoint_entry entry;
-    return find_unnamed(run, latest) ||
-           (read_pointer(run, LATEST, latest) && read_entry(run, latest->name, &entry) == ZERO_OK);
+    unfit[0] = '\0';
+    if (find_unnamed(run, latest)) {
+        return true;
+    }
+    if (!read_pointer(run, LATEST, latest)) {
+        (void)snprintf(unfit, REASON_BYTES, LATEST " names none");
+        return false;
+    }
+    const zero_status status = zi_checkpoint_look(run, latest->name, &entry);
+    if (status != ZERO_OK) {
+        (void)snprintf(unfit, REASON_BYTES, "%s, the newest, is not whole: %s", latest->name,
+                       status != ZERO_INVALID_ARGUMENT ? zero_last_error()->message
+                                                       : "it has no manifest");
+    } else if (entry.head.weights) {
+        (void)snprintf(unfit, REASON_BYTES, "%s has weights alone", latest->name);
+    }
+    return unfit[0] == '\0';
 }
 
 /* An older one serves where the newest is damaged, and not where the newest is of a later version
- * of the format: nothing is wrong with it. */
-static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_BYTES])
+ * of the format: nothing is wrong with it. unfit: why the one that was committed last is not taken.
+ */
+static zero_status find_newest(const char *run, const char *unfit,
+                               char folder[ZI_CHECKPOINT_PATH_BYTES])
 {
     zi_checkpoint_entry *entries = NULL;
     uint32_t count = 0;
@@ -359,34 +447,39 @@ static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_B
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "%s has no whole checkpoint; name a run's directory or a checkpoint's folder", run);
     }
-    const zi_checkpoint_entry newest = entries[count - 1];
+    const zi_checkpoint_entry *full = last_full(entries, count);
+    const zi_checkpoint_entry newest = full != NULL ? *full : entries[count - 1];
     zi_free(entries);
-    zi_log(ZERO_LOG_WARN, "%s does not name a whole checkpoint in " LATEST "; %s is the newest",
-           run, newest.name);
+    if (full != NULL || unread.status != ZERO_OK) {
+        zi_log(ZERO_LOG_WARN, "%s: %s; goes on with %s, the newest that is whole", run,
+               full != NULL ? unfit : unread.message, newest.name);
+    }
     return path_of(folder, run, newest.name, "");
 }
 
 zero_status zi_checkpoint_find(const char *run, const char *name,
                                char folder[ZI_CHECKPOINT_PATH_BYTES])
 {
-    uint64_t step = 0;
+    char unfit[REASON_BYTES];
+    zi_manifest_head head;
     pointer latest;
     if (name != NULL && strcmp(name, LATEST) != 0) {
         if (!is_name(name)) {
             ZI_TRY(zi_checkpoint_check_name(name));
         }
         ZI_TRY(path_of(folder, run, name, ""));
-        return zi_manifest_step(folder, &step);
+        ZI_TRY(check_link(folder, name));
+        return zi_manifest_read_head(folder, true, &head);
     }
     ZI_TRY(zi_checkpoint_path(folder, run, ZI_MANIFEST_NAME));
     if (exists(folder)) {
         (void)snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", run);
-        return zi_manifest_step(folder, &step);
+        return zi_manifest_read_head(folder, true, &head);
     }
-    if (find_latest(run, &latest)) {
+    if (find_latest(run, &latest, unfit)) {
         return path_of(folder, run, latest.name, "");
     }
-    return find_newest(run, folder);
+    return find_newest(run, unfit, folder);
 }
 
 /* ---- begin ---- */
@@ -453,6 +546,24 @@ void zi_checkpoint_discard(const char *run, const char *name)
     }
 }
 
+zero_status zi_checkpoint_commits(const char *run, uint64_t *commits)
+{
+    path_text path;
+    DIR *folder = opendir(run);
+    *commits = 0;
+    if (folder == NULL) {
+        FAIL_ERRNO("opening", run);
+    }
+    for (const struct dirent *next = readdir(folder); next != NULL; next = readdir(folder)) {
+        if (is_name(next->d_name) && path_of(path, run, next->d_name, "") == ZERO_OK) {
+            const uint64_t commit = zi_manifest_commit(path);
+            *commits = commit > *commits && commit < INT64_MAX ? commit : *commits;
+        }
+    }
+    (void)closedir(folder);
+    return ZERO_OK;
+}
+
 /* ---- commit ---- */
 
 /* Paths of one commit. */
@@ -474,13 +585,13 @@ static zero_status make_paths(commit_paths *paths, const char *run, const char *
     return path_of(paths->latest_part, run, LATEST, PART);
 }
 
-static zero_status write_manifest(const commit_paths *paths, const char *manifest, size_t bytes)
+static zero_status write_manifest(const commit_paths *paths, const zi_checkpoint_text *text)
 {
     path_text written;
     path_text final;
     ZI_TRY(path_of(written, paths->part, ZI_MANIFEST_NAME, PART));
     ZI_TRY(path_of(final, paths->part, ZI_MANIFEST_NAME, ""));
-    ZI_TRY(zi_whole_file_write(written, manifest, bytes));
+    ZI_TRY(zi_whole_file_write(written, text->manifest, text->bytes));
     ZI_TRY(rename_path(written, final));
     return sync_folder(paths->part);
 }
@@ -533,30 +644,37 @@ static void take_back(const commit_paths *paths, const char *old)
     }
 }
 
-zero_status zi_checkpoint_commit(const char *run, const char *name, const char *manifest,
-                                 size_t bytes)
+/* From the manifest to the moment, and what has to be on the disk around it. old: as publish says.
+ */
+static zero_status commit(const commit_paths *paths, const char *run, const char *name,
+                          const zi_checkpoint_text *text, const char **old)
+{
+    const uint64_t hash = zi_checkpoint_hash(text->manifest, text->bytes);
+    ZI_TRY(write_manifest(paths, text));
+    ZI_TRY(text->weights ? ZERO_OK : write_latest(paths, name, hash));
+    ZI_TRY(publish(paths, old));
+    zero_status status = sync_folder(run);
+    if (status == ZERO_OK && !text->weights) {
+        status = rename_path(paths->latest_part, paths->latest);
+    }
+    if (status != ZERO_OK) {
+        take_back(paths, *old);
+    }
+    return status;
+}
+
+zero_status zi_checkpoint_commit(const char *run, const char *name, const zi_checkpoint_text *text)
 {
     commit_paths *paths = NULL;
     const char *old = NULL;
     ZI_TRY(zi_calloc(1, sizeof *paths, (void **)&paths));
     zero_status status = make_paths(paths, run, name);
-    status = status == ZERO_OK ? write_manifest(paths, manifest, bytes) : status;
-    status =
-        status == ZERO_OK ? write_latest(paths, name, zi_checkpoint_hash(manifest, bytes)) : status;
-    status = status == ZERO_OK ? publish(paths, &old) : status;
-    if (status == ZERO_OK) {
-        status = sync_folder(run);
-        status = status == ZERO_OK ? rename_path(paths->latest_part, paths->latest) : status;
-        if (status != ZERO_OK) {
-            take_back(paths, old);
-        }
-    }
+    status = status == ZERO_OK ? commit(paths, run, name, text, &old) : status;
     if (status == ZERO_OK) {
         /* What stays is removed by the next save of this name. */
         (void)(old != paths->part || remove_folder(paths->part) == ZERO_OK);
         (void)remove_folder(paths->replaced);
-    }
-    if (status != ZERO_OK) {
+    } else if (!text->weights) {
         (void)unlink(paths->latest_part);
     }
     zi_free(paths);
@@ -590,7 +708,8 @@ static zero_status prune_named(const char *run, const char *name, zi_checkpoint_
     return ZERO_OK;
 }
 
-/* Whether a folder is what a dead save left: of an earlier step, and older, than the newest. */
+/* Whether a folder is what a dead save left: it is older than the newest, and whoever saves here
+ * owns the directory and has no save under way. */
 static bool is_left(const char *run, const char *name, const zi_checkpoint_entry *newest)
 {
     path_text path;
@@ -598,8 +717,8 @@ static bool is_left(const char *run, const char *name, const zi_checkpoint_entry
     uint64_t step = 0;
     char end[8] = "";
     return sscanf(name, "step-%20" SCNu64 "%7s", &step, end) == 2 && strcmp(end, PART) == 0 &&
-           step < newest->step && zi_checkpoint_path(path, run, name) == ZERO_OK &&
-           lstat(path, &status) == 0 && (uint64_t)status.st_mtim.tv_sec < newest->seconds;
+           zi_checkpoint_path(path, run, name) == ZERO_OK && lstat(path, &status) == 0 &&
+           (uint64_t)status.st_mtim.tv_sec < newest->seconds;
 }
 
 static zero_status prune_left(const char *run, const zi_checkpoint_entry *newest,
@@ -624,23 +743,25 @@ static zero_status prune_left(const char *run, const zi_checkpoint_entry *newest
     return status;
 }
 
-zero_status zi_checkpoint_prune(const char *run, uint32_t keep, zi_checkpoint_pruned *pruned)
+zero_status zi_checkpoint_prune(const char *run, bool weights, uint32_t keep,
+                                zi_checkpoint_pruned *pruned)
 {
     zi_checkpoint_entry *entries = NULL;
     uint32_t count = 0;
+    uint32_t of_kind = 0;
     zi_checkpoint_pruned untold = {.planned = false};
-    pointer latest = {0};
     if (keep == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "keep is 0; at least 1 checkpoint of %s stays", run);
     }
     pruned = pruned != NULL ? pruned : &untold;
     pruned->removed = 0;
     ZI_TRY(zi_checkpoint_list(run, &entries, &count));
-    const bool known = find_latest(run, &latest);
+    for (uint32_t i = 0; i < count; i++) {
+        of_kind += entries[i].head.weights == weights;
+    }
     zero_status status = ZERO_OK;
-    for (uint32_t i = 0; i < count && count - pruned->removed > keep && status == ZERO_OK; i++) {
-        /* The one that was committed last stays, also where a run went back to an earlier step. */
-        if (!known || strcmp(entries[i].name, latest.name) != 0) {
+    for (uint32_t i = 0; i < count && of_kind - pruned->removed > keep && status == ZERO_OK; i++) {
+        if (entries[i].head.weights == weights) {
             status = prune_named(run, entries[i].name, pruned);
             pruned->removed += status == ZERO_OK;
         }

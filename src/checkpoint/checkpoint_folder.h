@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest.h"
 #include "zero/status.h"
 
 /* "step-00000042". A name that a caller gives is at most 200 bytes of letters, digits, '-', '_' and
@@ -34,27 +35,47 @@ zero_status zi_checkpoint_make_run(const char *run);
  * out, its path. Errors: IO with the path; STATE where NAME is there and replace is false. */
 zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
                                 char part[ZI_CHECKPOINT_PATH_BYTES]);
-/* All files of NAME.part are written and synced: write the manifest, and make the folder NAME and
- * the newest. One rank calls. After an error NAME is as it was. Errors: IO. */
-zero_status zi_checkpoint_commit(const char *run, const char *name, const char *manifest,
-                                 size_t bytes);
+/* The highest number of a commit in RUN: the next one has one more. Errors: IO. */
+zero_status zi_checkpoint_commits(const char *run, uint64_t *commits);
+
+/* What a manifest says. */
+typedef struct zi_checkpoint_text {
+    const char *manifest;
+    size_t bytes;
+    bool weights; /* no run goes on from it, and RUN/latest names another */
+} zi_checkpoint_text;
+
+/* All files of NAME.part are written and synced: write the manifest, and make the folder NAME and,
+ * if it is not of weights alone, the newest. One rank calls. After an error NAME is as it was.
+ * Errors: IO. */
+zero_status zi_checkpoint_commit(const char *run, const char *name, const zi_checkpoint_text *text);
 /* Remove NAME.part. Failures are ignored: the next save of that name tries again. */
 void zi_checkpoint_discard(const char *run, const char *name);
 
-/* A whole checkpoint in a run's directory. */
+/* A whole checkpoint in a run's directory, or a link to one. */
 typedef struct zi_checkpoint_entry {
     char name[256];
-    uint64_t step;    /* updates and skipped, as its manifest says */
+    zi_manifest_head head;
     uint64_t seconds; /* since 1970: when it was committed */
+    bool linked;
+    uint64_t device; /* of the folder, with the next: two links may lead to one */
+    uint64_t inode;
 } zi_checkpoint_entry;
 
-/* The whole checkpoints of a directory, oldest first: by step, then by time. A folder whose
- * manifest cannot be read is not among them. *entries: zi_free gives it back. Errors: IO. */
+/* Whether RUN/NAME is a whole one: its manifest is as it was written, and the files that it names
+ * are there. Errors: those of zi_manifest_read_head; CORRUPT for a link to nothing that has the
+ * name of a step. INVALID_ARGUMENT: it is none. */
+zero_status zi_checkpoint_look(const char *run, const char *name, zi_checkpoint_entry *entry);
+/* The whole checkpoints of a directory in the order in which they were committed, the newest last;
+ * before them, by step and time, those of which that is not known. A link to another one of them is
+ * not among them. *entries: zi_free gives it back. Errors: IO. */
 zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count);
 /* The folder of the checkpoint `name`; NULL or "latest": the one that RUN/latest names, or, where
- * that is gone or torn, the newest whole one. `run` may itself be a checkpoint, and name NULL.
- * Errors: INVALID_ARGUMENT naming the directory where there is none; what a manifest says where
- * there are some and none can be read; UNSUPPORTED where one of a later version may be the newest.
+ * that is not whole, the newest whole one that a run can go on from, with a warning that says why;
+ * where there is none, the newest of weights alone. `run` may itself be a checkpoint, and name
+ * NULL. Errors: INVALID_ARGUMENT naming the directory where there is none; what a manifest says
+ * where there are some and none can be read; UNSUPPORTED where one of a later version may be the
+ * newest.
  */
 zero_status zi_checkpoint_find(const char *run, const char *name,
                                char folder[ZI_CHECKPOINT_PATH_BYTES]);
@@ -66,9 +87,10 @@ typedef struct zi_checkpoint_pruned {
     uint32_t removed;                           /* out: whole checkpoints */
 } zi_checkpoint_pruned;
 
-/* Remove the oldest whole checkpoints but `keep`, at least 1, of which the one that was committed
- * last is always one. What dead saves and prunes left is removed too. pruned: may be NULL. Errors:
- * IO. */
-zero_status zi_checkpoint_prune(const char *run, uint32_t keep, zi_checkpoint_pruned *pruned);
+/* Remove the oldest whole checkpoints of a kind, of weights alone or of all the state, but `keep`,
+ * at least 1. The other kind does not count. What dead saves and prunes left is removed too. Of a
+ * link the link is removed. pruned: may be NULL. Errors: IO. */
+zero_status zi_checkpoint_prune(const char *run, bool weights, uint32_t keep,
+                                zi_checkpoint_pruned *pruned);
 
 #endif

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "checkpoint/checkpoint_boxes.h"
 #include "checkpoint/checkpoint_file.h"
@@ -234,6 +236,11 @@ static void put_body(zi_json_out *out, const zi_manifest *manifest)
                                                          : ZI_MANIFEST_VERSION);
     put_quoted(out, "updates", manifest->state.updates);
     put_quoted(out, "skipped", manifest->state.skipped);
+    if (manifest->commit != 0) {
+        put_quoted(out, "commit", manifest->commit);
+        put_name(out, "kind");
+        zi_json_put_text(out, manifest->weights ? "weights" : "full");
+    }
     put_name(out, "byte_order");
     zi_json_put_text(out, "little");
     put_number(out, "world", manifest->world);
@@ -362,12 +369,41 @@ static bool take_number(const char **at, const char *end, uint64_t *number)
     return found;
 }
 
+/* Go behind what is there. */
+static bool take(const char **at, const char *with)
+{
+    const size_t bytes = strlen(with);
+    const bool found = strncmp(*at, with, bytes) == 0;
+    *at += found ? bytes : 0;
+    return found;
+}
+
+/* The two lines behind the first ones. A text of an older version does not have them, and its kind
+ * is that of its files. */
+static zero_status read_kind(zi_manifest_text *text, const char *at)
+{
+    zi_manifest_head *head = &text->head;
+    if (!take(&at, "\"commit\": \"")) {
+        head->weights = strstr(at, "\"role\": \"moment1\"") == NULL &&
+                        strstr(at, "\"role\": \"master\"") == NULL;
+        return ZERO_OK;
+    }
+    if (!take_number(&at, "\",\n\"kind\": \"", &head->commit) ||
+        !(take(&at, "full\"") || (head->weights = take(&at, "weights\"")))) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: its first lines have no \"commit\" and \"kind\"",
+                text->path);
+    }
+    return ZERO_OK;
+}
+
 /* The first lines; the text ends with a NUL. */
 static zero_status read_head(zi_manifest_text *text)
 {
     static const char format[] = "{\n\"format\": \"" ZI_MANIFEST_FORMAT "\",\n\"version\": ";
     const char *at = text->text + sizeof format - 1;
+    zi_manifest_head *head = &text->head;
     uint64_t skipped = 0;
+    *head = (zi_manifest_head){0};
     if (!begins(text, format) || !take_number(&at, ",\n\"updates\": \"", &text->version)) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: its first lines are not those of a checkpoint",
                 text->path);
@@ -378,12 +414,12 @@ static zero_status read_head(zi_manifest_text *text)
                 "newer one",
                 text->path, text->version, ZI_MANIFEST_VERSION, ZI_MANIFEST_VERSION_PARTS);
     }
-    if (!take_number(&at, "\",\n\"skipped\": \"", &text->step) ||
-        !take_number(&at, "\",\n", &skipped) || !zi_add_u64(text->step, skipped, &text->step)) {
+    if (!take_number(&at, "\",\n\"skipped\": \"", &head->step) ||
+        !take_number(&at, "\",\n", &skipped) || !zi_add_u64(head->step, skipped, &head->step)) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: its first lines have no \"updates\" and \"skipped\"",
                 text->path);
     }
-    return ZERO_OK;
+    return read_kind(text, at);
 }
 
 zero_status zi_manifest_text_load(zi_manifest_text *text, const char *folder)
@@ -394,11 +430,79 @@ zero_status zi_manifest_text_load(zi_manifest_text *text, const char *folder)
     return read_head(text);
 }
 
-zero_status zi_manifest_step(const char *folder, uint64_t *step)
+static zero_status check_file(const char *folder, const char *name, uint64_t bytes)
+{
+    char path[ZI_CHECKPOINT_PATH_BYTES];
+    struct stat info;
+    ZI_TRY(zi_checkpoint_path(path, folder, name));
+    if (lstat(path, &info) != 0) {
+        const int code = errno;
+        if (code == ENOENT) {
+            ZI_FAIL(ZERO_CORRUPT, "%s is not there; load another checkpoint", path);
+        }
+        ZI_FAIL_NATIVE(ZERO_IO, code, "%s: %s", path, strerror(code));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        ZI_FAIL(ZERO_CORRUPT, "%s is no regular file; load another checkpoint", path);
+    }
+    if ((uint64_t)info.st_size != bytes) {
+        ZI_FAIL(ZERO_CORRUPT, "%s has %" PRIu64 " bytes instead of %" PRIu64, path,
+                (uint64_t)info.st_size, bytes);
+    }
+    return ZERO_OK;
+}
+
+/* Go behind the next place that has it. */
+static bool take_next(const char **at, const char *with)
+{
+    const char *found = strstr(*at, with);
+    *at = found != NULL ? found + strlen(with) : *at;
+    return found != NULL;
+}
+
+/* What this library has written is laid out as here; who wrote it in another way is believed. */
+static zero_status check_files(const char *folder, const zi_manifest_text *text)
+{
+    const char *at = text->text;
+    uint64_t number = 0;
+    if (!take_next(&at, ",\n\"sums\": {\"name\": \"" ZI_SUMS_NAME "\", \"pieces\": ") ||
+        !take_number(&at, ",", &number)) {
+        return ZERO_OK;
+    }
+    ZI_TRY(check_file(folder, ZI_SUMS_NAME, number * sizeof(uint64_t)));
+    bool more = take_next(&at, ",\n\"files\": [");
+    while (more && take(&at, "\n{\"name\": \"")) {
+        char name[256];
+        const size_t length = strcspn(at, "\"/");
+        (void)snprintf(name, sizeof name, "%.*s", (int)zi_min_u64(length, sizeof name), at);
+        more = at[length] == '"' && take_next(&at, "\"bytes\": ") && take_number(&at, ",", &number);
+        ZI_TRY(more ? check_file(folder, name, number) : ZERO_OK);
+        more = more && take_next(&at, "}") && take(&at, ",");
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_manifest_read_head(const char *folder, bool files, zi_manifest_head *head)
 {
     zi_manifest_text text;
-    const zero_status status = zi_manifest_text_load(&text, folder);
-    *step = status == ZERO_OK ? text.step : 0;
+    zero_status status = zi_manifest_text_load(&text, folder);
+    *head = status == ZERO_OK ? text.head : (zi_manifest_head){0};
+    status = status == ZERO_OK && files ? check_files(folder, &text) : status;
     zi_free(text.text);
     return status;
+}
+
+uint64_t zi_manifest_commit(const char *folder)
+{
+    char first[512];
+    zi_regular_file file;
+    zi_manifest_text text = {.text = first, .bytes = sizeof first - 1};
+    if (zi_checkpoint_path(text.path, folder, ZI_MANIFEST_NAME) != ZERO_OK) {
+        return 0;
+    }
+    const bool read = zi_checkpoint_open(&file, text.path) == ZERO_OK &&
+                      zi_regular_file_read(&file, 0, first, &text.bytes) == ZERO_OK;
+    zi_regular_file_close(&file);
+    first[read ? text.bytes : 0] = '\0';
+    return read && read_head(&text) == ZERO_OK ? text.head.commit : 0;
 }

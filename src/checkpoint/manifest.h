@@ -6,6 +6,8 @@
 #ifndef ZI_CHECKPOINT_MANIFEST_H
 #define ZI_CHECKPOINT_MANIFEST_H
 
+#include <stdbool.h>
+
 #include "checkpoint/checkpoint_map.h"
 #include "zero/status.h"
 #include "zero/step.h"
@@ -32,6 +34,8 @@ typedef enum zi_manifest_scaler {
 } zi_manifest_scaler;
 
 typedef struct zi_manifest {
+    uint64_t commit; /* as zi_manifest_head has it, and the next */
+    bool weights;
     uint32_t world;      /* ranks that wrote it; of several parts those of one */
     uint64_t seed;       /* options.seed: key of stochastic rounding */
     uint64_t model_hash; /* of names and shapes: zi_manifest_model_hash */
@@ -59,11 +63,22 @@ uint64_t zi_manifest_model_hash(const zi_checkpoint_map *map);
 /* The text. *text: zi_free gives it back. Errors: OUT_OF_MEMORY. Needs no jansson. */
 zero_status zi_manifest_write(const zi_manifest *manifest, char **text, size_t *bytes);
 
-/* Steps so far, skipped ones included, of the checkpoint in a folder whose manifest is as it was
- * written. Needs no jansson. Errors: CORRUPT for a text that is not as it was written; UNSUPPORTED
- * for another version; INVALID_ARGUMENT for a folder that has no manifest, because its save did not
- * end, and for what is none; IO; OUT_OF_MEMORY. */
-zero_status zi_manifest_step(const char *folder, uint64_t *step);
+/* What can be said of a checkpoint without a reader of JSON. */
+typedef struct zi_manifest_head {
+    uint64_t step;   /* updates and skipped */
+    uint64_t commit; /* one more than those that were committed before it in its directory; 0: it is
+                        of a version of the library that did not count */
+    bool weights;    /* parameters alone: no run goes on from it */
+} zi_manifest_head;
+
+/* Of the checkpoint in a folder whose manifest is as it was written. Needs no jansson. files:
+ * whether the files that it names are there, in their length, too. Errors: CORRUPT for a text that
+ * is not as it was written, and for such a file; UNSUPPORTED for another version; INVALID_ARGUMENT
+ * for a folder that has no manifest, because its save did not end, and for what is none; IO;
+ * OUT_OF_MEMORY. */
+zero_status zi_manifest_read_head(const char *folder, bool files, zi_manifest_head *head);
+/* Its number alone, which is not compared with any hash; 0 where there is none. */
+uint64_t zi_manifest_commit(const char *folder);
 
 /* Read the manifest in a folder, and check all of it: places are compared with those that
  * zi_checkpoint_map_make gives, and nothing outside the folder can be named. Neither sums nor

@@ -542,6 +542,8 @@ zero_status zi_manifest_read(zi_manifest *manifest, const char *folder)
     }
     zi_free(text.text);
     if (status == ZERO_OK) {
+        manifest->commit = text.head.commit;
+        manifest->weights = text.head.weights;
         status = read_members(&json, text.version, manifest);
     }
     zi_json_close(&json);

@@ -3,6 +3,7 @@
 #define ZI_CHECKPOINT_MANIFEST_TEXT_H
 
 #include "checkpoint/checkpoint_file.h"
+#include "checkpoint/manifest.h"
 
 #define ZI_MANIFEST_FORMAT "libzero checkpoint"
 /* Of a model in one part, and in several: a reader of the first would take a box for a tensor. */
@@ -14,11 +15,11 @@ typedef struct zi_manifest_text {
     char *text; /* with a NUL; zi_free gives it back, whatever load returned */
     size_t bytes;
     uint64_t version;
-    uint64_t step;
+    zi_manifest_head head;
 } zi_manifest_text;
 
-/* Read the text, and compare it with its hash and this version. Errors: those of zi_manifest_step.
- */
+/* Read the text, and compare it with its hash and this version. Errors: those of
+ * zi_manifest_read_head. */
 zero_status zi_manifest_text_load(zi_manifest_text *text, const char *folder);
 
 #endif

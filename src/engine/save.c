@@ -212,6 +212,8 @@ static zero_status make_folder(engine_save *save, bool replace)
     ZI_TRY(
         zi_calloc(whole->map.file_count, sizeof *whole->header_hash, (void **)&whole->header_hash));
     ZI_TRY(zi_checkpoint_begin(save->directory, save->name, replace, part));
+    whole->weights = save->weights;
+    whole->commit = zi_save_next_commit(save);
     const zero_status status = zi_checkpoint_files_make(part, &whole->map, whole->header_hash);
     if (status != ZERO_OK) {
         discard(save);
@@ -365,9 +367,10 @@ static zero_status commit_manifest(engine_save *save)
     size_t bytes = 0;
     ZI_TRY(zi_checkpoint_sums_hash(save->part, &manifest->map, &manifest->sums_hash));
     ZI_TRY(zi_manifest_write(manifest, &text, &bytes));
+    const zi_checkpoint_text written = {text, bytes, save->weights};
     zero_status status = zi_save_check_owner(save);
     status =
-        status == ZERO_OK ? zi_checkpoint_commit(save->directory, save->name, text, bytes) : status;
+        status == ZERO_OK ? zi_checkpoint_commit(save->directory, save->name, &written) : status;
     zi_free(text);
     return status;
 }
@@ -381,7 +384,7 @@ static zero_status commit(engine_save *save)
     }
     ZI_TRY(commit_manifest(save));
     if (save->keep != 0) {
-        zi_save_prune(save->engine, save->directory, save->keep);
+        zi_save_prune(save);
     }
     return ZERO_OK;
 }

@@ -69,14 +69,17 @@ zero_status zi_save_own(engine_save *save);
 /* Rank 0 of the mesh: whether it still owns the directory, so that it may change anything there.
  * Errors: STATE. (save_owner.c) */
 zero_status zi_save_check_owner(const engine_save *save);
+/* Rank 0 of the mesh: the number that this commit of the directory has. (save_owner.c) */
+uint64_t zi_save_next_commit(engine_save *save);
 /* A save is over: give its directory up where it was owned for it alone. (save_owner.c) */
 void zi_save_leave(engine_save *save);
 /* Give all up. (save_owner.c) */
 void zi_save_leave_all(zero_engine *engine);
 
-/* Begin to remove all but the newest `keep` checkpoints of a directory, and wait until that is
- * over. What cannot be removed is logged, and the next save tries again. (save_prune.c) */
-void zi_save_prune(zero_engine *engine, const char *directory, uint32_t keep);
+/* Begin to remove all but the newest `keep` checkpoints of the save's kind from its directory, and
+ * wait until that is over. What cannot be removed is logged, and the next save tries again.
+ * (save_prune.c) */
+void zi_save_prune(const engine_save *save);
 void zi_save_await_prune(zero_engine *engine);
 
 /* When an engine is destroyed: let the save under way, if there is one, hold up no stream any more;

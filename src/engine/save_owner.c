@@ -14,7 +14,9 @@
 
 typedef struct engine_run {
     zi_run_owner *owner;
-    bool kept; /* until the engine is destroyed */
+    bool kept;        /* until the engine is destroyed */
+    bool counted;     /* the next is known */
+    uint64_t commits; /* the highest number of one in the directory */
     struct engine_run *next;
 } engine_run;
 
@@ -79,7 +81,11 @@ static zero_status try_to_own(engine_save *save, bool *owned)
 {
     *owned = false;
     ZI_TRY(save->run == NULL ? find_run(save) : ZERO_OK);
-    const zero_status status = zi_run_owner_poll(save->run->owner, owned);
+    zero_status status = zi_run_owner_poll(save->run->owner, owned);
+    if (status == ZERO_OK && *owned && !save->run->counted) {
+        status = zi_checkpoint_commits(save->directory, &save->run->commits);
+        save->run->counted = true;
+    }
     if (status != ZERO_OK) {
         drop(save->engine, save->run);
         save->run = NULL;
@@ -111,6 +117,11 @@ zero_status zi_save_own(engine_save *save)
 zero_status zi_save_check_owner(const engine_save *save)
 {
     return zi_run_owner_check(save->run->owner);
+}
+
+uint64_t zi_save_next_commit(engine_save *save)
+{
+    return ++save->run->commits;
 }
 
 void zi_save_leave(engine_save *save)

@@ -14,33 +14,35 @@
 typedef struct engine_prune {
     pthread_t thread;
     uint32_t keep;
+    bool weights; /* of this kind */
     char directory[];
 } engine_prune;
 
 static void *prune(void *argument)
 {
     const engine_prune *work = argument;
-    if (zi_checkpoint_prune(work->directory, work->keep, NULL) != ZERO_OK) {
+    if (zi_checkpoint_prune(work->directory, work->weights, work->keep, NULL) != ZERO_OK) {
         zi_log(ZERO_LOG_WARN, "older checkpoints are not removed: %.300s",
                zero_last_error()->message);
     }
     return NULL;
 }
 
-void zi_save_prune(zero_engine *engine, const char *directory, uint32_t keep)
+void zi_save_prune(const engine_save *save)
 {
-    const size_t bytes = strlen(directory) + 1;
+    const size_t bytes = strlen(save->directory) + 1;
     engine_prune *work = NULL;
     if (zi_calloc(1, sizeof *work + bytes, (void **)&work) != ZERO_OK) {
         return; /* the next save tries again */
     }
-    memcpy(work->directory, directory, bytes);
-    work->keep = keep;
+    memcpy(work->directory, save->directory, bytes);
+    work->keep = save->keep;
+    work->weights = save->weights;
     if (zi_thread_start(&work->thread, prune, work) != ZERO_OK) {
         zi_free(work);
         return;
     }
-    engine->prune = work;
+    save->engine->prune = work;
 }
 
 void zi_save_await_prune(zero_engine *engine)

@@ -33,6 +33,8 @@ typedef struct case_model {
     uint64_t seed;
     uint32_t world;
     zi_manifest_scaler scaler;
+    bool weights;   /* it is saved as weights alone; its roles are the caller's */
+    bool uncounted; /* as a version of the library that did not count commits */
 } case_model;
 
 static inline uint64_t case_random(uint64_t seed, uint64_t index)
@@ -313,13 +315,13 @@ static inline zi_manifest case_manifest(const case_model *c, uint64_t step)
     return m;
 }
 
-/* A whole checkpoint in a run's directory; one that is there is replaced. */
-static inline void case_write(const case_model *c, const char *run, const char *name, uint64_t step)
+/* The files of a checkpoint in NAME.part, and its manifest's text, for zi_free. */
+static inline char *case_begin(const case_model *c, const char *run, const char *name,
+                               uint64_t step, size_t *bytes)
 {
     char part[ZI_CHECKPOINT_PATH_BYTES];
     zi_manifest m = case_manifest(c, step);
     char *text = NULL;
-    size_t bytes = 0;
     CHECK_OK(zi_checkpoint_begin(run, name, true, part));
     const int sums = case_open(part, ZI_SUMS_NAME);
     CHECK(ftruncate(sums, (off_t)(8 * c->map.piece_count)) == 0);
@@ -329,10 +331,22 @@ static inline void case_write(const case_model *c, const char *run, const char *
     const zi_regular_file hashed = {.path = ZI_SUMS_NAME, .descriptor = sums};
     CHECK_OK(zi_checkpoint_hash_file(&hashed, 8 * c->map.piece_count, &m.sums_hash));
     CHECK(close(sums) == 0);
-    CHECK_OK(zi_manifest_write(&m, &text, &bytes));
-    CHECK_OK(zi_checkpoint_commit(run, name, text, bytes));
-    zi_free(text);
+    CHECK_OK(zi_checkpoint_commits(run, &m.commit));
+    m.commit = c->uncounted ? 0 : m.commit + 1;
+    m.weights = c->weights;
+    CHECK_OK(zi_manifest_write(&m, &text, bytes));
     free(m.header_hash);
+    return text;
+}
+
+/* A whole checkpoint in a run's directory; one that is there is replaced. */
+static inline void case_write(const case_model *c, const char *run, const char *name, uint64_t step)
+{
+    zi_checkpoint_text written = {.weights = c->weights};
+    char *text = case_begin(c, run, name, step, &written.bytes);
+    written.manifest = text;
+    CHECK_OK(zi_checkpoint_commit(run, name, &written));
+    zi_free(text);
 }
 
 /* Remove a run's directory, or only what is in it. */

@@ -44,6 +44,10 @@ def read_manifest(folder):
     check("the first lines say the same to who parses them",
           head.group(2).decode() == manifest["updates"]
           and head.group(3).decode() == manifest["skipped"])
+    count = re.match(rb'"commit": "([1-9]\d*)",\n"kind": "(full|weights)",\n', text[head.end():])
+    check("then come the commit's number and kind", count and
+          (count.group(1).decode(), count.group(2).decode())
+          == (manifest["commit"], manifest["kind"]))
     check("version 2 is of a model in several parts",
           (head.group(1) == b"2") == ("parts" in manifest))
     return manifest, text[:tail.start()], tail.group(1).decode()
@@ -297,6 +301,9 @@ def main():
         check("latest names the newest", name == "step-00000045", name)
         read = [check_checkpoint(os.path.join(run, f"step-{step:08}"), seed)
                 for step in (41, 43, 45)]
+        check("commits are counted", [json.load(open(os.path.join(
+            run, f"step-{step:08}", "manifest.json"), encoding="utf-8"))["commit"]
+            for step in (41, 43, 45)] == ["1", "2", "3"])
         check("sums of tensors do not depend on cuts", read[0][0] == read[1][0])
         check("boxes of several parts are the tensors of one",
               read[0][1] == read[1][1] == read[2][1])

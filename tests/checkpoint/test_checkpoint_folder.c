@@ -3,6 +3,7 @@
  * this program, which counts them; the linker puts it in between (--wrap). */
 #include "checkpoint_case.h"
 #include "folders.h"
+#include "zero/log.h"
 
 #include <sys/resource.h>
 
@@ -109,7 +110,7 @@ static uint32_t steps_of(uint64_t steps[8])
         zi_manifest manifest;
         CHECK_OK(zi_checkpoint_find(run, entries[i].name, folder));
         CHECK_OK(zi_manifest_read(&manifest, folder));
-        steps[i] = entries[i].step;
+        steps[i] = entries[i].head.step;
         CHECK_EQ(manifest.state.updates + manifest.state.skipped, steps[i]);
         zi_manifest_free(&manifest);
     }
@@ -121,15 +122,15 @@ static uint32_t steps_of(uint64_t steps[8])
 static uint64_t newest(void)
 {
     char folder[ZI_CHECKPOINT_PATH_BYTES];
-    uint64_t step = 0;
+    zi_manifest_head head;
     const zero_status status = zi_checkpoint_find(run, NULL, folder);
     if (status != ZERO_OK) {
         CHECK_EQ(status, ZERO_INVALID_ARGUMENT);
         CHECK_SAID(run);
         return 0;
     }
-    CHECK_OK(zi_manifest_step(folder, &step));
-    return step;
+    CHECK_OK(zi_manifest_read_head(folder, true, &head));
+    return head.step;
 }
 
 /* What a save changes: the name and step of what is there, and of what comes. */
@@ -245,16 +246,9 @@ TEST(two_saves_that_die_one_after_the_other)
     remove_run();
 }
 
-/* The text of the new manifest; the files are in NAME.part. */
 static char *begin_scene(const scene *s, size_t *bytes)
 {
-    char part[ZI_CHECKPOINT_PATH_BYTES];
-    char *text = NULL;
-    zi_manifest m = case_manifest(&model, s->new_step);
-    CHECK_OK(zi_checkpoint_begin(run, s->new_name, true, part));
-    CHECK_OK(zi_manifest_write(&m, &text, bytes));
-    free(m.header_hash);
-    return text;
+    return case_begin(&model, run, s->new_name, s->new_step, bytes);
 }
 
 static void fail_everywhere(bool exchange)
@@ -268,7 +262,8 @@ static void fail_everywhere(bool exchange)
             set_scene(&scenes[i]);
             char *text = begin_scene(&scenes[i], &bytes);
             arm(FAIL, at);
-            status = zi_checkpoint_commit(run, scenes[i].new_name, text, bytes);
+            status = zi_checkpoint_commit(run, scenes[i].new_name,
+                                          &(zi_checkpoint_text){text, bytes, false});
             mishap_at = 0;
             zi_free(text);
             if (status != ZERO_OK) {
@@ -296,7 +291,7 @@ TEST(a_commit_syncs_before_it_names)
     set_scene(&scenes[2]);
     char *text = begin_scene(&scenes[2], &bytes);
     arm(FAIL, 0);
-    CHECK_OK(zi_checkpoint_commit(run, "best", text, bytes));
+    CHECK_OK(zi_checkpoint_commit(run, "best", &(zi_checkpoint_text){text, bytes, false}));
     order[10] = '\0';
     CHECK(strcmp(order, "wfrfwfxfru") == 0);
     zi_free(text);
@@ -402,7 +397,9 @@ TEST(a_disk_that_is_full)
     static const char block[4096];
     while (__real_write(rest, block, sizeof block) > 0) {
     }
-    CHECK_FAILS(zi_checkpoint_commit(run, scenes[1].new_name, text, bytes), ZERO_IO, "manifest");
+    CHECK_FAILS(
+        zi_checkpoint_commit(run, scenes[1].new_name, &(zi_checkpoint_text){text, bytes, false}),
+        ZERO_IO, "manifest");
     CHECK_EQ(zero_last_error()->native, ENOSPC);
     CHECK_EQ(newest(), 5);
     CHECK(close(rest) == 0);
@@ -412,7 +409,7 @@ TEST(a_disk_that_is_full)
     case_free(&model);
 }
 
-/* ---- list, find and prune ---- */
+/* ---- list and find ---- */
 
 TEST(what_is_torn_is_not_listed)
 {
@@ -483,6 +480,230 @@ TEST(what_cannot_be_read_is_not_taken_for_nothing)
     remove_run();
 }
 
+/* ---- which one is the newest ---- */
+
+static char logged[1024]; /* the last warning */
+
+static void keep_warning(void *user, zero_log_level level, const char *message)
+{
+    (void)user;
+    if (level == ZERO_LOG_WARN) {
+        (void)snprintf(logged, sizeof logged, "%s", message);
+    }
+}
+
+static void write_step(uint64_t step)
+{
+    char name[32];
+    zi_checkpoint_step_name(name, sizeof name, step);
+    case_write(&model, run, name, step);
+}
+
+/* So many whole ones, newest last, by step. */
+#define CHECK_STEPS(...)                                               \
+    do {                                                               \
+        const uint64_t wanted_[] = {__VA_ARGS__};                      \
+        uint64_t steps_[8];                                            \
+        CHECK_EQ(steps_of(steps_), sizeof wanted_ / sizeof(uint64_t)); \
+        CHECK_BYTES(steps_, wanted_, sizeof wanted_);                  \
+    } while (0)
+
+/* A run that began anew, or went back, where an older one has left more steps. */
+static void go_back(bool uncounted)
+{
+    make_run();
+    model.uncounted = uncounted;
+    write_step(20);
+    write_step(30);
+    model.uncounted = false;
+    for (uint64_t step = 2; step <= 8; step += 2) {
+        write_step(step);
+    }
+    CHECK_STEPS(20, 30, 2, 4, 6, 8);
+    CHECK_EQ(newest(), 8);
+    /* Also in a copy, whose files all have other times. */
+    char *copy = rig_folder(true);
+    CHECK_EQ(system(test_text("cd '%s' && cp -r step-00000008 step-0000000[246] step-000000[23]0 "
+                              "latest '%s' && rm -r ./* && mv '%s'/* .",
+                              run, copy, copy)),
+             0);
+    rig_remove(copy);
+    CHECK_STEPS(20, 30, 2, 4, 6, 8);
+    CHECK_OK(zi_checkpoint_prune(run, false, 2, NULL));
+    CHECK_STEPS(6, 8);
+    CHECK(truncate(test_text("%s/step-00000008/" ZI_MANIFEST_NAME, run), 700) == 0);
+    CHECK_EQ(newest(), 6);
+    remove_run();
+}
+
+TEST_CALL(the_newest_was_committed_last, go_back(false));
+TEST_CALL(the_newest_was_committed_last_where_others_are_not_counted, go_back(true));
+
+/* A step that is saved again is a new commit; one that is copied here from elsewhere is none. */
+TEST(commits_are_counted_in_each_directory)
+{
+    uint64_t commits = 0;
+    make_run();
+    write_step(1);
+    write_step(2);
+    write_step(1);
+    CHECK_STEPS(2, 1);
+    CHECK_OK(zi_checkpoint_commits(run, &commits));
+    CHECK_EQ(commits, 3);
+    CHECK_EQ(system(test_text("cd '%s' && cp -r step-00000002 copied", run)), 0);
+    write_step(3);
+    CHECK_EQ(newest(), 3);
+    CHECK_EQ(system(test_text("cd '%s' && mv step-00000003 last && cp -r last step-00000003 && "
+                              "rm -r last",
+                              run)),
+             0);
+    CHECK_EQ(newest(), 3);
+    /* Of before they were counted, the one that `latest` names was the last. */
+    case_remove(run, false);
+    model.uncounted = true;
+    write_step(9);
+    write_step(3);
+    CHECK_STEPS(9, 3);
+    CHECK(unlink(test_text("%s/latest", run)) == 0);
+    CHECK_STEPS(3, 9);
+    remove_run();
+}
+
+/* ---- files that are named ---- */
+
+/* Damages the newest, whose name and place the shell has as $NEW. */
+static void lose(const char *command, const char *said)
+{
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    case_remove(run, false);
+    write_step(1);
+    write_step(2);
+    write_step(3);
+    CHECK_EQ(system(test_text("NEW='%s/step-00000003' && cd $NEW && %s", run, command)), 0);
+    logged[0] = '\0';
+    CHECK_EQ(newest(), 2);
+    CHECK(strstr(logged, said) != NULL && strstr(logged, "goes on with step-00000002") != NULL);
+    CHECK_FAILS(zi_checkpoint_find(run, "step-00000003", folder), ZERO_CORRUPT, said);
+    CHECK_OK(zi_checkpoint_prune(run, false, 2, NULL));
+    CHECK_STEPS(1, 2);
+    /* Nobody begins anew because of it. */
+    CHECK_EQ(system(test_text("cd '%s' && rm -r step-0000000[12]", run)), 0);
+    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder), ZERO_CORRUPT, said);
+}
+
+TEST(what_is_whole_has_all_its_files)
+{
+    make_run();
+    zero_log_set(keep_warning, NULL);
+    lose("rm param.safetensors", "param.safetensors is not there");
+    lose("rm moment2.safetensors", "moment2.safetensors is not there");
+    lose("rm sums.bin", "sums.bin is not there");
+    lose("truncate -s -1 param.safetensors", "param.safetensors has ");
+    lose("rm sums.bin && mkdir sums.bin", "sums.bin is no regular file");
+    lose("cd .. && mv $NEW elsewhere && rm -r elsewhere && ln -s elsewhere $NEW",
+         "link to nothing");
+    case_split(&model, 3);
+    lose("rm part-00002.param.safetensors", "part-00002.param.safetensors is not there");
+    remove_run();
+}
+
+/* ---- kinds ---- */
+
+static void write_weights(const char *name, uint64_t step)
+{
+    model.weights = true;
+    case_write(&model, run, name, step);
+    model.weights = false;
+}
+
+TEST(weights_do_not_count_for_what_can_be_resumed)
+{
+    make_run();
+    zero_log_set(keep_warning, NULL);
+    logged[0] = '\0';
+    write_weights("w1", 1);
+    CHECK_EQ(newest(), 1); /* there is nothing else */
+    CHECK(logged[0] == '\0' && access(test_text("%s/latest", run), F_OK) != 0);
+    write_step(2);
+    write_weights("w3", 3);
+    write_step(4);
+    write_weights("w5", 5);
+    CHECK_STEPS(1, 2, 3, 4, 5);
+    CHECK_EQ(newest(), 4);
+    CHECK(unlink(test_text("%s/latest", run)) == 0);
+    CHECK_EQ(newest(), 4);
+    CHECK_OK(zi_checkpoint_prune(run, true, 2, NULL));
+    CHECK_STEPS(2, 3, 4, 5);
+    CHECK_OK(zi_checkpoint_prune(run, false, 1, NULL));
+    CHECK_STEPS(3, 4, 5);
+    /* Weights that replace what `latest` names leave it to the one before. */
+    write_step(6);
+    write_weights("step-00000006", 7);
+    CHECK_EQ(newest(), 4);
+    CHECK(strstr(logged, "step-00000006 has weights alone") != NULL);
+    remove_run();
+}
+
+TEST(weights_that_die_leave_the_newest)
+{
+    int status = DIED;
+    make_run();
+    for (long at = 1; status == DIED; at++) {
+        mishap_at = 0;
+        case_remove(run, false);
+        write_step(5);
+        write_weights("w", 1);
+        const pid_t child = fork();
+        if (child == 0) {
+            arm(DIE, at);
+            write_weights("w", 6);
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+        status = WEXITSTATUS(status);
+        uint64_t steps[8];
+        CHECK_EQ(newest(), 5);
+        CHECK(steps_of(steps) >= 2);
+        write_weights("w", 7);
+        CHECK_STEPS(5, 7);
+        CHECK_EQ(rig_entries(run), 3);
+    }
+    CHECK_EQ(status, 0);
+    remove_run();
+}
+
+/* ---- links ---- */
+
+TEST(a_link_is_a_checkpoint_like_any_other)
+{
+    make_run();
+    char *archive = rig_folder(true);
+    for (uint64_t step = 1; step <= 4; step++) {
+        write_step(step);
+    }
+    CHECK_EQ(system(test_text("cd '%s' && for s in 2 4; do mv step-0000000$s '%s' && "
+                              "ln -s '%s'/step-0000000$s .; done && ln -s step-00000004 best && "
+                              "ln -s step-00000003 also",
+                              run, archive, archive)),
+             0);
+    CHECK_STEPS(1, 2, 3, 4); /* none twice */
+    CHECK_EQ(newest(), 4);
+    CHECK(unlink(test_text("%s/latest", run)) == 0);
+    CHECK_EQ(newest(), 4);
+    CHECK_OK(zi_checkpoint_prune(run, false, 2, NULL));
+    CHECK_STEPS(3, 4);
+    CHECK_EQ(rig_entries(archive), 2); /* only the link is gone */
+    write_step(4);
+    CHECK_STEPS(3, 4);
+    CHECK(readlink(test_text("%s/step-00000004", run), logged, sizeof logged) < 0);
+    CHECK_EQ(rig_entries(test_text("%s/step-00000004", archive)), 6);
+    case_remove(archive, true);
+    free(archive);
+    remove_run();
+}
+
+/* ---- prune ---- */
+
 /* Steps 1 to 5, of which 2 was committed last; and three that are not whole. */
 static void set_prune(void)
 {
@@ -509,20 +730,20 @@ TEST(prune_keeps_the_newest)
     zi_checkpoint_pruned pruned = {.planned = true};
     make_run();
     set_prune();
-    CHECK_FAILS(zi_checkpoint_prune(run, 0, NULL), ZERO_INVALID_ARGUMENT, "keep");
-    CHECK_OK(zi_checkpoint_prune(run, 3, &pruned));
+    CHECK_FAILS(zi_checkpoint_prune(run, false, 0, NULL), ZERO_INVALID_ARGUMENT, "keep");
+    CHECK_OK(zi_checkpoint_prune(run, false, 3, &pruned));
     CHECK_EQ(pruned.removed, 2);
     CHECK_EQ(steps_of(steps), 5); /* it was only told */
     pruned.planned = false;
-    CHECK_OK(zi_checkpoint_prune(run, 9, &pruned));
+    CHECK_OK(zi_checkpoint_prune(run, false, 9, &pruned));
     CHECK_EQ(pruned.removed, 0);
-    CHECK_OK(zi_checkpoint_prune(run, 3, &pruned));
+    CHECK_OK(zi_checkpoint_prune(run, false, 3, &pruned));
     CHECK_EQ(pruned.removed, 2);
     CHECK_EQ(steps_of(steps), 3);
-    CHECK(steps[0] == 2 && steps[1] == 4 && steps[2] == 5);
+    CHECK(steps[0] == 4 && steps[1] == 5 && steps[2] == 2);
     CHECK_EQ(rig_entries(run), 6); /* latest, and what may still be written */
     CHECK(access(test_text("%s/step-00000001.part", run), F_OK) != 0);
-    CHECK_OK(zi_checkpoint_prune(run, 1, &pruned));
+    CHECK_OK(zi_checkpoint_prune(run, false, 1, &pruned));
     CHECK_EQ(pruned.removed, 2);
     CHECK_EQ(newest(), 2);
     CHECK_EQ(steps_of(steps), 1);
@@ -539,15 +760,15 @@ TEST(a_prune_that_dies)
         const pid_t child = fork();
         if (child == 0) {
             arm(DIE, at);
-            CHECK_OK(zi_checkpoint_prune(run, 2, NULL));
+            CHECK_OK(zi_checkpoint_prune(run, false, 2, NULL));
             _exit(0);
         }
         CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
         status = WEXITSTATUS(status);
         const uint32_t count = steps_of(steps);
-        CHECK(count >= 2 && steps[count - 1] == 5);
+        CHECK(count >= 2 && steps[count - 2] == 5);
         CHECK_EQ(newest(), 2);
-        CHECK_OK(zi_checkpoint_prune(run, 2, NULL));
+        CHECK_OK(zi_checkpoint_prune(run, false, 2, NULL));
         CHECK_EQ(rig_entries(run), 5);
     }
     CHECK_EQ(status, 0);

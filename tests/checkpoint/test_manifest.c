@@ -120,6 +120,8 @@ static void round_trip(uint64_t seed, uint32_t parts)
     m.groups[1] = (zero_adamw){0x1.fffffep127f, 0x1p-149f, 0.1f, 1e-30f, 0};
     m.sums_hash = case_random(seed, 5);
     m.scaler = (zi_manifest_scaler)(seed % 3);
+    m.commit = seed % 4 != 0 ? UINT64_MAX - seed : 0; /* 0: as an older version wrote it */
+    m.weights = seed % 4 == 1;
     char *text = NULL;
     CHECK_OK(zi_manifest_write(&m, &text, &bytes));
     put_text(text, bytes);
@@ -127,9 +129,11 @@ static void round_trip(uint64_t seed, uint32_t parts)
     CHECK_OK(zi_manifest_read(&read, home));
     check_same(&m, &read);
     CHECK_EQ(read.model_hash, model_hash); /* however it is cut */
-    uint64_t step = 0;
-    CHECK_OK(zi_manifest_step(home, &step));
-    CHECK_EQ(step, seed);
+    zi_manifest_head head;
+    CHECK_OK(zi_manifest_read_head(home, false, &head));
+    CHECK(head.step == seed && head.commit == m.commit && read.commit == m.commit);
+    CHECK_EQ(zi_manifest_commit(home), m.commit);
+    CHECK(m.commit == 0 || (head.weights == m.weights && read.weights == m.weights));
     zi_manifest_free(&read);
     free(m.header_hash);
     zi_free(text);
@@ -199,7 +203,7 @@ TEST(every_flipped_bit_is_seen)
 {
     case_model c;
     size_t bytes = 0;
-    uint64_t step = 0;
+    zi_manifest_head head;
     zi_manifest read;
     make_home();
     case_make(&c, 3, 300, 2, test_seed);
@@ -210,7 +214,7 @@ TEST(every_flipped_bit_is_seen)
         }
         text[bit / 8] ^= (char)(1 << bit % 8);
         put_text(text, bytes);
-        const zero_status status = zi_manifest_step(home, &step);
+        const zero_status status = zi_manifest_read_head(home, false, &head);
         CHECK(status == ZERO_CORRUPT || (status == ZERO_INVALID_ARGUMENT && bit < 8 * 21));
         CHECK_SAID(ZI_MANIFEST_NAME);
         text[bit / 8] ^= (char)(1 << bit % 8);

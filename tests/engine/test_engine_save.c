@@ -217,6 +217,41 @@ TEST(in_place_or_copied)
     }
 }
 
+/* ---- kinds of saves ---- */
+
+/* Weights count neither for `keep` nor as what a run goes on from. */
+static zero_status save_kinds(toy_trainer *trainer)
+{
+    zero_save_options full = run_save_options(NULL);
+    zero_save_options weights = run_save_options("weights-1");
+    const zero_load_options newest = run_load_options(NULL);
+    zero_load_report report = zero_load_report_init();
+    full.keep = 1;
+    weights.keep = 1;
+    weights.params_only = 1;
+    for (int s = 0; s < 3; s++) {
+        TOY_TRY(run_step(trainer));
+        TOY_TRY(zero_save(trainer->engine, &full));
+    }
+    TOY_TRY(zero_save(trainer->engine, &weights));
+    weights.name = "weights-2";
+    TOY_TRY(zero_save(trainer->engine, &weights));
+    TOY_TRY(zero_load(trainer->engine, &newest, &report));
+    CHECK_EQ(report.step, 3);
+    CHECK(strstr(report.folder, "step-00000003") != NULL);
+    zero_load_options named = run_load_options("weights-2");
+    named.params_only = 1;
+    return zero_load(trainer->engine, &named, NULL);
+}
+
+TEST(kinds_do_not_count_for_one_another)
+{
+    const toy_run run = run_of(run_model(ZERO_DTYPE_BF16), ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(2, &run, save_kinds, NULL));
+    CHECK_EQ(rig_entries(run_directory), 3); /* step 3, the second weights, latest */
+}
+
 /* ---- who writes what ---- */
 
 #define WRITERS 4

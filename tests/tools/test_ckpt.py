@@ -6,6 +6,7 @@ Usage: test_ckpt.py ZERO WRITE_CHECKPOINT
 
 The last line is "N passed, N failed, N skipped"."""
 
+import fcntl
 import json
 import os
 import pty
@@ -231,6 +232,52 @@ def test_ls(folder):
     expect_equal(listed["checkpoints"][1]["bytes"], size, "bytes")
     expect_equal([row["name"] for row in listed["torn"]], ["step-00000011", "step-00000030.part"],
                  "torn")
+
+
+def test_ls_of_kinds_links_and_lost_files(folder):
+    run_folder = os.path.join(folder, "run")
+    for step in (1, 2, 3):
+        make(folder, f"step-0000000{step}", step=step)
+    write_tensors(folder + "/weights.safetensors", some_tensors())
+    done("import", folder + "/weights.safetensors", run_folder + "/weights")
+    os.rename(run_folder + "/step-00000003", folder + "/archive")
+    os.symlink("../archive", run_folder + "/step-00000003")
+    os.symlink("../gone", run_folder + "/step-00000004")
+    os.unlink(run_folder + "/step-00000002/moment1.safetensors")
+    rows = done("ls", run_folder).strip().split("\n")
+    expect_equal([row.split()[0] for row in rows],
+                 ["name", "step-00000001", "step-00000003", "weights", "step-00000002",
+                  "step-00000004"], "rows")
+    expect_equal([row.split()[-1] for row in rows[2:4]], ["latest", "weights"], "kinds")
+    expect_equal([row for row in rows[:4] if len(row) > COLUMNS], [], "too wide")
+    expect("moment1.safetensors is not there" in rows[4], rows[4])
+    expect("a link to nothing" in rows[5], rows[5])
+    listed = json.loads(done("ls", run_folder, "--json", "-"))
+    expect_equal([row["kind"] for row in listed["checkpoints"]], ["full", "full", "weights"],
+                 "JSON")
+    expect("step-00000003: whole" in done("verify", run_folder), "the newest")
+    removed = done("prune", run_folder, "--keep", "1")
+    expect_equal(removed, "removed step-00000001\n", "weights do not count")
+
+
+def test_a_run_that_has_an_owner(folder):
+    path = make(folder, "a")
+    run_folder = os.path.dirname(path)
+    make(folder, "b", step=11)
+    lock = run_folder + "/zero-run.lock"
+    with open(lock, "w", encoding="utf-8") as file:
+        file.write("process 7 on here since now\n")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for words in (("prune", run_folder, "--keep", "1"),
+                      ("reshard", path, run_folder + "/c", "--world", "3")):
+            expect("process 7 on here since now" in refused(1, *words), words)
+        expect_equal(sorted(os.listdir(run_folder)), ["a", "b", "latest", "zero-run.lock"], "all")
+        done("ls", run_folder)  # readers need no owner
+        expect_equal(done("prune", run_folder, "--keep", "1", "--dry-run"), "would remove a\n",
+                     "a plan changes nothing")
+    done("prune", run_folder, "--keep", "1")
+    expect_equal(sorted(os.listdir(run_folder)), ["b", "latest"], "its owner is gone")
 
 
 def test_show(folder):
@@ -522,7 +569,7 @@ def test_import(folder):
     expect("a checkpoint already" in refused(1, "import", out, folder + "/run/b"), "no weights")
     for name in (".hidden", "a.part", "with blank"):
         refused(1, "import", source, os.path.join(folder, "run", name))
-    expect_equal(sorted(os.listdir(folder + "/run")), ["latest", "step-00000000"], "what it left")
+    expect_equal(sorted(os.listdir(folder + "/run")), ["step-00000000"], "what it left")
     expect("weights alone" in refused(1, "verify", source), "nothing to verify")
 
 
