@@ -39,7 +39,13 @@ static bool is_weights(const char *word)
 
 int ckpt_find(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES])
 {
-    return CKPT_TRY(zi_checkpoint_find(word, NULL, folder));
+    char passed[ZI_CHECKPOINT_PASSED_BYTES];
+    char text[CKPT_NAME_BYTES];
+    const int failed = CKPT_TRY(zi_checkpoint_find(word, NULL, folder, passed));
+    if (failed == 0 && passed[0] != '\0') {
+        (void)fprintf(stderr, "zero ckpt: %s is taken: %s\n", folder, ckpt_name(passed, text));
+    }
+    return failed;
 }
 
 int ckpt_open(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES],

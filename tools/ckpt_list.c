@@ -131,7 +131,7 @@ static int read_content(const char *run, run_content *content)
     if (CKPT_TRY(zi_checkpoint_list(run, &content->whole, &content->whole_count)) != 0) {
         return 1;
     }
-    if (content->whole_count > 0 && zi_checkpoint_find(run, NULL, folder) == ZERO_OK) {
+    if (content->whole_count > 0 && zi_checkpoint_find(run, NULL, folder, NULL) == ZERO_OK) {
         (void)snprintf(content->latest, sizeof content->latest, "%s", strrchr(folder, '/') + 1);
     }
     return read_torn(run, content);

@@ -137,6 +137,9 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
     if (facts->resumed != NULL) {
         print_line(columns, "goes on from %s: %u steps, saved by %u rank%s", facts->resumed,
                    facts->steps_done, facts->saved_ranks, facts->saved_ranks == 1 ? "" : "s");
+        if (facts->passed_over[0] != '\0') {
+            print_line(columns, "not from the last one saved: %s", facts->passed_over);
+        }
     }
 }
 

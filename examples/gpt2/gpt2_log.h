@@ -60,10 +60,11 @@ typedef struct gpt2_run_facts {
     uint32_t vocab;
     uint64_t train_tokens;
     uint64_t val_tokens;
-    double bigram;        /* NaN: none */
-    const char *resumed;  /* the checkpoint that it goes on from; NULL: none */
-    uint32_t steps_done;  /* by then */
-    uint32_t saved_ranks; /* that saved it */
+    double bigram;           /* NaN: none */
+    const char *resumed;     /* the checkpoint that it goes on from; NULL: none */
+    const char *passed_over; /* why that is not the one that was saved last; empty: it is */
+    uint32_t steps_done;     /* by then */
+    uint32_t saved_ranks;    /* that saved it */
 } gpt2_run_facts;
 
 /* Prints the settings and opens the files. A run that goes on continues those of the run before:

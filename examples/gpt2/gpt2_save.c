@@ -141,6 +141,7 @@ static zero_status resume(gpt2_net *net, const gpt2_options *o, gpt2_start *star
     start->samples = report.data_position;
     start->ranks = report.world;
     (void)snprintf(start->folder, sizeof start->folder, "%s", report.folder);
+    (void)snprintf(start->passed_over, sizeof start->passed_over, "%s", report.passed_over);
     return ZERO_OK;
 }
 

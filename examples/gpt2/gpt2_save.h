@@ -37,8 +37,9 @@ zero_status gpt2_saver_end(gpt2_saver *self);
 typedef struct gpt2_start {
     uint32_t steps;
     uint64_t samples;
-    uint32_t ranks;    /* that saved; 0: nothing was loaded */
-    char folder[4096]; /* of the checkpoint */
+    uint32_t ranks;        /* that saved; 0: nothing was loaded */
+    char folder[4096];     /* of the checkpoint */
+    char passed_over[256]; /* why it is not the one that was saved last; empty: it is */
 } gpt2_start;
 
 /* Load what --resume, --resume-if-any or --init-from names, the last where the one before finds

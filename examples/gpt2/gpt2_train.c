@@ -430,6 +430,7 @@ static zero_status start_log(trainer *self)
         .val_tokens = job->data.validation.count,
         .bigram = job->bigram,
         .resumed = self->start.ranks != 0 ? self->start.folder : NULL,
+        .passed_over = self->start.passed_over,
         .steps_done = self->start.steps,
         .saved_ranks = self->start.ranks,
     };

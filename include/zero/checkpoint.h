@@ -167,7 +167,7 @@ typedef struct zero_load_options {
                             safetensors file, its index, or a folder with model.safetensors */
     const char *name;    /**< which checkpoint of a run's directory; NULL: the whole one that was
                             committed last, other than weights alone if there is one. Where the
-                            last one is not whole the log has a warning that says why */
+                            last one is not whole, report and log say why */
     const char *prefix;  /**< what the file's names of tensors have ahead of the model's, for
                             example "transformer."; NULL: nothing */
     int32_t params_only; /**< 1: parameters and masters. Moments and the step's state become those
@@ -216,6 +216,8 @@ typedef struct zero_load_report {
     char folder[1024];     /**< what was loaded, as far as it fits */
     uint64_t shared_bytes; /**< of state on disk, those that share blocks of the file system with
                               the checkpoint: see reflink */
+    char passed_over[256]; /**< of a run's directory without a name: why the checkpoint that was
+                              committed last was not taken; empty where it was */
 } zero_load_report;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -28,7 +28,6 @@
 
 #include "checkpoint/run_owner.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/memory.h"
 
 /* Not every C library has the system call: musl got it in 1.2.5. */
@@ -47,7 +46,9 @@ static int renameat2(int from_folder, const char *from, int to_folder, const cha
 #define REMOVED ".removed.part"
 #define LATEST "latest"
 #define NAME_MAX_BYTES 200
-#define REASON_BYTES 512
+
+_Static_assert(sizeof((zero_error *)NULL)->message == ZI_CHECKPOINT_PASSED_BYTES,
+               "a message says why one is passed over");
 
 typedef char path_text[ZI_CHECKPOINT_PATH_BYTES];
 
@@ -401,39 +402,42 @@ static bool find_unnamed(const char *run, pointer *latest)
            zi_checkpoint_look(run, latest->name, &entry) == ZERO_OK;
 }
 
-/* Whether it can be told which one was committed last, and that is whole. unfit: out, why it is
+/* Whether it can be told which one was committed last, and that is whole. passed: out, why it is
  * not. */
-static bool find_latest(const char *run, pointer *latest, char unfit[REASON_BYTES])
+static bool find_latest(const char *run, pointer *latest, char passed[ZI_CHECKPOINT_PASSED_BYTES])
 {
     zi_checkpoint_entry entry;
-    unfit[0] = '\0';
+    passed[0] = '\0';
     if (find_unnamed(run, latest)) {
         return true;
     }
     if (!read_pointer(run, LATEST, latest)) {
-        (void)snprintf(unfit, REASON_BYTES, LATEST " names none");
+        (void)snprintf(passed, ZI_CHECKPOINT_PASSED_BYTES, LATEST " names none");
         return false;
     }
     const zero_status status = zi_checkpoint_look(run, latest->name, &entry);
     if (status != ZERO_OK) {
-        (void)snprintf(unfit, REASON_BYTES, "%s, the newest, is not whole: %s", latest->name,
-                       status != ZERO_INVALID_ARGUMENT ? zero_last_error()->message
-                                                       : "it has no manifest");
+        const char *why =
+            status != ZERO_INVALID_ARGUMENT ? zero_last_error()->message : "no manifest";
+        (void)snprintf(passed, ZI_CHECKPOINT_PASSED_BYTES,
+                       "%.40s, the newest, is not whole: %.180s", latest->name, why);
     } else if (entry.head.weights) {
-        (void)snprintf(unfit, REASON_BYTES, "%s has weights alone", latest->name);
+        (void)snprintf(passed, ZI_CHECKPOINT_PASSED_BYTES, "%s has weights alone", latest->name);
     }
-    return unfit[0] == '\0';
+    return passed[0] == '\0';
 }
 
 /* An older one serves where the newest is damaged, and not where the newest is of a later version
- * of the format: nothing is wrong with it. unfit: why the one that was committed last is not taken.
+ * of the format: nothing is wrong with it. passed: why the one that was committed last is not
+ * taken.
  */
-static zero_status find_newest(const char *run, const char *unfit,
-                               char folder[ZI_CHECKPOINT_PATH_BYTES])
+static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_BYTES],
+                               char passed[ZI_CHECKPOINT_PASSED_BYTES])
 {
     zi_checkpoint_entry *entries = NULL;
     uint32_t count = 0;
     zero_error unread;
+    pointer latest;
     const zero_status status = list_entries(run, &entries, &count, &unread);
     if (status != ZERO_OK && zero_last_error()->native != ENOENT &&
         zero_last_error()->native != ENOTDIR) {
@@ -450,19 +454,22 @@ static zero_status find_newest(const char *run, const char *unfit,
     const zi_checkpoint_entry *full = last_full(entries, count);
     const zi_checkpoint_entry newest = full != NULL ? *full : entries[count - 1];
     zi_free(entries);
-    if (full != NULL || unread.status != ZERO_OK) {
-        zi_log(ZERO_LOG_WARN, "%s: %s; goes on with %s, the newest that is whole", run,
-               full != NULL ? unfit : unread.message, newest.name);
+    const bool named = read_pointer(run, LATEST, &latest) && strcmp(latest.name, newest.name) != 0;
+    if (full == NULL && (unread.status != ZERO_OK || !named)) {
+        memcpy(passed, unread.message, ZI_CHECKPOINT_PASSED_BYTES);
     }
     return path_of(folder, run, newest.name, "");
 }
 
 zero_status zi_checkpoint_find(const char *run, const char *name,
-                               char folder[ZI_CHECKPOINT_PATH_BYTES])
+                               char folder[ZI_CHECKPOINT_PATH_BYTES],
+                               char passed[ZI_CHECKPOINT_PASSED_BYTES])
 {
-    char unfit[REASON_BYTES];
+    char unwanted[ZI_CHECKPOINT_PASSED_BYTES];
     zi_manifest_head head;
     pointer latest;
+    passed = passed != NULL ? passed : unwanted;
+    passed[0] = '\0';
     if (name != NULL && strcmp(name, LATEST) != 0) {
         if (!is_name(name)) {
             ZI_TRY(zi_checkpoint_check_name(name));
@@ -476,10 +483,10 @@ zero_status zi_checkpoint_find(const char *run, const char *name,
         (void)snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", run);
         return zi_manifest_read_head(folder, true, &head);
     }
-    if (find_latest(run, &latest, unfit)) {
+    if (find_latest(run, &latest, passed)) {
         return path_of(folder, run, latest.name, "");
     }
-    return find_newest(run, unfit, folder);
+    return find_newest(run, folder, passed);
 }
 
 /* ---- begin ---- */

@@ -71,14 +71,15 @@ zero_status zi_checkpoint_look(const char *run, const char *name, zi_checkpoint_
  * not among them. *entries: zi_free gives it back. Errors: IO. */
 zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count);
 /* The folder of the checkpoint `name`; NULL or "latest": the one that RUN/latest names, or, where
- * that is not whole, the newest whole one that a run can go on from, with a warning that says why;
- * where there is none, the newest of weights alone. `run` may itself be a checkpoint, and name
- * NULL. Errors: INVALID_ARGUMENT naming the directory where there is none; what a manifest says
- * where there are some and none can be read; UNSUPPORTED where one of a later version may be the
- * newest.
- */
+ * that is not whole, the newest whole one that a run can go on from; where there is none, the
+ * newest of weights alone. passed: out, NULL or why the one that was committed last is not taken;
+ * "" if it is. `run` may itself be a checkpoint, and name NULL. Errors: INVALID_ARGUMENT naming the
+ * directory where there is none; what a manifest says where there are some and none can be read;
+ * UNSUPPORTED where one of a later version may be the newest. */
+#define ZI_CHECKPOINT_PASSED_BYTES 256
 zero_status zi_checkpoint_find(const char *run, const char *name,
-                               char folder[ZI_CHECKPOINT_PATH_BYTES]);
+                               char folder[ZI_CHECKPOINT_PATH_BYTES],
+                               char passed[ZI_CHECKPOINT_PASSED_BYTES]);
 /* What a prune removes. */
 typedef struct zi_checkpoint_pruned {
     bool planned;                               /* in: nothing is removed, only told */

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/sized.h"
 #include "core/sizes.h"
@@ -36,6 +37,9 @@ static bool has_file(const char *folder, const char *name)
     return zi_checkpoint_path(path, folder, name) == ZERO_OK && stat(path, &info) == 0;
 }
 
+_Static_assert(sizeof((zero_load_report *)NULL)->passed_over == ZI_CHECKPOINT_PASSED_BYTES,
+               "zi_checkpoint_find writes it");
+
 /* What to open: a file, a folder that has weights alone, or a checkpoint. */
 static zero_status find_folder(engine_load *load)
 {
@@ -54,7 +58,11 @@ static zero_status find_folder(engine_load *load)
          (!has_file(path, ZI_MANIFEST_NAME) &&
           (has_file(path, "model.safetensors") || has_file(path, "model.safetensors.index.json"))));
     if (!is_plain) {
-        return zi_checkpoint_find(path, load->options.name, folder);
+        ZI_TRY(zi_checkpoint_find(path, load->options.name, folder, load->report.passed_over));
+        if (load->report.passed_over[0] != '\0' && zero_world_rank(load->engine->world) == 0) {
+            zi_log(ZERO_LOG_WARN, "%s is taken: %s", folder, load->report.passed_over);
+        }
+        return ZERO_OK;
     }
     if (snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", path) >= ZI_CHECKPOINT_PATH_BYTES) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "path \"%.60s...\" has more than %d bytes", path,

@@ -226,7 +226,7 @@ static zero_status save_kinds(toy_trainer *trainer)
     zero_save_options weights = run_save_options("weights-1");
     const zero_load_options newest = run_load_options(NULL);
     zero_load_report report = zero_load_report_init();
-    full.keep = 1;
+    full.keep = 2;
     weights.keep = 1;
     weights.params_only = 1;
     for (int s = 0; s < 3; s++) {
@@ -238,7 +238,18 @@ static zero_status save_kinds(toy_trainer *trainer)
     TOY_TRY(zero_save(trainer->engine, &weights));
     TOY_TRY(zero_load(trainer->engine, &newest, &report));
     CHECK_EQ(report.step, 3);
-    CHECK(strstr(report.folder, "step-00000003") != NULL);
+    CHECK(strstr(report.folder, "step-00000003") != NULL && report.passed_over[0] == '\0');
+    /* One that lacks a file is passed over, and the report says why. */
+    TOY_TRY(zero_world_barrier(trainer->world));
+    if (trainer->rank == 0) {
+        char path[4096];
+        (void)snprintf(path, sizeof path, "%s/step-00000003/moment1.safetensors", run_directory);
+        CHECK(unlink(path) == 0);
+    }
+    TOY_TRY(zero_world_barrier(trainer->world));
+    TOY_TRY(zero_load(trainer->engine, &newest, &report));
+    CHECK_EQ(report.step, 2);
+    CHECK(strstr(report.passed_over, "moment1.safetensors is not there") != NULL);
     zero_load_options named = run_load_options("weights-2");
     named.params_only = 1;
     return zero_load(trainer->engine, &named, NULL);
@@ -249,7 +260,7 @@ TEST(kinds_do_not_count_for_one_another)
     const toy_run run = run_of(run_model(ZERO_DTYPE_BF16), ZERO_DTYPE_F32, ZERO_DTYPE_F32);
     run_directory_make();
     CHECK_OK(toy_on_ranks(2, &run, save_kinds, NULL));
-    CHECK_EQ(rig_entries(run_directory), 3); /* step 3, the second weights, latest */
+    CHECK_EQ(rig_entries(run_directory), 4); /* steps 2 and 3, the second weights, latest */
 }
 
 /* ---- who writes what ---- */

@@ -258,6 +258,9 @@ def test_ls_of_kinds_links_and_lost_files(folder):
     expect("step-00000003: whole" in done("verify", run_folder), "the newest")
     removed = done("prune", run_folder, "--keep", "1")
     expect_equal(removed, "removed step-00000001\n", "weights do not count")
+    os.unlink(folder + "/archive/sums.bin")
+    ran = run("show", run_folder)
+    expect("weights is taken: " in ran.stderr and "sums.bin is not there" in ran.stderr, ran.stderr)
 
 
 def test_a_run_that_has_an_owner(folder):
