@@ -193,7 +193,7 @@ static const field load_report_fields[] = {
     FIELD(loaded),           FIELD(missing),       FIELD(unexpected),  FIELD(mismatching),
     FIELD(user_bytes_count), FIELD(data_position), FIELD(random_seed), FIELD(random_position),
     FIELD(user_bytes),       FIELD(user_room),     FIELD(list),        FIELD(folder),
-    FIELD(shared_bytes)};
+    FIELD(shared_bytes),     FIELD(passed_over)};
 #undef THE_STRUCT
 
 /* ---- what is called with them ---- */

@@ -84,6 +84,7 @@ static job start(int go)
         (void)(go >= 0 && read(go, &letter, 1));
         letter = zi_run_owner_take(run, &owner) == ZERO_OK ? OWNS : REFUSED;
         CHECK(write(ends[1], &letter, 1) == 1);
+        (void)alarm(60); /* where the test has failed */
         (void)pause();
         _exit(0);
     }
@@ -154,10 +155,14 @@ TEST(a_child_that_outlives_the_owner_holds_nothing)
         (void)own(run);
         const pid_t child = fork();
         if (child == 0) {
+            (void)alarm(60); /* where the test has failed */
             (void)pause();
+            _exit(0);
         }
         CHECK(write(ends[1], &child, sizeof child) == sizeof child);
+        (void)alarm(60);
         (void)pause();
+        _exit(0);
     }
     pid_t child = 0;
     CHECK(read(ends[0], &child, sizeof child) == sizeof child);
