@@ -102,8 +102,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_plan_sharding(const zero_plan *plan,
 ZERO_API ZERO_MUST_CHECK zero_status zero_plan_options(const zero_plan *plan,
                                                        zero_engine_options *options);
 
-/** The tuning as it will be used. wire_dtype stays ZERO_DTYPE_DEFAULT in a model of several types;
- *  disk_weights is NULL.
+/** The tuning as it will be used. wire_dtype stays ZERO_DTYPE_DEFAULT where none was given, since
+ *  gradients and their sums then go in types of their own; disk_weights is NULL.
  *  - tuning: in: struct_bytes, of zero_tuning_init(); out: the rest, as far as the struct goes.
  *  - Local call.
  *  - Errors: INVALID_ARGUMENT.

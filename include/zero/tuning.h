@@ -14,16 +14,16 @@ ZERO_BEGIN
 /** How gradients of several ranks are added. docs/tuning.md has what each sends between hosts. */
 typedef enum zero_reduction {
     ZERO_REDUCTION_DEFAULT = 0, /**< in fp32 and a fixed order: the ranks of each host, whose sum is
-                                   rounded once to the type on the wire, then the hosts. The same
-                                   as EXACT on one host, and where hosts have different numbers of
-                                   ranks */
+                                   sent in accum_dtype or, where it is given, wire_dtype, then the
+                                   hosts. The same as EXACT on one host, and where hosts have
+                                   different numbers of ranks */
     ZERO_REDUCTION_EXACT = 1, /**< in rank order, in fp32, rounded once: the same bits on every run,
                                  backend and number of hosts. Sends more between hosts */
-    ZERO_REDUCTION_NATIVE = 2 /**< by NCCL's or MPI's reduce-scatter and all-reduce, in the type on
-                                 the wire, rounded and ordered as these do; the switches that they
-                                 know may add. MPI adds fp32 alone: the rest is as DEFAULT, as is
-                                 all where ranks read one another's memory. Over NCCL it takes a
-                                 gradient slot more and larger scratch memory */
+    ZERO_REDUCTION_NATIVE = 2 /**< by NCCL's or MPI's reduce-scatter and all-reduce, in wire_dtype
+                                 or, without it, accum_dtype, rounded and ordered as these do; the
+                                 switches that they know may add. MPI adds fp32 alone: the rest is
+                                 as DEFAULT, as is all where ranks read one another's memory. Over
+                                 NCCL it takes a gradient slot more and larger scratch memory */
 } zero_reduction;
 
 /** Where the gradients of several micro-steps are added. */
@@ -83,8 +83,10 @@ typedef struct zero_tuning {
     uint32_t optimizer_group; /**< the same for optimizer state; a multiple of grad_group. 0:
                                  likewise */
 
-    zero_dtype wire_dtype;    /**< what ranks exchange when gradients are reduced. Default:
-                                 grad_dtype */
+    zero_dtype wire_dtype;    /**< what ranks exchange when gradients are reduced. Sums in it are
+                                 rounded to it; in F16 they are divided by a power of two before,
+                                 so that no finite mean overflows. Default: a gradient of one
+                                 micro-step goes in its own type, a sum in accum_dtype */
     zero_dtype accum_dtype;   /**< sums over ranks and micro-steps, F32 or BF16. Default: F32 */
     zero_reduction reduction; /**< default: the backend's own */
     zero_accumulation accumulation; /**< default: sharded as the stage says */

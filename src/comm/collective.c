@@ -95,7 +95,18 @@ zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t r
     char text[ZI_COLLECTIVE_TEXT_BYTES];
     char first_text[ZI_COLLECTIVE_TEXT_BYTES];
     const bool last = (terms->flags & ZI_COLLECTIVE_LAST) != 0;
+    const bool single = (terms->flags & ZI_COLLECTIVE_SINGLE) != 0;
     zi_collective_terms other = *terms;
+    other.flags ^= ZI_COLLECTIVE_SINGLE;
+    other.send_dtype = first_terms->send_dtype;
+    if (memcmp(&other, first_terms, sizeof other) == 0) {
+        ZI_FAIL(ZERO_MISMATCH,
+                "rank %u makes one micro-step in this step, rank %u several (group %s, %s); make "
+                "the same number of micro-steps on all ranks",
+                single ? rank : first, single ? first : rank, group,
+                zi_collective_terms_text(terms, text, sizeof text));
+    }
+    other = *terms;
     other.flags ^= ZI_COLLECTIVE_LAST;
     if (memcmp(&other, first_terms, sizeof other) == 0) {
         ZI_FAIL(ZERO_MISMATCH,
@@ -224,6 +235,15 @@ bool zi_collective_in_levels(const zi_group *group, const zi_collective *collect
     return (collective->flags & ZI_COLLECTIVE_EXACT) == 0 && !at_once;
 }
 
+float zi_sum_headroom(zero_dtype dtype, uint64_t addends)
+{
+    float divisor = 1.0f;
+    while (dtype == ZERO_DTYPE_F16 && divisor < (float)addends) {
+        divisor *= 2.0f;
+    }
+    return divisor;
+}
+
 zi_fold zi_collective_fold(const zi_collective *collective, uint64_t first,
                            const void *const *sources, uint32_t source_count, uint64_t count)
 {
@@ -235,6 +255,7 @@ zi_fold zi_collective_fold(const zi_collective *collective, uint64_t first,
         .dst_dtype = collective->recv_dtype,
         .source_dtype = collective->send_dtype,
         .accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0,
+        .scale = collective->scale,
     };
 }
 

@@ -15,8 +15,9 @@
  *    once to recv_dtype. With ZI_COLLECTIVE_ACCUMULATE recv is an addend: recv = round(recv +
  *    sum), the sum being complete before recv is added. Without ZI_COLLECTIVE_EXACT members on
  *    several hosts may add in two levels (grid.h): the sum of each host, rounded once to
- *    send_dtype, then the sum of these. With ZI_COLLECTIVE_NATIVE the transport's library may add,
- *    in its own order and rounding as it does.
+ *    sum_dtype, then the sum of these. A sum of f16 is divided by zi_sum_headroom before it is
+ *    rounded, and the sum of such sums multiplied. With ZI_COLLECTIVE_NATIVE the transport's
+ * library may add, in its own order and rounding as it does.
  *  - send == NULL contributes zeros to a reduction (REDUCE_SCATTER, ALL_REDUCE): the same bits
  *    as a buffer of zeros. Not with ZI_COLLECTIVE_NATIVE.
  *  - squares, of a reduction: once recv is complete, the squares of all of it are added to
@@ -62,8 +63,10 @@ typedef enum zi_collective_kind {
 typedef enum zi_collective_flags {
     ZI_COLLECTIVE_ACCUMULATE = 1, /* REDUCE_SCATTER only */
     ZI_COLLECTIVE_EXACT = 2,
-    ZI_COLLECTIVE_LAST = 4,  /* of a step's last micro-step; only compared */
-    ZI_COLLECTIVE_NATIVE = 8 /* not with EXACT */
+    ZI_COLLECTIVE_LAST = 4,   /* of a step's last micro-step; only compared */
+    ZI_COLLECTIVE_NATIVE = 8, /* not with EXACT */
+    ZI_COLLECTIVE_SINGLE =
+        16 /* of a step of one micro-step, where its type says so; only compared */
 } zi_collective_flags;
 
 /* Tags of what is about a whole step: its decision, and its norm ahead of that. */
@@ -82,6 +85,9 @@ typedef struct zi_collective {
     const void *send;
     void *recv;
     zi_norm_sum *squares; /* memory of the group's device; NULL: not wanted, as for ALL_GATHER */
+    zero_dtype sum_dtype; /* that hosts send their sums in: F32, or send_dtype; DEFAULT: that. Not
+                             one of the terms: it follows from options that ranks compare */
+    float scale;          /* what members send was divided by, a power of two; 0: 1 */
 } zi_collective;
 
 /* What all members must agree on about a collective; sent, hashed and compared as bytes. */
@@ -353,6 +359,17 @@ uint64_t zi_collective_part(uint64_t count, uint32_t size, uint32_t rank, uint64
  * all to have a part of it would only take longer, so it goes at once where kernels can add up as
  * many. */
 bool zi_collective_in_levels(const zi_group *group, const zi_collective *collective);
+
+/* The type of what hosts send one another of a sum in two levels. */
+static inline zero_dtype zi_collective_sum_dtype(const zi_collective *collective)
+{
+    return collective->sum_dtype != ZERO_DTYPE_DEFAULT ? collective->sum_dtype
+                                                       : collective->send_dtype;
+}
+
+/* A power of two: the sum of `addends` values of the type, divided by it, is in the type's range. 1
+ * but for F16; the others have the range of the fp32 that sums are made in. */
+float zi_sum_headroom(zero_dtype dtype, uint64_t addends);
 
 /* The fold of `count` elements from every source into those of recv from `first` on. Its squares
  * are not set. */

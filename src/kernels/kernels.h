@@ -50,8 +50,8 @@ typedef struct zi_update_job {
     uint32_t update_states;
 } zi_update_job;
 
-/* dst = round((accumulate ? dst : 0) + sum), where sum adds sources[0], sources[1], ... in that
- * order, in fp32, from +0, and is complete before dst is added. sources[i] == NULL contributes
+/* dst = round((accumulate ? dst : 0) + scale * sum), where sum adds sources[0], sources[1], ... in
+ * that order, in fp32, from +0, and is complete before it is scaled. sources[i] == NULL contributes
  * zeros. dst may be one of the sources when the types are equal; no other overlap. */
 typedef struct zi_fold {
     void *dst;
@@ -61,10 +61,16 @@ typedef struct zi_fold {
     zero_dtype dst_dtype;
     zero_dtype source_dtype;
     int32_t accumulate;
+    float scale; /* a power of two, so that it changes no bit of a sum in range; 0: 1 */
     /* Device memory: the squares of the new dst are added, with the bits of a square_sum of dst.
      * NULL: they are not. */
     zi_norm_sum *squares;
 } zi_fold;
+
+static inline float zi_fold_scale(const zi_fold *fold)
+{
+    return fold->scale != 0.0f ? fold->scale : 1.0f;
+}
 
 /* From the messages of all ranks to a step's decision. COLLECT compares the messages and adds up
  * their squares, for this part of the model; CONCLUDE decides from all parts. Both are one job

@@ -64,6 +64,7 @@ typedef struct zi_flat {
     /* PARAM and GRAD: how callers read and write them, and what ranks send one another. */
     zi_codec slot[ZI_OFFLOAD_ROLES];
     zi_codec wire[ZI_OFFLOAD_ROLES];
+    zi_codec wire_sum;             /* GRAD: the same of sums, of several micro-steps or ranks */
     uint64_t at[ZERO_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
     uint32_t chunk_first;          /* of its part of degree optimizer */
     uint32_t chunk_count;
@@ -375,6 +376,20 @@ static inline bool zi_flat_gathered_in_place(const zi_flat *flat)
     const zi_codec wire = flat->wire[ZERO_ROLE_PARAM];
     return zi_codec_same(wire, flat->kept[ZERO_ROLE_PARAM]) &&
            zi_codec_same(wire, flat->slot[ZERO_ROLE_PARAM]);
+}
+
+/* A type that rounds no value of either. */
+static inline zero_dtype zi_common_dtype(zero_dtype a, zero_dtype b)
+{
+    return a == b ? a : ZERO_DTYPE_F32;
+}
+
+/* How ranks first send one another what a gradient shard of degree 1 has: a single gradient, which
+ * the shard holds as it was written, or the sum of several micro-steps. */
+static inline zi_codec zi_flat_boundary_wire(const zi_flat *flat, bool single)
+{
+    const bool whole = flat->kept[ZERO_ROLE_GRAD].dtype == ZERO_DTYPE_F32;
+    return single && whole ? flat->wire[ZERO_ROLE_GRAD] : flat->wire_sum;
 }
 
 /* Whether the user's gradients of this flat are added to the sum itself: in the shard or, where

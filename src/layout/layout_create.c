@@ -116,8 +116,15 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
     }
     flat->kept[ZERO_ROLE_GRAD].dtype = layout->tuning.accum_dtype;
     flat->slot[ZERO_ROLE_GRAD].dtype = grad != ZERO_DTYPE_DEFAULT ? grad : flat->dtype;
-    flat->wire[ZERO_ROLE_GRAD] =
-        wire != ZERO_DTYPE_DEFAULT ? (zi_codec){wire} : flat->slot[ZERO_ROLE_GRAD];
+    flat->wire[ZERO_ROLE_GRAD] = flat->slot[ZERO_ROLE_GRAD];
+    flat->wire_sum = flat->kept[ZERO_ROLE_GRAD];
+    if (wire != ZERO_DTYPE_DEFAULT) {
+        flat->wire[ZERO_ROLE_GRAD].dtype = wire;
+        flat->wire_sum.dtype = wire;
+    } else if (layout->tuning.reduction == ZERO_REDUCTION_NATIVE) { /* it adds in that type */
+        flat->wire[ZERO_ROLE_GRAD].dtype =
+            zi_common_dtype(flat->slot[ZERO_ROLE_GRAD].dtype, layout->tuning.accum_dtype);
+    }
     flat->has_master =
         flat->dtype != ZERO_DTYPE_F32 && layout->options.master_dtype == ZERO_DTYPE_F32;
     if (flat->has_master) {
@@ -239,9 +246,6 @@ static void resolve_options(zi_layout *layout)
     tuning->optimizer_group = first_set(tuning->optimizer_group, sharding->optimizer);
     if (options->grad_dtype == ZERO_DTYPE_DEFAULT) {
         options->grad_dtype = common_dtype(layout);
-    }
-    if (tuning->wire_dtype == ZERO_DTYPE_DEFAULT) {
-        tuning->wire_dtype = options->grad_dtype;
     }
     layout->moment_count = options->optimizer == ZERO_OPTIMIZER_ADAMW ? 2 : options->update_states;
 }

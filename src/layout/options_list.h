@@ -57,8 +57,9 @@
       "ranks that gradients are split over; a multiple of shard_group")                           \
     X(tuning, optimizer_group, COUNT, 1, ZI_U32_MAX, 0, SAME, "as the stage says",                \
       "ranks that optimizer state is split over; a multiple of grad_group")                       \
-    X(tuning, wire_dtype, CHOICE(float_types), 0, 0, 0, SAME, "grad_dtype",                       \
-      "type that ranks exchange gradients in")                                                    \
+    X(tuning, wire_dtype, CHOICE(float_types), 0, 0, 0, SAME,                                     \
+      "a gradient's own, a sum's accum_dtype",                                                    \
+      "type that ranks exchange gradients and their sums in")                                     \
     X(tuning, accum_dtype, CHOICE(sum_types), 0, 0, ZERO_DTYPE_F32, SAME, "f32",                  \
       "type of the sums of gradients over ranks and micro-steps")                                 \
     X(tuning, reduction, CHOICE(reductions), 0, 0, 0, SAME, "default",                            \

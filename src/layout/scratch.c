@@ -12,19 +12,24 @@ typedef struct reduction {
     uint32_t degree;   /* of what each of them receives */
     bool whole;        /* all receive the same, as after an ALL_REDUCE */
     bool before_wired; /* a reduction before this one has crossed already */
+    bool shards;       /* what is sent may be the sum of several micro-steps */
 } reduction;
 
 /* What one flat's part of a batch takes: every rank's part at once, or this rank's where the
  * transport's library adds up. */
 static uint64_t flat_need(const zi_layout *layout, const zi_flat *flat, const reduction *r)
 {
-    const zi_codec codec =
-        r->before_wired ? flat->kept[ZERO_ROLE_GRAD] : flat->wire[ZERO_ROLE_GRAD];
     const uint64_t own = zi_shard_count(layout, flat, r->degree);
     const uint64_t part =
         r->whole ? zi_align_up(zi_div_up(own, r->size), ZI_SCRATCH_PART_COUNT) : own;
     const bool native = layout->tuning.reduction == ZERO_REDUCTION_NATIVE;
-    return zi_codec_padded_bytes(codec, native ? own : part * r->size);
+    const uint64_t count = native ? own : part * r->size;
+    if (r->before_wired) {
+        return zi_codec_padded_bytes(flat->kept[ZERO_ROLE_GRAD], count);
+    }
+    const uint64_t sums = zi_codec_padded_bytes(flat->wire_sum, count);
+    const uint64_t single = zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], count);
+    return r->shards ? zi_max_u64(single, sums) : single;
 }
 
 static uint64_t largest_batch(const zi_layout *layout, const reduction *r)
@@ -48,11 +53,12 @@ uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
     const uint32_t boundary = s->optimizer / s->grad;
     const reduction reductions[] = {
         {.size = s->grad, .degree = s->grad},
-        {.size = boundary, .degree = s->optimizer, .before_wired = s->grad > 1},
+        {.size = boundary, .degree = s->optimizer, .before_wired = s->grad > 1, .shards = true},
         {.size = s->world / s->optimizer,
          .degree = s->optimizer,
          .whole = true,
-         .before_wired = s->grad > 1 || boundary > 1},
+         .before_wired = s->grad > 1 || boundary > 1,
+         .shards = true},
     };
     uint64_t sums = 0;
     if (!layout->can.lent_scratch) {

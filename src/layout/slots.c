@@ -40,9 +40,13 @@ static bool needs_grad_wire(const zi_layout *layout)
     }
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
-        const zi_codec source =
-            s->grad > 1 ? flat->slot[ZERO_ROLE_GRAD] : flat->kept[ZERO_ROLE_GRAD];
-        if (flat->trained && s->world > 1 && !zi_codec_same(flat->wire[ZERO_ROLE_GRAD], source)) {
+        const bool scatters = s->grad > 1;
+        const zi_codec source = flat->kept[ZERO_ROLE_GRAD];
+        const bool cast =
+            scatters ? !zi_codec_same(flat->wire[ZERO_ROLE_GRAD], flat->slot[ZERO_ROLE_GRAD])
+                     : !zi_codec_same(zi_flat_boundary_wire(flat, true), source) ||
+                           !zi_codec_same(zi_flat_boundary_wire(flat, false), source);
+        if (flat->trained && s->world > 1 && cast) {
             return true;
         }
     }

@@ -90,7 +90,8 @@ static zero_status exchange(work *w, const zi_exchange *e, double passes, zero_e
         return ZERO_OK;
     }
     const double local = near > 1 ? passes * e->bytes * (e->size - 1.0) / e->size : 0;
-    const double fabric = passes * e->bytes * (nodes - 1) / nodes / (double)near;
+    const double far = near > 1 && e->sum_bytes > 0 ? e->sum_bytes : e->bytes;
+    const double fabric = passes * far * (nodes - 1) / nodes / (double)near;
     ZI_TRY(need(c->local_bytes_per_s, "local_bytes_per_s", local));
     ZI_TRY(need(c->fabric_bytes_per_s, "fabric_bytes_per_s", fabric));
     ZI_TRY(need(c->fabric_permille, "fabric_permille", fabric));
@@ -136,6 +137,7 @@ static zero_status exchange_zeropp(work *w)
     backward.bytes /= 2;
     backward.size = (uint32_t)zi_min_u64(backward.size, near);
     scatter.bytes = reduced / 2;
+    scatter.sum_bytes = 0; /* a quarter too */
     w->term_ns[ZERO_ESTIMATE_ELEMENTS] += NS *
                                           (gathered * (1 + element) + reduced * (2 * element + 1)) /
                                           (double)w->cluster.device_bytes_per_s;

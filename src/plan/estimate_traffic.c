@@ -52,10 +52,15 @@ static void count_gathers(const zi_layout *layout, uint32_t micro_steps, zi_traf
 
 /* ---- gradients ---- */
 
-static double wire_bytes(const zi_layout *layout, const zi_flat *flat, uint32_t degree, bool wired)
+/* One reduction of a flat, over ranks that hold shards of a degree. */
+static void count_sum(const zi_layout *layout, const zi_flat *flat, uint32_t degree, zi_codec codec,
+                      double times, zi_exchange *exchange)
 {
-    const zi_codec codec = wired ? flat->kept[ZERO_ROLE_GRAD] : flat->wire[ZERO_ROLE_GRAD];
-    return (double)zi_codec_bytes(codec, zi_shard_count(layout, flat, degree));
+    const uint64_t count = zi_shard_count(layout, flat, degree);
+    const bool levels = layout->tuning.reduction != ZERO_REDUCTION_EXACT;
+    const zi_codec sums = {zi_common_dtype(codec.dtype, flat->wire_sum.dtype)};
+    exchange->bytes += times * (double)zi_codec_bytes(codec, count);
+    exchange->sum_bytes += times * (double)zi_codec_bytes(levels ? sums : codec, count);
 }
 
 /* A flat's gradient on its way; src/stage2/reduce.c. */
@@ -63,17 +68,18 @@ static void count_flat(const zi_layout *layout, const zi_flat *flat, uint32_t mi
                        zi_traffic *traffic)
 {
     const zero_sharding *s = &layout->sharding;
-    bool wired = false;
+    const zi_codec kept = flat->kept[ZERO_ROLE_GRAD];
+    zi_codec codec = zi_flat_boundary_wire(flat, micro_steps == 1); /* until ranks have added up */
     if (s->grad > 1) {
-        traffic->scatter.bytes += micro_steps * wire_bytes(layout, flat, 1, false);
-        wired = true;
+        count_sum(layout, flat, 1, flat->wire[ZERO_ROLE_GRAD], micro_steps, &traffic->scatter);
+        codec = kept;
     }
     if (s->optimizer > s->grad) {
-        traffic->boundary.bytes += wire_bytes(layout, flat, s->grad, wired);
-        wired = true;
+        count_sum(layout, flat, s->grad, codec, 1, &traffic->boundary);
+        codec = kept;
     }
     if (s->world > s->optimizer) {
-        traffic->replicas.bytes += wire_bytes(layout, flat, s->optimizer, wired);
+        count_sum(layout, flat, s->optimizer, codec, 1, &traffic->replicas);
     }
     if (zi_role_offloaded(layout, ZERO_ROLE_GRAD) && !layout->can.host_memory) {
         const double shard = (double)zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD],

@@ -10,8 +10,9 @@ typedef struct zi_exchange {
     uint32_t stride; /* in ranks, from one member of a group to the next */
     uint32_t size;   /* members */
     double calls;
-    double bytes; /* assembled by gathers or given to reductions: zero_stats' gather_bytes and
-                     reduce_bytes */
+    double bytes;     /* assembled by gathers or given to reductions: zero_stats' gather_bytes and
+                         reduce_bytes */
+    double sum_bytes; /* of reductions: as nodes send them that have added up; 0: as `bytes` */
 } zi_exchange;
 
 typedef struct zi_traffic {

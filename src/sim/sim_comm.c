@@ -65,6 +65,14 @@ static uint64_t whole_bytes(const zi_collective *collective, uint32_t size)
     return collective->kind == ZI_ALL_REDUCE ? bytes : bytes * size;
 }
 
+/* The same as nodes send it that have added up: sums, in a type of their own. */
+static uint64_t sums_bytes(const zi_collective *collective, uint32_t size)
+{
+    zi_collective sums = *collective;
+    sums.send_dtype = zi_collective_sum_dtype(collective);
+    return whole_bytes(&sums, size);
+}
+
 /* In two levels: within the nodes, and between those members that have the same place on them, each
  * of whom has its part of the fabric. Sums that go at once send every part to its owner. */
 static void add_levels(const sim_group *group, const zi_collective *collective, zi_sim_load *load)
@@ -76,8 +84,10 @@ static void add_levels(const sim_group *group, const zi_collective *collective, 
     const uint32_t nodes = (uint32_t)zi_div_up(size, group->on_node);
     const bool in_levels = zi_collective_in_levels(&group->base, collective);
     const uint64_t near = group->on_node - 1;
+    const bool sums = in_levels && group->on_node > 1;
+    const uint64_t far = sums ? ways * sums_bytes(collective, size) : bytes;
     load->bytes[ZERO_SIM_LOCAL] += in_levels ? bytes / group->on_node * near : bytes / size * near;
-    load->bytes[ZERO_SIM_FABRIC] += bytes / size * (in_levels ? nodes - 1 : size - group->on_node);
+    load->bytes[ZERO_SIM_FABRIC] += far / size * (in_levels ? nodes - 1 : size - group->on_node);
     const uint64_t latency_ns = ways * ((nodes - 1) * cluster->fabric_latency_ns +
                                         (group->on_node - 1) * cluster->local_latency_ns);
     load->latency_ns = zi_max_u64(load->latency_ns, latency_ns); /* a batch is one operation */

@@ -40,19 +40,27 @@ typedef struct grad_batches {
     zi_collective *replica;
 } grad_batches;
 
+/* A copy to the wire buffer that is scaled; stays in place until it is issued. */
+typedef struct grad_scaling {
+    zi_fold fold;
+    const void *source;
+} grad_scaling;
+
 struct zi_grads {
     zi_grads_desc desc;
     const zi_layout *layout;
-    bool first;        /* micro-step of the step */
-    bool last;         /* the boundary */
-    bool norm_cleared; /* for this boundary */
-    bool ended;        /* what was put off to its end is enqueued */
-    uint32_t next;     /* bucket to be reduced next in this micro-step */
+    bool first;           /* micro-step of the step */
+    bool last;            /* the boundary */
+    uint32_t micro_count; /* micro-steps of the step so far, this one too */
+    bool norm_cleared;    /* for this boundary */
+    bool ended;           /* what was put off to its end is enqueued */
+    uint32_t next;        /* bucket to be reduced next in this micro-step */
     grad_unit *units;
     grad_bucket *buckets;
-    grad_slot *slots;     /* all classes end to end */
-    uint64_t clock;       /* of grad_slot.freed */
-    grad_batches batches; /* by position in layout->bucket_flats */
+    grad_slot *slots;       /* all classes end to end */
+    uint64_t clock;         /* of grad_slot.freed */
+    grad_batches batches;   /* by position in layout->bucket_flats */
+    grad_scaling *scalings; /* likewise: a flat first crosses ranks once in a micro-step */
     zi_event *consumed;
 };
 

@@ -23,7 +23,8 @@ static zero_status allocate(zi_grads *grads)
     const size_t flats = layout->flat_count;
     ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.scatter));
     ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.boundary));
-    return zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.replica);
+    ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.replica));
+    return zi_calloc(flats, sizeof *grads->scalings, (void **)&grads->scalings);
 }
 
 /* Buckets before this one were reduced before `bucket` can have found a slot: in its class, one
@@ -107,6 +108,7 @@ void zi_grads_destroy(zi_grads *grads)
     zi_free(grads->batches.scatter);
     zi_free(grads->batches.boundary);
     zi_free(grads->batches.replica);
+    zi_free(grads->scalings);
     zi_free(grads);
 }
 
@@ -119,6 +121,7 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
 {
     grads->first = first;
     grads->last = last;
+    grads->micro_count = first ? 1 : grads->micro_count + 1;
     grads->norm_cleared = false;
     grads->ended = false;
     grads->next = 0;

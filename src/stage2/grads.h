@@ -10,7 +10,8 @@
  *
  * A group of one makes a reduction an identity. Where the first is one and the types agree,
  * backward writes straight into the shard and there is no slot. The first reduction that crosses
- * ranks uses the wire type; later ones the accumulator's.
+ * ranks uses the wire type: that of single gradients, or of sums over several micro-steps where
+ * those are what crosses. Later ones use the accumulator's.
  *
  * Buckets are reduced in one order on all ranks, that of backward through the units as described. A
  * bucket that does not come is reduced as zeros: when backward has gone so far that its slot, or an

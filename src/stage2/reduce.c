@@ -20,33 +20,64 @@ static uint32_t flat_at(const zi_grads *grads, const bucket_job *job, uint32_t i
     return grads->layout->bucket_flats[job->place->flat_first + i];
 }
 
-/* Cast what is to be sent to the wire buffer when its type asks for it; *send and *dtype are
- * updated. The buffer is free: its last use was an earlier batch of this stream. */
-static zero_status to_wire(zi_grads *grads, const zi_flat *flat, uint64_t wire_at, uint64_t count,
-                           zi_collective *collective)
+/* Copy what is to be sent to the wire buffer, divided by the collective's scale. */
+static zero_status scale_to(zi_grads *grads, uint32_t position, unsigned char *wire,
+                            zero_dtype dtype, uint64_t count, const zi_collective *collective)
 {
-    const zero_dtype dtype = flat->wire[ZERO_ROLE_GRAD].dtype;
+    const zi_kernels *kernels = grads->desc.kernels;
+    grad_scaling *scaling = &grads->scalings[position];
+    scaling->source = collective->send;
+    scaling->fold = (zi_fold){.dst = wire,
+                              .sources = &scaling->source,
+                              .source_count = 1,
+                              .count = count,
+                              .dst_dtype = dtype,
+                              .source_dtype = collective->send_dtype,
+                              .scale = 1.0f / collective->scale};
+    return kernels->ops->fold(kernels->self, grads->desc.reduce_stream, &scaling->fold);
+}
+
+/* Put what is to be sent into the wire buffer, at `wire_at`, where its type or scale asks for it;
+ * *collective is updated. The buffer is free: its last use was an earlier batch of this stream.
+ * position: of the flat in the list of all buckets' flats. */
+static zero_status to_wire(zi_grads *grads, uint32_t position, zero_dtype dtype, uint64_t wire_at,
+                           uint64_t count, zi_collective *collective)
+{
+    const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[position]];
+    const zi_kernels *kernels = grads->desc.kernels;
+    const bool scaled = collective->scale > 1.0f;
     const bool zeros = collective->send == NULL && zi_grads_sends_zeros(grads->layout);
-    if (!zeros && (dtype == collective->send_dtype || collective->send == NULL)) {
+    const bool as_it_is = dtype == collective->send_dtype && !scaled;
+    if (!zeros && (as_it_is || collective->send == NULL)) {
         collective->send_dtype = dtype;
         return ZERO_OK;
     }
     unsigned char *wire = grads->desc.slots + grads->layout->grad_wire_at + wire_at;
+    const uint64_t bytes = count * zero_dtype_bytes(dtype);
     if (zeros) {
         collective->send = wire;
         collective->send_dtype = dtype;
-        return ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, wire, 0,
-                                   count * zero_dtype_bytes(dtype));
+        return ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, wire, 0, bytes);
     }
-    const zi_kernels *kernels = grads->desc.kernels;
     zi_mark *mark = NULL;
-    ZI_TRY(zi_grads_begin(grads, ZI_SPAN_CAST, flat, count * zero_dtype_bytes(dtype), &mark));
-    ZI_TRY(kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, dtype,
-                              collective->send, collective->send_dtype, count));
+    ZI_TRY(zi_grads_begin(grads, ZI_SPAN_CAST, flat, bytes, &mark));
+    ZI_TRY(scaled ? scale_to(grads, position, wire, dtype, count, collective)
+                  : kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, dtype,
+                                       collective->send, collective->send_dtype, count));
     ZI_TRY(zi_grads_end(grads, mark));
     collective->send = wire;
     collective->send_dtype = dtype;
     return ZERO_OK;
+}
+
+/* Say how sums of what is sent in `dtype` go on. addends: micro-steps that each element is a sum
+ * of. Members make room for their own sums (comm.h); a transport's library does not. */
+static void set_sums(const zi_grads *grads, const zi_flat *flat, const zi_group *group,
+                     zero_dtype dtype, uint64_t addends, zi_collective *collective)
+{
+    const bool native = grads->layout->tuning.reduction == ZERO_REDUCTION_NATIVE;
+    collective->sum_dtype = zi_common_dtype(dtype, flat->wire_sum.dtype);
+    collective->scale = zi_sum_headroom(dtype, native ? addends * group->size : addends);
 }
 
 static uint32_t how_flag(const zi_grads *grads)
@@ -124,7 +155,9 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
             .recv = zi_grads_shard(grads, index),
             .squares = scatter_is_last(grads) ? norm_of(grads, flat) : NULL};
         if (crosses) {
-            ZI_TRY(to_wire(grads, flat, wire_at, flat->count, c));
+            const zero_dtype dtype = flat->wire[ZERO_ROLE_GRAD].dtype;
+            set_sums(grads, flat, grads->desc.scatter, dtype, 1, c);
+            ZI_TRY(to_wire(grads, job->place->flat_first + i, dtype, wire_at, flat->count, c));
             wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], flat->count);
         }
     }
@@ -163,10 +196,18 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
                                                     : zi_grads_part(grads, index),
                                    .recv = zi_grads_part(grads, index),
                                    .squares = last ? norm_of(grads, flat) : NULL};
-        if (!job->wired) {
-            ZI_TRY(to_wire(grads, flat, wire_at, sent, &batch[i]));
-            wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], sent);
+        if (job->wired) {
+            set_sums(grads, flat, group, layout->tuning.accum_dtype, 1, &batch[i]);
+            continue;
         }
+        const bool single = grads->micro_count == 1;
+        const zi_codec wire = zi_flat_boundary_wire(flat, single);
+        if (single && !zi_codec_same(wire, zi_flat_boundary_wire(flat, false))) {
+            batch[i].flags |= ZI_COLLECTIVE_SINGLE;
+        }
+        set_sums(grads, flat, group, wire.dtype, grads->micro_count, &batch[i]);
+        ZI_TRY(to_wire(grads, job->place->flat_first + i, wire.dtype, wire_at, sent, &batch[i]));
+        wire_at += zi_codec_padded_bytes(wire, sent);
     }
     job->wired = true;
     out->count = job->place->flat_count;
@@ -327,6 +368,7 @@ zero_status zi_grads_connect(zi_grads *grads)
     /* The first micro-step of a step and the others go other ways; any may be the last. */
     for (int way = 0; way < 2; way++) {
         grads->first = way == 0;
+        grads->micro_count = grads->first ? 1 : 2;
         grads->last = true;
         for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
             ZI_TRY(connect_bucket(grads, b));

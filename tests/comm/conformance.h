@@ -54,6 +54,15 @@ typedef struct conf_shape {
     uint64_t stride; /* elements from one that is checked to the next */
 } conf_shape;
 
+static const zero_dtype conf_dtypes[3] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+
+/* What hosts send their sums in: the type of what is sent, or fp32. */
+static inline zero_dtype conf_sum_dtype(const conf_shape *shape)
+{
+    const size_t any = (size_t)shape->send_dtype + (size_t)shape->recv_dtype + shape->count;
+    return any % 2 == 0 ? shape->send_dtype : ZERO_DTYPE_F32;
+}
+
 /* A collective within a type. */
 static inline conf_shape conf_within(zi_collective_kind kind, zero_dtype dtype, size_t count)
 {
@@ -178,6 +187,7 @@ static inline zi_collective conf_prepare(conf *test, const conf_shape *shape)
                          .count = shape->count,
                          .send = test->send,
                          .recv = test->recv,
+                         .sum_dtype = conf_sum_dtype(shape),
                          .squares = conf_wants_squares(test, shape) ? &test->squares : NULL};
     unsigned char *send = test->send;
     test->squares = conf_squares_before();
@@ -249,6 +259,11 @@ UNWATCHED static inline float conf_sum(const conf *test, const conf_shape *shape
     if (!conf_in_levels(test, shape)) {
         return conf_sum_from(test, shape, index, 0, false);
     }
+    const zero_dtype dtype = conf_sum_dtype(shape);
+    float headroom = 1.0f; /* sums of f16 are made smaller, by a power of two */
+    while (dtype == ZERO_DTYPE_F16 && headroom < (float)conf_near(test, test->members[0])) {
+        headroom *= 2.0f;
+    }
     float sum = 0.0f;
     for (uint32_t i = 0; i < test->size; i++) {
         bool first = true; /* of its host */
@@ -257,11 +272,11 @@ UNWATCHED static inline float conf_sum(const conf *test, const conf_shape *shape
                                  conf_host_of(test->members[test->sorted[i]]);
         }
         if (first) {
-            const float of_host = conf_sum_from(test, shape, index, i, true);
-            sum += value_from_bits(shape->send_dtype, value_to_bits(shape->send_dtype, of_host));
+            const float of_host = conf_sum_from(test, shape, index, i, true) / headroom;
+            sum += value_from_bits(dtype, value_to_bits(dtype, of_host));
         }
     }
-    return sum;
+    return sum * headroom;
 }
 
 /* What element `index` of this rank's receive buffer should hold; *cell gets its bits. */
@@ -361,8 +376,6 @@ static inline void conf_run_forms(conf *test, conf_shape shape)
         conf_run(test, shape);
     }
 }
-
-static const zero_dtype conf_dtypes[3] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 
 /* Every kind, in every pair of types it takes, at one count; the pairs of one `turn` that a
  * sanitizer's build leaves out are those of the next. */

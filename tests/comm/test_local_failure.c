@@ -43,10 +43,11 @@ static zero_status small_life(zero_world *world, void *user)
     zi_stream *host = NULL;
     CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
     for (int round = 0; round < 6 && status == ZERO_OK; round++) {
-        const zi_collective batch[2] = {
-            {ZI_ALL_REDUCE, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 1000, pieces[0], pieces[1], NULL},
-            {ZI_REDUCE_SCATTER, 0, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 1, 100,
-             (unsigned char *)pieces[0] + 4096, (unsigned char *)pieces[1] + 4096, NULL}};
+        const zi_collective batch[2] = {{ZI_ALL_REDUCE, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 1000,
+                                         pieces[0], pieces[1], NULL, 0, 0},
+                                        {ZI_REDUCE_SCATTER, 0, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 1,
+                                         100, (unsigned char *)pieces[0] + 4096,
+                                         (unsigned char *)pieces[1] + 4096, NULL, 0, 0}};
         status = zi_group_submit(groups[round % 2], host, batch, 2);
     }
     if (status == ZERO_OK) {
@@ -296,8 +297,17 @@ static zero_status free_in_flight(zero_world *world, void *user)
     conf_open(&test, count * sizeof(float) * test.size, "flight");
     zi_stream *stream = NULL;
     CHECK_OK(ops->stream_create(device, "flight", &stream));
-    const zi_collective job = {
-        ZI_REDUCE_SCATTER, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 0, count, test.send, test.recv, NULL};
+    const zi_collective job = {ZI_REDUCE_SCATTER,
+                               0,
+                               ZERO_DTYPE_F32,
+                               ZERO_DTYPE_F32,
+                               0,
+                               count,
+                               test.send,
+                               test.recv,
+                               NULL,
+                               0,
+                               0};
     for (int i = 0; i < 20; i++) {
         CHECK_OK(zi_group_submit(test.group, stream, &job, 1));
     }

@@ -238,7 +238,8 @@ static zero_status case_crossed(zero_world *world, void *user)
                             .stride = 61};
         conf_run(&test, shape);
         const uint64_t crossed = crosses ? group->crossed_bytes - before : 0;
-        CHECK_EQ(crossed, 2 * COUNT * (levels && exact == 0 ? hosts - 1 : others));
+        const uint64_t sums = zero_dtype_bytes(conf_sum_dtype(&shape)) * COUNT * (hosts - 1);
+        CHECK_EQ(crossed, levels && exact == 0 ? sums : 2 * COUNT * others);
     }
     conf_close(&test);
     return ZERO_OK;
@@ -415,8 +416,17 @@ static zero_status case_gpu_abort(zero_world *world, void *user)
     conf_members_all(&test, world);
     const uint32_t last = test.size - 1;
     conf_open(&test, 4096 * test.size, "abort");
-    const zi_collective job = {
-        ZI_ALL_REDUCE, 0, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 300, test.send, test.recv, NULL};
+    const zi_collective job = {ZI_ALL_REDUCE,
+                               0,
+                               ZERO_DTYPE_F32,
+                               ZERO_DTYPE_BF16,
+                               1,
+                               300,
+                               test.send,
+                               test.recv,
+                               NULL,
+                               0,
+                               0};
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == last) {
         sleep_ms(100);
@@ -457,7 +467,7 @@ static zero_status case_gpu_mismatch(zero_world *world, void *user)
     }
     fake_cuda_poke(send, values, sizeof values);
     const zi_collective gather = {
-        ZI_ALL_GATHER, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, COUNT, send, recv, NULL};
+        ZI_ALL_GATHER, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, COUNT, send, recv, NULL, 0, 0};
     zi_collective odd = gather;
     odd.tag = zero_world_rank(world);
     CHECK_OK(zi_group_submit(group, own.stream, &gather, 1));

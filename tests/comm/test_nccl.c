@@ -133,6 +133,7 @@ TEST(a_sum_in_levels_has_bits_of_its_own)
     for (int d = 0; d < 3; d++) {
         conf_shape shape = {
             ZI_REDUCE_SCATTER, conf_dtypes[d], ZERO_DTYPE_F32, 1000, 0, false, 0, 1};
+        shape.count += conf_sum_dtype(&shape) != shape.send_dtype; /* sums in the type itself */
         uint32_t unlike = 0;
         conf_per_host = 2;
         for (uint64_t i = 0; i < 1000; i++) {

@@ -314,7 +314,7 @@ TEST(micro_steps_are_named)
 {
     job j = {.run = run_over(), .fn = hurry};
     j.run.options.stage = ZERO_STAGE_1;
-    j.text = "the number of micro-steps in this step is 2 on rank 0 and 1 on rank 1";
+    j.text = "rank 1 makes one micro-step in this step, rank 0 several";
     run_threads(2, &j);
     j.run.options.stage = ZERO_STAGE_2;
     j.text = "rank 1 is in the last micro-step of its step, rank 0 in one before the last";

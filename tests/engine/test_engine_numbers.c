@@ -129,6 +129,67 @@ TEST(mean_is_over_ranks_and_micro_steps)
     CHECK_OK(toy_on_ways(4, &run, take_mean, NULL));
 }
 
+/* ---- sums that gradients of 16 bits come to ---- */
+
+/* Four elements get the same from every rank: `first` in the first micro-step, `later` in each
+ * other. The sum leaves the gradient's type: it has too few digits, or too small a range. */
+typedef struct narrow_case {
+    zero_dtype dtype;
+    zero_dtype wire;
+    float first;
+    float later;
+    uint32_t micro_steps;
+    double norm;
+    double within; /* 0: exactly */
+} narrow_case;
+
+static zero_status add_up(toy_trainer *trainer)
+{
+    const narrow_case *c = trainer->user;
+    for (uint32_t m = 0; m < c->micro_steps; m++) {
+        zero_view grad = {0};
+        TOY_TRY(toy_micro_begin(trainer, m + 1 == c->micro_steps));
+        TOY_TRY(zero_unit_grads_acquire(trainer->engine, 1, toy_stream()));
+        TOY_TRY(zero_tensor_grad(trainer->engine, 1, &grad));
+        const size_t bytes = grad.count * zero_dtype_bytes(grad.dtype);
+        void *data = toy_fetch(grad.data, bytes);
+        for (uint64_t i = 0; i < 4; i++) {
+            const float before = toy_decode(toy_load(data, i, grad.dtype), grad.dtype);
+            const float value = before + (m == 0 ? c->first : c->later);
+            toy_store(data, i, grad.dtype, toy_encode(value, grad.dtype));
+        }
+        toy_put(grad.data, data, bytes);
+        TOY_TRY(zero_unit_grads_ready(trainer->engine, 1, toy_stream()));
+        TOY_TRY(toy_micro_end(trainer));
+    }
+    TOY_TRY(toy_update(trainer));
+    TOY_TRY(toy_wait(trainer));
+    CHECK_EQ(trainer->result.skipped, 0);
+    CHECK_NEAR(trainer->result.norm, c->norm, c->within);
+    return ZERO_OK;
+}
+
+TEST(sums_leave_the_type_of_gradients)
+{
+    static narrow_case cases[] = {
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_DEFAULT, 256, 1, 2, 2 * 128.5, 0},
+        {ZERO_DTYPE_F16, ZERO_DTYPE_DEFAULT, 30000, 30000, 3, 2 * 30000.0, 0},
+        {ZERO_DTYPE_F16, ZERO_DTYPE_DEFAULT, 60000, 60000, 1, 2 * 60000.0, 0},
+        {ZERO_DTYPE_F16, ZERO_DTYPE_F16, 30000, 30000, 3, 2 * 30000.0, 20}, /* rounded once */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        toy_run run = toy_run_equal(3, 200, cases[i].dtype);
+        run.options.loss_scale = 1;
+        run.tuning.wire_dtype = cases[i].wire;
+        for (uint32_t ranks = 1; ranks <= 4; ranks++) {
+            run.tuning.accumulation = ZERO_ACCUMULATION_DEFAULT;
+            CHECK_OK(toy_on_ways(ranks, &run, add_up, &cases[i]));
+            run.tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
+            CHECK_OK(toy_on_stages(ranks, &run, add_up, &cases[i]));
+        }
+    }
+}
+
 /* ---- the norm's bits ---- */
 
 #define NORM_STEPS 3

@@ -243,6 +243,7 @@ void zi_fake_run_fold(const zi_fold *fold)
     args.squares = fold->squares;
     args.passes = norm_grid.passes;
     args.accumulate = fold->accumulate;
+    args.scale = zi_fold_scale(fold);
     if (fold->squares != NULL) {
         run_fold_squares(fold, &args, norm_grid.blocks);
         return;

@@ -273,7 +273,7 @@ TEST(the_plan_prints_every_option_as_it_is_used)
     }
     CHECK(strstr(text, "\nlook_ahead             2\n") != NULL);
     CHECK(strstr(text, "\nbucket_bytes           1M\n") != NULL);
-    CHECK(strstr(text, "\nwire_dtype             bf16\n") != NULL);
+    CHECK(strstr(text, "\nwire_dtype             default\n") != NULL);
     CHECK(strstr(text, "moment1=host,") != NULL);
     char cut[20];
     CHECK_EQ(zero_plan_print_options(plan, cut, sizeof cut), bytes);

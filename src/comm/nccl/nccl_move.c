@@ -85,7 +85,7 @@ static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
         return true;
     }
     zi_assert(group->sums != NULL); /* the group was made for gathers only */
-    return is_native(c) && c->recv_dtype == c->send_dtype &&
+    return is_native(c) && c->recv_dtype == c->send_dtype && c->scale <= 1.0f &&
            (c->flags & ZI_COLLECTIVE_ACCUMULATE) == 0;
 }
 
@@ -255,6 +255,21 @@ static uint64_t part_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, 
     return count;
 }
 
+/* Whether members add up within each host first. */
+static bool is_within(const zi_nccl_group *group, const zi_collective *c)
+{
+    return !is_native(c) && grid_of(group, c)->columns > 1;
+}
+
+/* Where hosts' sums are longer than what they are made of, they lie behind a chunk's slots: their
+ * bytes. Else 0, and they take the place of slots. */
+static uint64_t sums_bytes(const zi_nccl_group *group, const zi_collective *c, uint64_t part)
+{
+    const uint64_t element = zero_dtype_bytes(zi_collective_sum_dtype(c));
+    const bool longer = element > zero_dtype_bytes(c->send_dtype);
+    return longer && is_within(group, c) ? grid_of(group, c)->rows * part * element : 0;
+}
+
 /* Elements of the next chunk of a collective of which `left` are left, and the bytes of scratch
  * memory that it takes. */
 static uint64_t chunk_size(const batch_state *m, const zi_collective *c, uint64_t left,
@@ -269,13 +284,14 @@ static uint64_t chunk_size(const batch_state *m, const zi_collective *c, uint64_
         *bytes = count * element;
         return count;
     }
-    const uint64_t part_bytes = zi_min_u64(group->zeros_bytes, m->round_bytes / size);
-    const uint64_t part = part_bytes / element / ZI_PART_COUNT * ZI_PART_COUNT;
+    const uint64_t each = size * element + sums_bytes(group, c, 1); /* of an element of all parts */
+    const uint64_t fits = zi_min_u64(group->zeros_bytes / element, m->round_bytes / each);
+    const uint64_t part = fits / ZI_PART_COUNT * ZI_PART_COUNT;
     uint64_t count = zi_min_u64(left, c->kind == ZI_ALL_REDUCE ? part * size : part);
     if (c->kind == ZI_ALL_REDUCE && count < left && left - count < least_shared(group)) {
         count -= least_shared(group); /* all members have a part of what is left, too */
     }
-    *bytes = size * part_count(group, c, count) * element;
+    *bytes = part_count(group, c, count) * each;
     return count;
 }
 
@@ -326,12 +342,18 @@ static unsigned char *slot_of(const zi_nccl_group *group, const zi_nccl_chunk *c
     return chunk->at + ((uint64_t)column * grid_of(group, c)->rows + row) * bytes;
 }
 
-/* ---- within each host ---- */
-
-static bool is_within(const zi_nccl_group *group, const zi_collective *c)
+/* Where the sum of this host is that goes to row `row`. */
+static unsigned char *sum_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, uint32_t row)
 {
-    return !is_native(c) && grid_of(group, c)->columns > 1;
+    const zi_collective *c = chunk->collective;
+    const zi_grid *grid = grid_of(group, c);
+    const uint64_t part = part_count(group, c, chunk->count);
+    const uint64_t bytes = part * zero_dtype_bytes(zi_collective_sum_dtype(c));
+    const uint32_t behind = sums_bytes(group, c, part) != 0 ? grid->columns : grid->column;
+    return slot_of(group, chunk, 0, behind) + row * bytes;
 }
+
+/* ---- within each host ---- */
 
 /* Send each column of this row its ranks' parts, and take those of this column from all, this rank
  * included: so one fold finds the parts of all rows end to end. */
@@ -356,8 +378,14 @@ static void put_within(call_group *calls, const zi_nccl_chunk *chunk)
     }
 }
 
-/* The sums of this host, of the parts of this column: in place of what this rank has sent itself.
- */
+/* What a host's sum is divided by before it is rounded. */
+static float headroom_of(const zi_nccl_group *group, const zi_collective *c)
+{
+    return zi_sum_headroom(zi_collective_sum_dtype(c), grid_of(group, c)->columns);
+}
+
+/* The sums of this host, of the parts of this column: in place of what this rank has sent itself,
+ * or behind all slots. */
 static zero_status fold_within(const batch_state *m, const zi_nccl_chunk *chunk)
 {
     zi_nccl_group *group = m->group;
@@ -368,24 +396,36 @@ static zero_status fold_within(const batch_state *m, const zi_nccl_chunk *chunk)
         group->sources[column] = slot_of(group, chunk, 0, column);
     }
     const zi_fold job = {
-        .dst = slot_of(group, chunk, 0, grid->column),
+        .dst = sum_of(group, chunk, 0),
         .sources = group->sources,
         .source_count = grid->columns,
         .count = grid->rows * part_count(group, c, chunk->count),
-        .dst_dtype = c->send_dtype,
+        .dst_dtype = zi_collective_sum_dtype(c),
         .source_dtype = c->send_dtype,
+        .scale = 1.0f / headroom_of(group, c),
     };
     return kernels->ops->fold(kernels->self, m->stream, &job);
 }
 
 /* ---- between the rows of a column ---- */
 
-/* Where what row `row` sends this rank arrives: not where the sums are that this rank sends. */
+/* The type of what goes between rows. */
+static zero_dtype row_dtype(const zi_nccl_group *group, const zi_collective *c)
+{
+    return is_within(group, c) ? zi_collective_sum_dtype(c) : c->send_dtype;
+}
+
+/* Where what row `row` sends this rank arrives: not where the sums are that this rank sends. Sums
+ * longer than a slot have two columns, all of which are folded by then. */
 static unsigned char *arrival_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
                                  uint32_t row)
 {
-    const zi_grid *grid = grid_of(group, chunk->collective);
-    return slot_of(group, chunk, row, (grid->column + 1) % grid->columns);
+    const zi_collective *c = chunk->collective;
+    const zi_grid *grid = grid_of(group, c);
+    const uint64_t part = part_count(group, c, chunk->count);
+    const bool longer = sums_bytes(group, c, part) != 0;
+    return slot_of(group, chunk, 0, longer ? 0 : (grid->column + 1) % grid->columns) +
+           row * part * zero_dtype_bytes(row_dtype(group, c));
 }
 
 /* What this rank has for the rank of its column in row `row`: the sum of its host, or its own part.
@@ -394,8 +434,7 @@ static const void *own_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk
                           uint64_t first)
 {
     const zi_collective *c = chunk->collective;
-    return is_within(group, c) ? slot_of(group, chunk, row, grid_of(group, c)->column)
-                               : source_of(group, c, first);
+    return is_within(group, c) ? sum_of(group, chunk, row) : source_of(group, c, first);
 }
 
 static void put_between(call_group *calls, const zi_nccl_chunk *chunk)
@@ -414,8 +453,8 @@ static void put_between(call_group *calls, const zi_nccl_chunk *chunk)
         const uint32_t from = (grid->row + grid->rows - step) % grid->rows;
         const uint32_t peer = zi_grid_at(grid, to, grid->column);
         const uint64_t theirs = part_of(group, chunk, peer, &first);
-        put_send(calls, own_of(group, chunk, to, first), theirs, c->send_dtype, peer);
-        put_recv(calls, arrival_of(group, chunk, from), mine, c->send_dtype,
+        put_send(calls, own_of(group, chunk, to, first), theirs, row_dtype(group, c), peer);
+        put_recv(calls, arrival_of(group, chunk, from), mine, row_dtype(group, c),
                  zi_grid_at(grid, from, grid->column));
     }
 }
@@ -442,6 +481,10 @@ static zero_status fold(const batch_state *m, const zi_nccl_chunk *chunk)
     }
     const uint64_t target = c->kind == ZI_REDUCE_SCATTER ? chunk->begin : first;
     zi_fold job = zi_collective_fold(c, target, group->sources, source_count, count);
+    if (is_within(group, c)) {
+        job.source_dtype = row_dtype(group, c);
+        job.scale = zi_fold_scale(&job) * headroom_of(group, c);
+    }
     job.squares = adds_squares(group, c) ? c->squares : NULL;
     return count != 0 ? kernels->ops->fold(kernels->self, m->stream, &job) : ZERO_OK;
 }

@@ -470,10 +470,11 @@ typedef struct fold_state {
     const zi_fold *fold;
     square_part *part; /* NULL: no squares */
     bool many;         /* it reads more arrays than FOLLOWED_MAX */
+    float scale;       /* of the sources' sum */
 } fold_state;
 
-/* sum += the sources' elements from `i` on, as many as `held` registers have. The sum is never -0,
- * so leaving zeros out changes no bit. */
+/* The sources' sum of the elements from `i` on, as many as `held` registers have, scaled and added
+ * to what dst has. The sum is never -0, so leaving zeros out changes no bit. */
 ALWAYS_INLINE void add_sources(wide_f32 *sum, size_t held, const fold_state *state, size_t i,
                                zero_dtype source_dtype, zero_dtype dst_dtype)
 {
@@ -486,6 +487,9 @@ ALWAYS_INLINE void add_sources(wide_f32 *sum, size_t held, const fold_state *sta
             }
             add_held(sum, source, source_dtype, held);
         }
+    }
+    for (size_t h = 0; h < held; h++) {
+        sum[h] *= state->scale;
     }
     if (fold->accumulate) {
         const void *source = at_const(fold->dst, dst_dtype, i);
@@ -517,14 +521,16 @@ ALWAYS_INLINE void fold_step(float *restrict sums, const fold_state *state, size
 }
 
 /* The same of fewer elements. */
-static void fold_rest(float *restrict sums, const zi_fold *fold, size_t i, size_t count)
+static void fold_rest(float *restrict sums, const fold_state *state, size_t i, size_t count)
 {
+    const zi_fold *fold = state->fold;
     for (size_t j = 0; j < count; j++) {
         float sum = 0.0f;
         for (uint32_t k = 0; k < fold->source_count; k++) {
             sum +=
                 fold->sources[k] != NULL ? get(fold->sources[k], fold->source_dtype, i + j) : 0.0f;
         }
+        sum *= state->scale;
         sums[j] = fold->accumulate ? sum + get(fold->dst, fold->dst_dtype, i + j) : sum;
     }
 }
@@ -586,7 +592,7 @@ ALWAYS_INLINE void fold_loop(const fold_state *state, size_t begin, size_t end,
     }
     if (i < end) {
         _Alignas(64) float sums[STEP];
-        fold_rest(sums, state->fold, i, end - i);
+        fold_rest(sums, state, i, end - i);
         fold_put(state, sums, i, end - i, dst_dtype, non_temporal);
     }
 }
@@ -629,7 +635,8 @@ static void lanes_fold(const zi_fold *fold, size_t begin, size_t end, zi_norm_su
 {
     square_part part = {{{0}, 0, 0}, 0, 0, {0.0}};
     const fold_state state = {fold, squares != NULL ? &part : NULL,
-                              fold->source_count + (fold->accumulate ? 1u : 0u) > FOLLOWED_MAX};
+                              fold->source_count + (fold->accumulate ? 1u : 0u) > FOLLOWED_MAX,
+                              zi_fold_scale(fold)};
     const bool non_temporal = fold_is_non_temporal(fold);
     fold_choose(fold->source_dtype, fold->dst_dtype)(&state, begin, end, non_temporal);
     if (non_temporal) {

@@ -145,6 +145,7 @@ extern "C" cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *f
     args.squares = fold->squares;
     args.passes = norm_grid.passes;
     args.accumulate = fold->accumulate;
+    args.scale = zi_fold_scale(fold);
     return zi_kernel_launch(choose_fold(fold->dst_dtype, fold->source_dtype, squares),
                             squares ? norm_grid.blocks : grid.blocks, &args, stream);
 }

@@ -29,6 +29,7 @@ typedef struct zi_fold_args {
     uint64_t passes;
     uint32_t source_count; /* without those that are NULL */
     int32_t accumulate;
+    float scale;     /* of the sources' sum */
     int32_t aligned; /* quads are single accesses, in dst and in every source */
     const void *sources[ZI_CUDA_SOURCES_MAX];
 } zi_fold_args;
@@ -88,6 +89,17 @@ ZI_LANE void zi_fold_add(zi_fold_sum *sum, const zi_fold_sum *other)
     }
 }
 
+ZI_LANE void zi_fold_multiply(zi_fold_sum *sum, float scale)
+{
+    ZI_UNROLL
+    for (int q = 0; q < ZI_FOLD_QUADS; q++) {
+        ZI_UNROLL
+        for (int i = 0; i < ZI_QUAD; i++) {
+            sum->quad[q].value[i] *= scale;
+        }
+    }
+}
+
 /* The sums of a whole tile of aligned arrays. */
 ZI_LANE zi_fold_sum zi_fold_tile_sum(zero_dtype dst, zero_dtype source, const zi_fold_args *args,
                                      uint64_t tile, uint32_t lane)
@@ -111,6 +123,7 @@ ZI_LANE zi_fold_sum zi_fold_tile_sum(zero_dtype dst, zero_dtype source, const zi
         const zi_fold_sum one = zi_fold_load(args->sources[k], source, tile, lane);
         zi_fold_add(&sum, &one);
     }
+    zi_fold_multiply(&sum, args->scale);
     if (args->accumulate) {
         const zi_fold_sum before = zi_fold_load(args->dst, dst, tile, lane);
         zi_fold_add(&sum, &before);
@@ -135,6 +148,7 @@ ZI_LANE float zi_fold_element_sum(zero_dtype dst, zero_dtype source, const zi_fo
     for (uint32_t k = 0; k < args->source_count; k++) {
         sum += zi_element_get(args->sources[k], source, index);
     }
+    sum *= args->scale;
     if (args->accumulate) {
         sum += zi_element_get(args->dst, dst, index);
     }
