@@ -373,16 +373,22 @@ static zero_status check_sizes(const work *w, double tokens)
     const zi_traffic *t = &w->traffic;
     double sum = 0;
     double most = tokens;
+    int slowest = 0;
     for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
         sum += w->term_ns[term];
+        slowest = w->term_ns[term] > w->term_ns[slowest] ? term : slowest;
     }
-    most = larger(most, larger(sum, larger(w->local_bytes, w->fabric_bytes)));
-    most = larger(most, larger(t->link_in + t->link_out, larger(t->disk_read, t->disk_write)));
+    const double moved =
+        larger(larger(w->local_bytes, w->fabric_bytes),
+               larger(t->link_in + t->link_out, larger(t->disk_read, t->disk_write)));
+    most = larger(most, larger(sum, moved));
     if (most >= (double)INT64_MAX) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "a step of %" PRIu32 " micro-steps takes %.3g s and %.3g tokens, and moves more "
-                "than can be counted; make the batch or the model smaller",
-                w->batch.micro_steps, sum / NS, tokens);
+                "a step of %" PRIu32 " micro-steps takes %.3g s (%.3g s: %s), has %.3g tokens and "
+                "moves %.3g bytes, more than can be counted; make the batch or the model smaller, "
+                "or the cluster faster",
+                w->batch.micro_steps, sum / NS, w->term_ns[slowest] / NS,
+                zero_estimate_term_name((zero_estimate_term)slowest), tokens, moved);
     }
     return ZERO_OK;
 }

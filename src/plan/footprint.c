@@ -132,6 +132,14 @@ zero_status zero_footprint_of(const zero_transformer *transformer, const zero_cl
     memcpy(made.need_bytes, state.tier_bytes, sizeof made.need_bytes);
     made.need_bytes[ZERO_TIER_DEVICE] += made.activation_bytes + c.device_reserve_bytes;
     made.need_bytes[ZERO_TIER_HOST] += c.host_reserve_bytes / c.ranks_per_node;
+    for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
+        if (made.need_bytes[tier] > INT64_MAX) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "a rank needs %" PRIu64 " bytes of the %s, and at most 2^63 - 1 are counted; "
+                    "make the model, the batch or the cluster's reserves smaller",
+                    made.need_bytes[tier], zero_tier_name((zero_tier)tier));
+        }
+    }
     made.have_bytes[ZERO_TIER_DEVICE] = c.device_bytes;
     made.have_bytes[ZERO_TIER_HOST] = c.host_bytes / c.ranks_per_node;
     made.have_bytes[ZERO_TIER_DISK] = c.disk_bytes / c.ranks_per_node;

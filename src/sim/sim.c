@@ -152,13 +152,13 @@ static zero_status count_flops(const sim_request *r, uint32_t unit, unit_flops *
     return ZERO_OK;
 }
 
-static uint64_t time_of(const sim_request *r, double products, double attention)
+static double time_of(const sim_request *r, double products, double attention)
 {
     const zero_cluster *c = &r->cluster;
     const uint64_t attends =
         c->attention_permille != 0 ? c->attention_permille : c->device_permille;
     const double busy = products / (double)c->device_permille + attention / (double)attends;
-    return (uint64_t)(busy * 1e12 / (double)c->device_flops + 0.5);
+    return busy * 1e12 / (double)c->device_flops;
 }
 
 /* Operations that a block's recomputation leaves out, for each of its units: those of its last
@@ -173,11 +173,29 @@ static double left_out(const sim_request *r, uint32_t unit_count)
 
 /* A unit's part of what kernels between products move: blocks have all but the loss, and are alike.
  */
-static uint64_t element_ns(const sim_request *r, uint32_t unit, uint32_t unit_count, double bytes)
+static double element_ns(const sim_request *r, uint32_t unit, uint32_t unit_count, double bytes)
 {
     const bool block = unit != 0 && unit + 1 != unit_count;
     const double share = block ? bytes / (unit_count - 2) : 0;
-    return (uint64_t)(share * 1e9 / (double)r->cluster.device_bytes_per_s);
+    return share * 1e9 / (double)r->cluster.device_bytes_per_s;
+}
+
+/* A pass over a unit: products, then what kernels between them move. */
+static zero_status round_time(const sim_request *r, uint32_t unit, double products_ns,
+                              double elements_ns, uint64_t *ns)
+{
+    if (products_ns + elements_ns >= (double)ZI_SIM_END_NS) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "a pass over unit %" PRIu32
+                " takes %.3g s, and at most 73 years are simulated; raise %s of the cluster, "
+                "%" PRIu64 ", or make the batch smaller",
+                unit, (products_ns + elements_ns) / 1e9,
+                products_ns > elements_ns ? "device_flops" : "device_bytes_per_s",
+                products_ns > elements_ns ? r->cluster.device_flops
+                                          : r->cluster.device_bytes_per_s);
+    }
+    *ns = (uint64_t)(products_ns + 0.5) + (uint64_t)elements_ns;
+    return ZERO_OK;
 }
 
 static zero_status time_unit(const sim_request *r, uint32_t unit, sim_units *units)
@@ -194,13 +212,12 @@ static zero_status time_unit(const sim_request *r, uint32_t unit, sim_units *uni
         return ZERO_OK;
     }
     const double products = again ? flops.products - left_out(r, count) : 0.0;
-    *forward_ns = time_of(r, flops.products, flops.attention) +
-                  element_ns(r, unit, count, r->elements.forward);
-    *backward_ns =
-        time_of(r, 2 * flops.products + products, (again ? 3.5 : 2.5) * flops.attention) +
-        element_ns(r, unit, count, r->elements.backward);
     units->flops += 3 * (flops.products + flops.attention);
-    return ZERO_OK;
+    ZI_TRY(round_time(r, unit, time_of(r, flops.products, flops.attention),
+                      element_ns(r, unit, count, r->elements.forward), forward_ns));
+    return round_time(
+        r, unit, time_of(r, 2 * flops.products + products, (again ? 3.5 : 2.5) * flops.attention),
+        element_ns(r, unit, count, r->elements.backward), backward_ns);
 }
 
 static zero_status fill_units(const sim_request *r, sim_units *units)

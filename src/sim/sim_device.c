@@ -79,7 +79,9 @@ zero_status zi_sim_put(zi_stream *stream, const zi_sim_load *load, uint64_t late
 void zi_sim_put_compute(zi_stream *stream, uint64_t ns)
 {
     zi_sim_track *runner = runner_of(stream);
-    zi_sim_track_work(runner, runner->now_ns + ns, ZERO_SIM_OTHER);
+    if (zi_sim_computes(stream->machine, runner->now_ns, ns)) {
+        zi_sim_track_work(runner, runner->now_ns + ns, ZERO_SIM_OTHER);
+    }
 }
 
 const zi_sim_track *zi_sim_stream_track(zi_stream *stream)

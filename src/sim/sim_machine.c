@@ -34,8 +34,7 @@ static link_rate rate_of(const zero_cluster *c, zero_sim_link link)
     case ZERO_SIM_LOCAL:
         return (link_rate){"local_bytes_per_s", c->local_bytes_per_s, 1, 1000};
     case ZERO_SIM_FABRIC:
-        return (link_rate){c->fabric_bytes_per_s != 0 ? "fabric_permille" : "fabric_bytes_per_s",
-                           c->fabric_bytes_per_s, ranks, c->fabric_permille};
+        return (link_rate){"fabric_bytes_per_s", c->fabric_bytes_per_s, ranks, c->fabric_permille};
     case ZERO_SIM_DISK_READ:
         return (link_rate){"disk_read_bytes_per_s", c->disk_read_bytes_per_s, ranks, 1000};
     case ZERO_SIM_DISK_WRITE:
@@ -144,7 +143,7 @@ zero_status zi_sim_check_link(const zi_sim_machine *machine, zero_sim_link link)
     if (rate.bytes_per_s == 0 || rate.permille == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "%s of the cluster is 0, and a step moves bytes over the link \"%s\"; set it",
-                rate.name, zero_sim_link_name(link));
+                rate.bytes_per_s != 0 ? "fabric_permille" : rate.name, zero_sim_link_name(link));
     }
     return ZERO_OK;
 }
@@ -157,27 +156,82 @@ static zi_sim_calendar *calendar_of(zi_sim_machine *machine, zero_sim_link link)
     return &machine->links[link == ZERO_SIM_DISK_WRITE ? ZERO_SIM_DISK_READ : link].calendar;
 }
 
+static void overrun(zi_sim_machine *machine, zi_sim_overrun what)
+{
+    what.set = true;
+    machine->overrun = machine->overrun.set ? machine->overrun : what;
+}
+
+bool zi_sim_computes(zi_sim_machine *machine, uint64_t from_ns, uint64_t ns)
+{
+    if (ns > ZI_SIM_END_NS || from_ns + ns > ZI_SIM_END_NS) {
+        overrun(machine, (zi_sim_overrun){.compute = true, .ns = (double)ns});
+    }
+    return !machine->overrun.set;
+}
+
+zero_status zi_sim_check_clock(const zi_sim_machine *machine)
+{
+    const zi_sim_overrun *over = &machine->overrun;
+    if (!over->set) {
+        return ZERO_OK;
+    }
+    if (over->compute) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "the steps take more than 73 years, the most that is simulated: a pass over a unit "
+                "computes for %.3g s; raise device_flops of the cluster, %" PRIu64
+                ", or simulate a smaller batch or fewer steps",
+                over->ns / 1e9, machine->cluster.device_flops);
+    }
+    const link_rate rate = rate_of(&machine->cluster, over->link);
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "the steps take more than 73 years, or move 2^63 bytes: the link \"%s\" moves %" PRIu64
+            " bytes in %.3g s; raise %s of the cluster, %" PRIu64
+            ", lower its latencies, or simulate a smaller batch or fewer steps",
+            zero_sim_link_name(over->link), over->bytes, over->ns / 1e9, rate.name,
+            rate.bytes_per_s);
+}
+
+/* Book a link's part, if it ends before the clock does. */
+static void book_link(zi_sim_machine *machine, zero_sim_link link, uint64_t bytes, uint64_t from_ns,
+                      uint64_t *end_ns)
+{
+    zi_sim_use *use = &machine->links[link];
+    const link_rate rate = rate_of(&machine->cluster, link);
+    const double share = (double)rate.bytes_per_s * (double)rate.permille / 1e3;
+    const double ns = (double)bytes * 1e9 * (double)rate.shared_by / share;
+    const bool counted = ns < (double)ZI_SIM_END_NS && bytes < INT64_MAX - use->bytes;
+    if (counted) {
+        const uint64_t busy_ns = (uint64_t)(ns + 0.5);
+        use->bytes += bytes;
+        use->busy_ns += busy_ns;
+        *end_ns = zi_sim_calendar_book(calendar_of(machine, link), from_ns, busy_ns);
+    }
+    if (!counted || *end_ns > ZI_SIM_END_NS) {
+        overrun(machine, (zi_sim_overrun){.link = link, .ns = ns, .bytes = bytes});
+    }
+}
+
 zero_status zi_sim_book(zi_sim_machine *machine, const zi_sim_load *load, uint64_t from_ns,
                         uint64_t *end_ns)
 {
     uint64_t last_ns = from_ns;
-    for (int i = 0; i < ZERO_SIM_LINK_COUNT; i++) {
-        zi_sim_use *use = &machine->links[i];
-        const link_rate rate = rate_of(&machine->cluster, (zero_sim_link)i);
-        const uint64_t bytes = load->bytes[i];
-        if (bytes == 0) {
-            continue;
+    zi_sim_overrun late = {.ns = (double)load->latency_ns};
+    *end_ns = from_ns;
+    for (int i = 0; i < ZERO_SIM_LINK_COUNT && !machine->overrun.set; i++) {
+        uint64_t link_end_ns = from_ns;
+        if (load->bytes[i] != 0) {
+            late.link = (zero_sim_link)i;
+            late.bytes = load->bytes[i];
+            ZI_TRY(zi_sim_check_link(machine, late.link));
+            book_link(machine, late.link, late.bytes, from_ns, &link_end_ns);
+            last_ns = zi_max_u64(last_ns, link_end_ns);
         }
-        ZI_TRY(zi_sim_check_link(machine, (zero_sim_link)i));
-        const double share = (double)rate.bytes_per_s * (double)rate.permille / 1e3;
-        const double ns = (double)bytes * 1e9 * (double)rate.shared_by / share;
-        const uint64_t busy_ns = (uint64_t)(ns + 0.5);
-        use->bytes += bytes;
-        use->busy_ns += busy_ns;
-        zi_sim_calendar *calendar = calendar_of(machine, (zero_sim_link)i);
-        last_ns = zi_max_u64(last_ns, zi_sim_calendar_book(calendar, from_ns, busy_ns));
     }
-    *end_ns = last_ns + load->latency_ns;
+    if (last_ns + load->latency_ns > ZI_SIM_END_NS) {
+        overrun(machine, late);
+    }
+    *end_ns = machine->overrun.set ? from_ns : last_ns + load->latency_ns;
     return ZERO_OK;
 }
 

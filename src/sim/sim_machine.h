@@ -29,6 +29,20 @@ typedef struct zi_sim_use {
     uint64_t busy_ns;
 } zi_sim_use;
 
+/* Where the virtual clock ends: 73 years. Three times of it are less than 2^63, so nothing that is
+ * added up before it is checked can wrap. */
+#define ZI_SIM_END_NS (UINT64_C(1) << 61)
+
+/* What first came to the end of the clock, or moved more bytes than can be counted. What follows it
+ * takes no time and moves nothing, and the run is refused. */
+typedef struct zi_sim_overrun {
+    bool set;
+    bool compute;       /* not a link */
+    zero_sim_link link; /* else */
+    double ns;          /* that it takes by itself */
+    uint64_t bytes;     /* that it moves */
+} zi_sim_overrun;
+
 /* Bytes that one operation moves over each link, all at the same time. */
 typedef struct zi_sim_load {
     uint64_t bytes[ZERO_SIM_LINK_COUNT];
@@ -49,6 +63,7 @@ typedef struct zi_sim_machine {
     zi_sim_track
         *thread; /* the thread that runs now: the caller's, or the one of a stream's task */
     zi_sim_track caller;
+    zi_sim_overrun overrun;
 } zi_sim_machine;
 
 /* machine: zeroed. cluster: checked. host_memory: as zi_capabilities. */
@@ -69,9 +84,16 @@ void zi_sim_load_add(const zi_sim_machine *machine, bool on_host, const void *po
 /* INVALID_ARGUMENT naming the cluster's rate where it is 0. */
 zero_status zi_sim_check_link(const zi_sim_machine *machine, zero_sim_link link);
 
-/* Book a load from `from_ns` on. end_ns: out. Errors: those of zi_sim_check_link. */
+/* Book a load from `from_ns` on. end_ns: out; `from_ns` where the clock ends before, which
+ * zi_sim_check_clock tells. Errors: those of zi_sim_check_link. */
 zero_status zi_sim_book(zi_sim_machine *machine, const zi_sim_load *load, uint64_t from_ns,
                         uint64_t *end_ns);
+
+/* Whether work that computes for `ns` from `from_ns` on ends before the clock does. */
+bool zi_sim_computes(zi_sim_machine *machine, uint64_t from_ns, uint64_t ns);
+
+/* INVALID_ARGUMENT naming what came to the end of the clock, if anything has. */
+zero_status zi_sim_check_clock(const zi_sim_machine *machine);
 
 /* How much later than this rank the last of `ranks` comes to a collective. */
 uint64_t zi_sim_draw_lateness(zi_sim_machine *machine, uint32_t ranks);

@@ -46,7 +46,8 @@ static zero_status pass_unit(sim_trainer *trainer, uint32_t unit, zero_pass pass
     const zero_stream stream = zi_sim_stream_native(trainer->stream);
     ZI_TRY(zero_unit_acquire(trainer->engine, unit, pass, stream, NULL));
     compute(trainer, ns);
-    return zero_unit_release(trainer->engine, unit, stream);
+    ZI_TRY(zero_unit_release(trainer->engine, unit, stream));
+    return zi_sim_check_clock(&trainer->sim->machine);
 }
 
 static zero_status micro_step(sim_trainer *trainer, bool last)
@@ -71,7 +72,7 @@ static zero_status step(sim_trainer *trainer)
     }
     ZI_TRY(zero_step(trainer->engine, NULL, stream));
     count_waits(trainer);
-    return ZERO_OK;
+    return zi_sim_check_clock(&trainer->sim->machine);
 }
 
 /* Count from here on. */

@@ -157,6 +157,110 @@ TEST(accesses_of_disks_hold_no_copy_up)
     CHECK(r.report.wait_ns[ZERO_SIM_DISK] > r.report.step_ns / 4);
 }
 
+/* ---- slow clusters ---- */
+
+static uint64_t draw(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    return *state ^= *state << 17;
+}
+
+/* Each field is what it may be at least or at most, or any power of two between. */
+static void draw_cluster(zero_cluster *cluster, uint64_t *state)
+{
+    for (uint32_t i = 0; zero_cluster_field_at(i) != NULL; i++) {
+        const zero_cluster_field *field = zero_cluster_field_at(i);
+        const uint64_t low = field->low != 0 || draw(state) % 16 == 0 ? field->low : 1;
+        uint64_t value = UINT64_C(1) << draw(state) % 60;
+        value = draw(state) % 4 == 0 ? low : draw(state) % 4 == 0 ? field->high : value;
+        value = value < low ? low : value > field->high ? field->high : value;
+        memcpy((unsigned char *)cluster + field->offset, &value, sizeof value);
+    }
+    cluster->ranks_per_node = UINT64_C(1) << draw(state) % 5;
+    cluster->nodes = UINT64_C(1) << draw(state) % 12;
+    cluster->device_reserve_bytes = cluster->device_bytes - 1;
+    cluster->host_reserve_bytes = cluster->host_bytes - 1;
+}
+
+/* A link was as long at work as its bytes take: less is a time that wrapped. */
+static void check_link(const request *r, zero_sim_link link, uint64_t rate, double share)
+{
+    const double ns = (double)r->report.link_bytes[link] * 1e9 / ((double)rate * share);
+    const double busy = (double)r->report.link_busy_ns[link];
+    CHECK(r->report.link_bytes[link] == 0 ||
+          (busy >= ns * 0.999 - 1e4 && busy <= ns * 1.001 + 1e4));
+}
+
+static void check_times(const request *r, const zero_estimate *estimate)
+{
+    const zero_sim_report *report = &r->report;
+    const double ranks = (double)r->cluster.ranks_per_node;
+    uint64_t sum = report->compute_ns;
+    for (int i = 0; i < ZERO_SIM_CAUSE_COUNT; i++) {
+        CHECK(report->wait_ns[i] <= report->step_ns);
+        sum += report->wait_ns[i];
+    }
+    CHECK_EQ(report->step_ns, sum);
+    CHECK(report->step_ns < INT64_MAX);
+    check_link(r, ZERO_SIM_FABRIC, r->cluster.fabric_bytes_per_s,
+               (double)r->cluster.fabric_permille / 1e3 / ranks);
+    check_link(r, ZERO_SIM_LOCAL, r->cluster.local_bytes_per_s, 1);
+    check_link(r, ZERO_SIM_DEVICE_MEMORY, r->cluster.device_bytes_per_s, 1);
+    check_link(r, ZERO_SIM_DISK_READ, r->cluster.disk_read_bytes_per_s, 1 / ranks);
+    if (estimate->high_ns != 0) {
+        const double compute = (double)(estimate->term_ns[ZERO_ESTIMATE_PRODUCTS] +
+                                        estimate->term_ns[ZERO_ESTIMATE_ELEMENTS]);
+        CHECK_NEAR((double)report->compute_ns, compute, compute * 1e-3 + 1e4);
+        CHECK(estimate->low_ns <= estimate->high_ns && estimate->high_ns < INT64_MAX);
+    }
+}
+
+/* Any legal cluster has times that are right, or is refused. */
+TEST(no_time_wraps)
+{
+    uint64_t state = 88172645463325252u;
+    uint32_t simulated = 0;
+    uint32_t late = 0;
+    for (uint32_t i = 0; i < 200; i++) {
+        request r;
+        zero_estimate estimate = zero_estimate_init();
+        describe(&r, "gpt2", "dgx-h100", 1);
+        draw_cluster(&r.cluster, &state);
+        put_on(&r, ZERO_ROLE_MASTER, i % 3 == 0 ? ZERO_TIER_DISK : ZERO_TIER_DEVICE);
+        if (zero_cluster_check(&r.cluster) != ZERO_OK) {
+            TEST_FAIL("cluster %u: %s", i, zero_last_error()->message);
+        }
+        const zero_status estimated =
+            zero_estimate_of(&r.transformer, &r.cluster, &r.options, &r.batch, &estimate);
+        CHECK(estimated == ZERO_OK || estimated == ZERO_INVALID_ARGUMENT);
+        const zero_status status = try(&r);
+        if (status == ZERO_OK) {
+            check_times(&r, &estimate);
+            simulated++;
+        } else {
+            CHECK_EQ(status, ZERO_INVALID_ARGUMENT);
+            late += strstr(zero_last_error()->message, "73 years") != NULL;
+        }
+    }
+    CHECK(simulated > 20 && late > 20);
+}
+
+TEST(a_cluster_that_is_too_slow_is_named)
+{
+    request r;
+    describe(&r, "gpt2", "dgx-h100", 2);
+    r.cluster.device_flops = 1;
+    CHECK_FAILS(try(&r), ZERO_INVALID_ARGUMENT, "device_flops");
+    describe(&r, "gpt2", "dgx-h100", 2);
+    r.cluster.fabric_bytes_per_s = 1;
+    r.cluster.fabric_permille = 1;
+    CHECK_FAILS(try(&r), ZERO_INVALID_ARGUMENT, "\"fabric\"");
+    describe(&r, "gpt2", "dgx-h100", 2);
+    r.cluster.device_flops = 200; /* each pass ends in time, but a step of them does not */
+    CHECK_FAILS(try(&r), ZERO_INVALID_ARGUMENT, "fewer steps");
+}
+
 /* ---- refusals ---- */
 
 #define REFUSED(change, status, text)           \
