@@ -30,6 +30,7 @@ static void print_names(const char *title, const char *(*name_at)(uint32_t index
 void plan_line_print_names(void)
 {
     print_names("models", zero_transformer_preset_name);
+    plan_model_print_help();
     print_names("clusters", zero_cluster_preset_name);
 }
 
@@ -41,8 +42,11 @@ static void print_help(void)
            "a step takes. Bytes of parameters, gradients and optimizer state are those that an\n"
            "engine allocates.\n\n"
            "MODEL is a preset, or a config.json, a .safetensors or its .index.json as model\n"
-           "hubs publish them; CLUSTER is a preset (default dgx-h100) or a file of JSON with\n"
-           "the fields of zero/cluster.h.\n\n");
+           "hubs publish them, or dimensions, alone or behind a preset: gpt2,layers=24, or\n"
+           "layers=32,width=4096,heads=32,vocab=32000,sequence=4096,gated=1; they are fields\n"
+           "and flags of zero/transformer.h, and those left out are 0, their dtype bf16.\n"
+           "CLUSTER is a preset (default dgx-h100) or a file of JSON with the fields of\n"
+           "zero/cluster.h.\n\n");
     plan_line_print_names();
     printf("\noptions:\n"
            "  --nodes N      nodes of the cluster; default: its own number, a preset's is 1\n"
@@ -445,13 +449,6 @@ static int advise(plan_report *report)
 
 /* ---- the line's model and cluster ---- */
 
-static bool names_file(const char *word)
-{
-    const char *suffix = strrchr(word, '.');
-    return strchr(word, '/') != NULL || (suffix != NULL && (strcmp(suffix, ".json") == 0 ||
-                                                            strcmp(suffix, ".safetensors") == 0));
-}
-
 int plan_line_describe(const plan_line *line, plan_report *report)
 {
     const char *model = line->words[0];
@@ -460,10 +457,11 @@ int plan_line_describe(const plan_line *line, plan_report *report)
                             .cluster_name = cluster,
                             .transformer = zero_transformer_init(),
                             .cluster = zero_cluster_init()};
-    if ((names_file(model) ? zero_transformer_read(model, &report->transformer)
-                           : zero_transformer_preset(model, &report->transformer)) != ZERO_OK ||
-        (names_file(cluster) ? zero_cluster_read(cluster, &report->cluster)
-                             : zero_cluster_preset(cluster, &report->cluster)) != ZERO_OK ||
+    if (plan_model_read(model, &report->transformer) != 0) {
+        return 1;
+    }
+    if ((plan_names_file(cluster) ? zero_cluster_read(cluster, &report->cluster)
+                                  : zero_cluster_preset(cluster, &report->cluster)) != ZERO_OK ||
         zero_transformer_parameters(&report->transformer, &report->parameters,
                                     &report->parameters_used) != ZERO_OK) {
         return bench_fail("%s", zero_last_error()->message);

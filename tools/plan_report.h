@@ -90,6 +90,10 @@ int plan_write_html(const plan_report *report, const char *path);
 void plan_print_mesh(const plan_report *report, FILE *out);
 /* The options that a mix sets, as C. */
 void plan_print_options(const plan_report *report, const plan_mix *mix, FILE *out);
+/* plan_model.c */
+bool plan_names_file(const char *word);
+int plan_model_read(const char *word, zero_transformer *transformer); /* 0, or 1: bench_fail */
+void plan_model_print_help(void);                                     /* names of dimensions */
 /* plan_time.c */
 double plan_seconds(uint64_t ns);
 void plan_print_times(const plan_report *report, FILE *out);

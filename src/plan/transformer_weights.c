@@ -198,7 +198,7 @@ static zero_status take_tensor(tally *all, const zi_safetensors *file, const zi_
     if (k == KINDS) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "%s: no transformer that is known has a tensor \"%.80s\"; set the dimensions "
-                "instead",
+                "instead (zero plan layers=N,width=N,...)",
                 file->json.path, tensor->name);
     }
     if (kinds[k].of == BUFFERS) {

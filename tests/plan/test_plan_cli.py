@@ -55,6 +55,23 @@ def check_words(program):
           json.loads(done.stdout)["need_bytes"] == first["need_bytes"], (words, done.stderr))
 
 
+def check_dimensions(program):
+    named = mixes(program, "gpt2")[0]
+    given = ("layers=12,width=768,heads=12,vocab=50257,positions=1024,sequence=1024,biases=1,"
+             "tied_head=1")
+    for words in (given, "gpt2", "gpt2,layers=12"):
+        report = mixes(program, words)[0]
+        check(f"{words}: dimensions describe the preset", report["mixes"] == named["mixes"] and
+              report["parameters"] == 124439808, report["parameters"])
+    for words, said in (("gpt2,layer=3", 'did you mean "layers"?'), ("layers=x", "layers=x"),
+                        ("layers=3", "width of the transformer is 0"),
+                        ("gpt2,biases=2", "0 or 1"), ("gpt2,", "NAME=VALUE"),
+                        ("gpt9,layers=3", '"gpt9"'), ("gpt2,dtype=f8", "dtype=f8")):
+        done = run(program, words)
+        check(f"{words}: refused with what is wrong", done.returncode == 1 and said in done.stderr,
+              done.stderr)
+
+
 def check_figures(program):
     report, rows = mixes(program, "gpt3-175b", "dgx-a100", "--nodes", "16", "--recompute")
     parameters, ranks = report["parameters"], report["ranks"]
@@ -319,8 +336,8 @@ def check_weights(program):
 
 def main():
     program = sys.argv[1]
-    for part in (check_table, check_words, check_figures, check_options, check_times,
-                 check_settings, check_advice, check_mesh, check_page, check_files, check_weights,
+    for part in (check_table, check_words, check_dimensions, check_figures, check_options,
+                 check_times, check_settings, check_advice, check_mesh, check_page, check_files, check_weights,
                  check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")

@@ -284,6 +284,151 @@ TEST(files_of_model_hubs_are_read)
     folder_destroy(&home);
 }
 
+/* What transformers 5 makes of such files, counted by scripts/check_configs.py: each type as it
+ * writes its files, without keys that have defaults, and with those that change the count. */
+#define SMALL                                                                  \
+    "\"hidden_size\": 48, \"num_hidden_layers\": 3, \"num_attention_heads\": " \
+    "12, " COMMON_DIMENSIONS
+#define WIDE                                                                   \
+    "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": " \
+    "32, " COMMON_DIMENSIONS
+#define COMMON_DIMENSIONS \
+    "\"intermediate_size\": 80, \"vocab_size\": 97, \"max_position_embeddings\": 32"
+
+static const struct {
+    const char *text;
+    uint64_t total;
+} counted_files[] = {
+    {"{\"model_type\": \"gpt2\", \"n_embd\": 48, \"n_layer\": 3, \"n_head\": 12, \"vocab_size\": "
+     "97, \"n_positions\": 32}",
+     91104},
+    {"{\"model_type\": \"gpt2\", \"n_embd\": 48, \"n_layer\": 3, \"n_head\": 12, \"vocab_size\": "
+     "97, \"n_positions\": 32, \"tie_word_embeddings\": false}",
+     95760},
+    {"{\"model_type\": \"gpt2\", \"n_embd\": 48, \"n_layer\": 3, \"n_head\": 12, \"vocab_size\": "
+     "97, \"n_positions\": 32, \"n_inner\": null}",
+     91104},
+    {"{\"model_type\": \"gpt2\", \"n_embd\": 48, \"n_layer\": 3, \"n_head\": 12, \"vocab_size\": "
+     "97, \"n_positions\": 32, \"n_inner\": 40}",
+     46872},
+    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4}", 62640},
+    {"{\"model_type\": \"llama\", " SMALL
+     ", \"num_key_value_heads\": 4, \"tie_word_embeddings\": true}",
+     57984},
+    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4, \"head_dim\": 16}",
+     117936},
+    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": null}", 71856},
+    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 0}",
+     62640},
+    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4, \"num_local_experts\": 6}",
+     62640},
+    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 6}",
+     62640},
+    {"{\"model_type\": \"llama\", " WIDE "}", 108096},
+    {"{\"model_type\": \"mistral\", " SMALL ", \"num_key_value_heads\": 4}", 62640},
+    {"{\"model_type\": \"mistral\", " SMALL
+     ", \"num_key_value_heads\": 4, \"tie_word_embeddings\": true}",
+     57984},
+    {"{\"model_type\": \"mistral\", " SMALL ", \"num_key_value_heads\": 4, \"head_dim\": 16}",
+     117936},
+    {"{\"model_type\": \"mistral\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 0}",
+     62640},
+    {"{\"model_type\": \"mistral\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_local_experts\": 6}",
+     62640},
+    {"{\"model_type\": \"mistral\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 6}",
+     62640},
+    {"{\"model_type\": \"mistral\", " WIDE "}", 89664},
+    {"{\"model_type\": \"mixtral\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_local_experts\": 4}",
+     166896},
+    {"{\"model_type\": \"mixtral\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_local_experts\": 4, "
+     "\"tie_word_embeddings\": true}",
+     162240},
+    {"{\"model_type\": \"mixtral\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_local_experts\": 4, "
+     "\"head_dim\": 16}",
+     222192},
+    {"{\"model_type\": \"mixtral\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_local_experts\": 6}",
+     236304},
+    {"{\"model_type\": \"mixtral\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 6}",
+     236304},
+    {"{\"model_type\": \"mixtral\", " WIDE
+     ", \"num_experts_per_tok\": 2, \"num_local_experts\": 4}",
+     228672},
+    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4}", 62880},
+    {"{\"model_type\": \"qwen2\", " SMALL
+     ", \"num_key_value_heads\": 4, \"tie_word_embeddings\": true}",
+     58224},
+    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4, \"head_dim\": 16}",
+     118896},
+    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": null}", 72288},
+    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 0}",
+     62880},
+    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4, \"num_local_experts\": 6}",
+     62880},
+    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 6}",
+     62880},
+    {"{\"model_type\": \"qwen2\", " WIDE "}", 108672},
+    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4}", 634800},
+    {"{\"model_type\": \"qwen3\", " SMALL
+     ", \"num_key_value_heads\": 4, \"tie_word_embeddings\": true}",
+     630144},
+    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4, \"head_dim\": 16}",
+     118032},
+    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": null}", 929712},
+    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 0}",
+     634800},
+    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4, \"num_local_experts\": 6}",
+     634800},
+    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 6}",
+     634800},
+    {"{\"model_type\": \"qwen3\", " WIDE "}", 3205440},
+    {"{\"model_type\": \"qwen3_moe\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 4, "
+     "\"moe_intermediate_size\": 24}",
+     70152},
+    {"{\"model_type\": \"qwen3_moe\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 4, "
+     "\"moe_intermediate_size\": 24, \"tie_word_embeddings\": true}",
+     65496},
+    {"{\"model_type\": \"qwen3_moe\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 4, "
+     "\"moe_intermediate_size\": 24, \"head_dim\": 16}",
+     125520},
+    {"{\"model_type\": \"qwen3_moe\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, "
+     "\"num_local_experts\": 6}",
+     91176},
+    {"{\"model_type\": \"qwen3_moe\", " SMALL
+     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 6, "
+     "\"moe_intermediate_size\": 24}",
+     91176},
+    {"{\"model_type\": \"qwen3_moe\", " WIDE
+     ", \"num_experts_per_tok\": 2, \"num_experts\": 4, \"moe_intermediate_size\": 24}",
+     96588},
+};
+
+TEST(files_have_the_parameters_that_transformers_counts)
+{
+    folder home = folder_create("config.json");
+    for (size_t i = 0; i < sizeof counted_files / sizeof counted_files[0]; i++) {
+        zero_transformer t = zero_transformer_init();
+        uint64_t total = 0;
+        write_bytes(&home, counted_files[i].text, strlen(counted_files[i].text));
+        CHECK_OK(zero_transformer_read(home.file, &t));
+        CHECK_OK(zero_transformer_parameters(&t, &total, NULL));
+        if (total != counted_files[i].total) {
+            TEST_FAIL("%s: %" PRIu64 " instead of %" PRIu64, counted_files[i].text, total,
+                      counted_files[i].total);
+        }
+    }
+    folder_destroy(&home);
+}
+
 /* A text and what the refusal says. */
 typedef struct refusal {
     const char *text;
@@ -307,6 +452,15 @@ static const refusal refused_files[] = {
     {"{" LLAMA_7B ", \"mlp_bias\": true}", "\"mlp_bias\""},
     {"{" LLAMA_7B ", \"mlp_bias\": \"no\"}", "\"mlp_bias\""},
     {"{" LLAMA_7B ", \"decoder_sparse_step\": 2}", "decoder_sparse_step"},
+    {"{" LLAMA_7B ", \"mlp_only_layers\": [1]}", "\"mlp_only_layers\""},
+    {"{" LLAMA_7B ", \"add_cross_attention\": true}", "\"add_cross_attention\""},
+    {"{" LLAMA_7B ", \"quantization_config\": {\"bits\": 4}}", "\"quantization_config\""},
+    {"{" LLAMA_7B ", \"pruned_heads\": {\"0\": [1]}}", "\"pruned_heads\""},
+    {"{" LLAMA_7B ", \"architectures\": [\"LlamaModel\"]}", "\"LlamaModel\""},
+    {"{" LLAMA_7B ", \"head_dim\": 0}", "\"head_dim\""},
+    {"{\"model_type\": \"qwen3_moe\", " SMALL ", \"num_experts\": 4, \"num_local_experts\": 6}",
+     "\"num_local_experts\" 6"},
+    {"{\"model_type\": \"mixtral\", " SMALL "}", "\"num_local_experts\""},
     {"{" LLAMA_7B ", \"dtype\": \"int8\"}", "\"int8\""},
 };
 
