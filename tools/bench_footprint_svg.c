@@ -243,8 +243,7 @@ static void print_svg(const footprint *f, const char *colour, FILE *out)
 
 static int close_file(FILE *file, const char *path)
 {
-    const bool written = ferror(file) == 0;
-    return fclose(file) == 0 && written ? 0 : bench_fail("%s cannot be written", path);
+    return plan_close(file, path, false);
 }
 
 int footprint_write_svg(const footprint *f, const char *path)

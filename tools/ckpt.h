@@ -17,6 +17,7 @@ typedef struct ckpt_line {
     const char *json_path; /* NULL: none; "-": stdout, without the text */
     bool tensors;
     bool dry_run;
+    bool skip_others; /* tensors that are no parameters */
     bool best;       /* of a tensor's parameter and master the more exact */
     zero_role role;  /* where best is false */
     zero_dtype type; /* DEFAULT: as it is saved */

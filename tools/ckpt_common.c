@@ -177,7 +177,7 @@ int ckpt_put_json(const ckpt_line *line, json_t *json)
                        json_dumpf(json, file, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
                        fputc('\n', file) == EOF;
     json_decref(json);
-    return fclose(file) == 0 && !failed ? 0 : bench_fail("%s cannot be written", line->json_path);
+    return plan_close(file, line->json_path, failed != 0);
 }
 
 int ckpt_flush(void)

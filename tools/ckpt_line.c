@@ -15,6 +15,7 @@ enum {
     OPTION_SHARD_BYTES,
     OPTION_KEEP,
     OPTION_DRY_RUN,
+    OPTION_SKIP_OTHERS,
     OPTION_WORLD
 };
 
@@ -34,7 +35,10 @@ static const struct option export_options[] = {
     {"role", required_argument, NULL, OPTION_ROLE},
     {"shard-bytes", required_argument, NULL, OPTION_SHARD_BYTES},
     {0}};
-static const struct option import_options[] = {{"help", no_argument, NULL, COMMAND_LINE_HELP}, {0}};
+static const struct option import_options[] = {
+    {"help", no_argument, NULL, COMMAND_LINE_HELP},
+    {"skip-others", no_argument, NULL, OPTION_SKIP_OTHERS},
+    {0}};
 static const struct option prune_options[] = {{"help", no_argument, NULL, COMMAND_LINE_HELP},
                                               {"keep", required_argument, NULL, OPTION_KEEP},
                                               {"dry-run", no_argument, NULL, OPTION_DRY_RUN},
@@ -92,7 +96,9 @@ static const ckpt_command commands[] = {
      "safetensors as a checkpoint of parameters",
      "Makes the checkpoint OUT of the safetensors IN: a file, the index of several, or\n"
      "a folder with either. It has parameters and their sums, no masters and no\n"
-     "moments: load it with zero_load_options.params_only.\n\n"},
+     "moments: load it with zero_load_options.params_only.\n\n"
+     "  --skip-others      leave out tensors that are none of f32, bf16 and f16, such as\n"
+     "                     buffers of positions, and name them\n"},
     {"prune", "zero ckpt prune", "RUN", 1, 1, prune_options, ckpt_prune,
      "remove the oldest checkpoints of a run",
      "Removes the oldest whole checkpoints in RUN but N, and what older saves left\n"
@@ -169,6 +175,9 @@ static int read_option(int option, const char *value, ckpt_line *line)
         return 0;
     case OPTION_DRY_RUN:
         line->dry_run = true;
+        return 0;
+    case OPTION_SKIP_OTHERS:
+        line->skip_others = true;
         return 0;
     case OPTION_DTYPE:
         return read_type(value, &line->type);

@@ -143,17 +143,17 @@ static int read_content(const char *run, run_content *content)
 static bool read_size(const char *run, const char *name, uint64_t *bytes, uint32_t *world)
 {
     char path[ZI_CHECKPOINT_PATH_BYTES];
-    zi_manifest manifest;
+    zi_manifest manifest = {0};
     const bool read = zi_checkpoint_path(path, run, name) == ZERO_OK &&
                       zi_manifest_read(&manifest, path) == ZERO_OK;
-    if (!read) {
+    if (read) {
+        *bytes = ckpt_bytes(&manifest.map, &manifest);
+        *world = ckpt_ranks(&manifest);
+    } else {
         (void)ckpt_fail();
-        return false;
     }
-    *bytes = ckpt_bytes(&manifest.map, &manifest);
-    *world = ckpt_ranks(&manifest);
-    zi_manifest_free(&manifest);
-    return true;
+    zi_manifest_free(&manifest); /* also of one that was read in part */
+    return read;
 }
 
 static void print_row(const zi_checkpoint_entry *entry, uint64_t bytes, uint32_t world, bool latest)

@@ -184,15 +184,30 @@ static void cut_nowhere(write_job *job)
     }
 }
 
-static int check_types(const write_job *job)
+/* Tensors of other types are no parameters: buffers of positions or masks. They are left out where
+ * the line says so, and else refused. */
+static int check_types(const ckpt_line *line, write_job *job)
 {
-    for (uint32_t i = 0; i < job->whole.count; i++) {
-        if (!ckpt_has_role(&job->whole.tensors[i], ZERO_ROLE_PARAM)) {
-            return bench_fail("tensor \"%.127s\": its type is none of f32, bf16 and f16",
-                              job->whole.tensors[i].name);
+    ckpt_whole *whole = &job->whole;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < whole->count; i++) {
+        if (ckpt_has_role(&whole->tensors[i], ZERO_ROLE_PARAM)) {
+            whole->heads[kept] = whole->heads[i];
+            whole->tensors[kept++] = whole->tensors[i];
+        } else if (line->skip_others) {
+            printf("left out: %s\n", whole->tensors[i].name);
+        } else {
+            return bench_fail("%s: tensor \"%.127s\": its type is none of f32, bf16 and f16; "
+                              "--skip-others leaves such tensors out",
+                              line->words[0], whole->tensors[i].name);
         }
     }
-    return 0;
+    whole->count = kept;
+    job->manifest.map.tensor_count = kept;
+    return kept != 0 ? 0
+                     : bench_fail("%s: no tensor is of f32, bf16 or f16, so there is nothing to "
+                                  "import",
+                                  line->words[0]);
 }
 
 int ckpt_import(const ckpt_line *line)
@@ -204,7 +219,7 @@ int ckpt_import(const ckpt_line *line)
     if (failed == 0 && zi_checkpoint_reader_manifest(job.reader) != NULL) {
         failed = bench_fail("%s is a checkpoint already", line->words[0]);
     }
-    failed = failed || take_tensors(&job) || check_types(&job);
+    failed = failed || take_tensors(&job) || check_types(line, &job);
     if (failed == 0) {
         cut_nowhere(&job);
         failed = write_checkpoint(&job);

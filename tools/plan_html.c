@@ -255,6 +255,5 @@ int plan_write_html(const plan_report *report, const char *path)
         return 1;
     }
     print_page(report, file);
-    const bool written = ferror(file) == 0;
-    return fclose(file) == 0 && written ? 0 : bench_fail("%s cannot be written", path);
+    return plan_close(file, path, false);
 }

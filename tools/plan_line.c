@@ -2,6 +2,7 @@
  * rank needs with each. */
 #include "plan_report.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -509,7 +510,7 @@ int command_plan(int argc, char **argv)
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
     if (!json_only && plan_print(&report, stdout) != 0) {
-        return bench_fail("stdout cannot be written");
+        return bench_fail("stdout cannot be written: %s", strerror(errno));
     }
     if (line.html_path != NULL && plan_write_html(&report, line.html_path) != 0) {
         return 1;

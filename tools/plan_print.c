@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -329,6 +330,27 @@ FILE *plan_open(const char *path)
     return file >= 0 ? fdopen(file, "w") : NULL;
 }
 
+int plan_close(FILE *file, const char *path, bool failed)
+{
+    struct stat kind;
+    const int reported = errno;
+    int reason = ferror(file) != 0 ? reported : 0;
+    const bool regular = lstat(path, &kind) == 0 && S_ISREG(kind.st_mode);
+    failed = failed || ferror(file) != 0;
+    if (fclose(file) != 0) {
+        reason = errno;
+        failed = true;
+    }
+    if (!failed) {
+        return 0;
+    }
+    if (regular) {
+        (void)unlink(path); /* half of it is of no use, and reads like a whole one */
+    }
+    return bench_fail("%s cannot be written: %s", path,
+                      reason != 0 ? strerror(reason) : "no memory left, or a name is not UTF-8");
+}
+
 int plan_write_json(const plan_report *report, const char *path)
 {
     FILE *file = plan_open(path);
@@ -339,5 +361,5 @@ int plan_write_json(const plan_report *report, const char *path)
     if (file == NULL) {
         return 1; /* it was said why */
     }
-    return fclose(file) == 0 && !failed ? 0 : bench_fail("%s cannot be written", path);
+    return plan_close(file, path, failed != 0);
 }

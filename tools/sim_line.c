@@ -1,5 +1,6 @@
 /* Owns `zero sim`: reads its line, lets the library simulate the steps, and prints what they take.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
@@ -134,7 +135,7 @@ static int write_json(const plan_report *plan, const zero_sim_report *r,
     const int failed =
         json == NULL || json_dumpf(json, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF;
     json_decref(json);
-    return fclose(file) == 0 && !failed ? 0 : bench_fail("%s cannot be written", path);
+    return plan_close(file, path, failed != 0);
 }
 
 int command_sim(int argc, char **argv)
@@ -169,7 +170,7 @@ int command_sim(int argc, char **argv)
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
     if (!json_only && print(&plan, &report, &footprint, stdout) != 0) {
-        return bench_fail("stdout cannot be written");
+        return bench_fail("stdout cannot be written: %s", strerror(errno));
     }
     return line.json_path != NULL ? write_json(&plan, &report, &footprint, line.json_path) : 0;
 }

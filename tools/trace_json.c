@@ -92,5 +92,5 @@ int trace_write(json_t *json, const char *path)
     }
     const bool failed = json_dumpf(json, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF;
     json_decref(json);
-    return fclose(file) == 0 && !failed ? 0 : bench_fail("%s cannot be written", path);
+    return plan_close(file, path, failed);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "plan_report.h"
 
 /* A file that exists is most likely one of the timelines: the name of OUT was forgotten. */
 static FILE *open_new(const char *path)
@@ -91,5 +92,5 @@ int trace_merge(const char *out, trace_rank *ranks, size_t count)
         good = put_events(file, &ranks[i], zero_ns, i == last);
     }
     good = good && fputs("]}\n", file) != EOF;
-    return fclose(file) == 0 && good ? 0 : bench_fail("%s cannot be written", out);
+    return plan_close(file, out, !good);
 }

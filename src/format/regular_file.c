@@ -22,6 +22,21 @@ static zero_status check_kind(zi_regular_file *file)
     return ZERO_OK;
 }
 
+/* What git-lfs leaves in the place of a file that it has not fetched. */
+static zero_status check_pointer(const zi_regular_file *file)
+{
+    static const char start[] = "version https://git-lfs.github.com/spec/";
+    char text[sizeof start - 1];
+    size_t bytes = sizeof text;
+    ZI_TRY(zi_regular_file_read(file, 0, text, &bytes));
+    if (bytes == sizeof text && memcmp(text, start, bytes) == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s is a pointer of git-lfs, not the file itself; fetch that with `git lfs pull`",
+                file->path);
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_regular_file_open(zi_regular_file *file, const char *path)
 {
     *file = (zi_regular_file){.path = path, .descriptor = -1};
@@ -32,7 +47,8 @@ zero_status zi_regular_file_open(zi_regular_file *file, const char *path)
     if (file->descriptor < 0) {
         ZI_FAIL_NATIVE(ZERO_IO, errno, "%s: %s", path, strerror(errno));
     }
-    return check_kind(file);
+    ZI_TRY(check_kind(file));
+    return check_pointer(file);
 }
 
 void zi_regular_file_close(zi_regular_file *file)

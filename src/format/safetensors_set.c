@@ -83,6 +83,10 @@ zero_status zi_safetensors_set_read(zi_safetensors_set *set, const zi_json *inde
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has no \"weight_map\"; name an index of safetensors",
                 index->path);
     }
+    if (json_object_size(map) == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s: its \"weight_map\" is empty; name an index that lists tensors", index->path);
+    }
     json_object_foreach(map, tensor, value)
     {
         ZI_TRY(check_name(index, value));

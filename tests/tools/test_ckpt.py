@@ -576,6 +576,52 @@ def test_import(folder):
     expect("weights alone" in refused(1, "verify", source), "nothing to verify")
 
 
+def write_header(path, header, data):
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def test_import_beside_buffers(folder):
+    source = folder + "/buffers.safetensors"
+    write_header(source, {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+                          "position_ids": {"dtype": "I64", "shape": [1], "data_offsets": [8, 16]}},
+                 bytes(16))
+    said = refused(1, "import", source, folder + "/step-00000000")
+    for word in (source, "position_ids", "--skip-others"):
+        expect(word in said, said)
+    said = done("import", source, folder + "/step-00000000", "--skip-others")
+    expect("left out: position_ids" in said and "1 tensors" in said, said)
+    expect_equal(list(read_tensors(folder + "/step-00000000/param.safetensors")), ["w"], "tensors")
+
+
+def test_import_of_pointers_and_empty_indexes(folder):
+    pointer = folder + "/model.safetensors"
+    with open(pointer, "w", encoding="utf-8") as file:
+        file.write("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n")
+    said = refused(1, "import", pointer, folder + "/out")
+    expect(pointer in said and "git lfs pull" in said, said)
+    index = folder + "/model.safetensors.index.json"
+    with open(index, "w", encoding="utf-8") as file:
+        file.write('{"weight_map": {}}')
+    said = refused(1, "import", index, folder + "/out")
+    expect(index in said and "empty" in said, said)
+
+
+def test_what_cannot_be_written_leaves_nothing(folder):
+    out = folder + "/run.json"
+    limit = ("import resource, signal, os, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+             "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)); "
+             "os.execv(sys.argv[1], sys.argv[1:])")
+    for words in (("plan", "gpt2", "--json", out), ("plan", "gpt2", "--html", out),
+                  ("sim", "gpt2", "--json", out)):
+        run = subprocess.run([sys.executable, "-c", limit, ZERO, *words], capture_output=True,
+                             text=True, check=False)
+        expect_equal(run.returncode, 1, words)
+        expect(out in run.stderr and "File too large" in run.stderr, run.stderr)
+        expect(not os.path.exists(out), f"{words} left half a file")
+
+
 def test_import_of_what_is_hostile(folder):
     good = some_tensors()
     write_tensors(folder + "/good.safetensors", good)
