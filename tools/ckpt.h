@@ -18,6 +18,7 @@ typedef struct ckpt_line {
     bool tensors;
     bool dry_run;
     bool skip_others; /* tensors that are no parameters */
+    bool strict;     /* values beyond the range of the type are an error */
     bool best;       /* of a tensor's parameter and master the more exact */
     zero_role role;  /* where best is false */
     zero_dtype type; /* DEFAULT: as it is saved */
@@ -82,6 +83,13 @@ int ckpt_file_copy(const ckpt_file *file, const char *folder, const char *name);
 int ckpt_file_close(ckpt_file *file);
 void ckpt_file_drop(ckpt_file *file); /* after an error */
 
+/* Finite values that became infinite in a narrower type. */
+typedef struct ckpt_overflow {
+    uint64_t count;
+    const char *tensor; /* of the first of them */
+    uint64_t index;     /* of that in its tensor */
+} ckpt_overflow;
+
 /* A tensor in one role, and what becomes of it. */
 typedef struct ckpt_copy {
     zi_checkpoint_reader *reader;
@@ -89,8 +97,9 @@ typedef struct ckpt_copy {
     ckpt_source from;
     const zi_checkpoint_tensor *target; /* of the same elements: its type, place and cuts count */
     zero_role to;
-    const ckpt_file *file; /* NULL: it is read and compared only */
-    uint64_t *sums;        /* of all pieces of the target's map; NULL: not wanted */
+    const ckpt_file *file;   /* NULL: it is read and compared only */
+    uint64_t *sums;          /* of all pieces of the target's map; NULL: not wanted */
+    ckpt_overflow *overflow; /* added to; NULL: types do not differ */
 } ckpt_copy;
 
 /* Read it piece by piece from all its boxes, compare it with the reader's sums, round it to nearest

@@ -140,6 +140,23 @@ static float widen(const void *values, zero_dtype type, uint64_t i)
                                      : zi_f32_from_f16(halves[i]);
 }
 
+/* Elements of a tensor from `first` on that are about to be rounded to a type. */
+static void count_overflow(const ckpt_copy *copy, uint64_t first, const void *source,
+                           zero_dtype from, zero_dtype to, uint64_t count)
+{
+    const uint32_t limit = to == ZERO_DTYPE_F16 ? ZI_F16_OVERFLOW : ZI_BF16_OVERFLOW;
+    ckpt_overflow *overflow = copy->overflow;
+    for (uint64_t i = 0; i < count && overflow != NULL && from != to && to != ZERO_DTYPE_F32; i++) {
+        if (zi_f32_overflows(widen(source, from, i), limit) == 0) {
+            continue;
+        }
+        if (overflow->count++ == 0) {
+            overflow->tensor = copy->target->name;
+            overflow->index = first + i;
+        }
+    }
+}
+
 static void convert(void *target, zero_dtype to, const void *source, zero_dtype from,
                     uint64_t count)
 {
@@ -161,9 +178,10 @@ static void convert(void *target, zero_dtype to, const void *source, zero_dtype 
 /* ---- tensors ---- */
 
 /* Elements of the target in its own type: in one of the buffers. NULL: after bench_fail. */
-static const void *read_values(const zi_joined *joined, uint64_t first, uint64_t count,
-                               zero_dtype type)
+static const void *read_values(const ckpt_copy *copy, const zi_joined *joined, uint64_t first,
+                               uint64_t count)
 {
+    const zero_dtype type = copy->target->role[copy->to].dtype;
     const bool counted = zi_checkpoint_reader_manifest(joined->reader) != NULL;
     const size_t element = zero_dtype_bytes(type);
     for (uint64_t at = 0; at < count;) {
@@ -175,6 +193,7 @@ static const void *read_values(const zi_joined *joined, uint64_t first, uint64_t
         if (from == type && run == count) {
             return source_buffer;
         }
+        count_overflow(copy, first + at, source_buffer, from, type, run);
         convert(target_buffer + at * element, type, source_buffer, from, run);
         at += run;
     }
@@ -186,7 +205,7 @@ static int copy_piece(const ckpt_copy *copy, const zi_joined *joined, zi_checkpo
 {
     const zi_checkpoint_place *place = &copy->target->role[copy->to];
     const size_t element = zero_dtype_bytes(place->dtype);
-    const void *values = read_values(joined, piece.first, piece.count, place->dtype);
+    const void *values = read_values(copy, joined, piece.first, piece.count);
     if (values == NULL) {
         return 1;
     }

@@ -27,7 +27,8 @@ typedef struct export_job {
     uint32_t *shard_first;         /* of each file, its first tensor; one more at the end */
     uint32_t shard_count;
     uint64_t bytes; /* of tensors */
-    json_t *index;  /* {tensor: file} */
+    ckpt_overflow overflow;
+    json_t *index; /* {tensor: file} */
 } export_job;
 
 /* ---- what is exported ---- */
@@ -154,7 +155,8 @@ static int write_shard(export_job *job, zi_checkpoint_map *map, uint32_t first,
                                 .from = {job->line->role, job->line->best},
                                 .target = &map->tensors[i],
                                 .to = ZERO_ROLE_PARAM,
-                                .file = file};
+                                .file = file,
+                                .overflow = &job->overflow};
         failed = ckpt_copy_tensor(&copy);
     }
     zi_free(header);
@@ -215,14 +217,37 @@ static void remove_parts(const export_job *job)
     }
 }
 
+/* Files have no names yet. */
+static int check_overflow(const export_job *job)
+{
+    const ckpt_overflow *overflow = &job->overflow;
+    const char *type = zero_dtype_name(job->line->type);
+    char found[320];
+    if (overflow->count == 0) {
+        return 0;
+    }
+    (void)snprintf(found, sizeof found,
+                   "%" PRIu64 " finite values are beyond the range of %s, first element %" PRIu64
+                   " of \"%.127s\"",
+                   overflow->count, type, overflow->index, overflow->tensor);
+    if (job->line->strict) {
+        return bench_fail("%s; nothing was exported", found);
+    }
+    (void)fprintf(stderr, "zero ckpt export: warning: %s; they are infinite in %s\n", found,
+                  job->folder);
+    return 0;
+}
+
 static int write_all(export_job *job)
 {
     char name[FILE_NAME_BYTES];
-    for (uint32_t i = 0; i < job->shard_count; i++) {
-        if (export_shard(job, i) != 0) {
-            remove_parts(job);
-            return 1;
-        }
+    int failed = 0;
+    for (uint32_t i = 0; i < job->shard_count && failed == 0; i++) {
+        failed = export_shard(job, i);
+    }
+    if (failed != 0 || check_overflow(job) != 0) {
+        remove_parts(job);
+        return 1;
     }
     for (uint32_t i = 0; i < job->shard_count; i++) {
         if (give_name(job->folder, shard_name(job, i, name)) != 0) {

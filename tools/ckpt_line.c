@@ -11,6 +11,7 @@ enum {
     OPTION_JSON = COMMAND_LINE_OPTIONS,
     OPTION_TENSORS,
     OPTION_DTYPE,
+    OPTION_STRICT,
     OPTION_ROLE,
     OPTION_SHARD_BYTES,
     OPTION_KEEP,
@@ -32,6 +33,7 @@ static const struct option show_options[] = {{"help", no_argument, NULL, COMMAND
 static const struct option export_options[] = {
     {"help", no_argument, NULL, COMMAND_LINE_HELP},
     {"dtype", required_argument, NULL, OPTION_DTYPE},
+    {"strict", no_argument, NULL, OPTION_STRICT},
     {"role", required_argument, NULL, OPTION_ROLE},
     {"shard-bytes", required_argument, NULL, OPTION_SHARD_BYTES},
     {0}};
@@ -88,6 +90,8 @@ static const ckpt_command commands[] = {
      "into whole tensors. All that is read is compared with its sums.\n\n"
      "  --dtype TYPE       f32, bf16 or f16, rounded to nearest even; default: as\n"
      "                     saved\n"
+     "  --strict           refuse finite values that are beyond the range of TYPE;\n"
+     "                     default: they become infinite, and stderr says how many\n"
      "  --role ROLE        param (default), master, or best: of each tensor the\n"
      "                     master, or the parameter where it has no master\n"
      "  --shard-bytes N    of tensors in a file, at most; K, M and G are KiB, MiB and\n"
@@ -178,6 +182,9 @@ static int read_option(int option, const char *value, ckpt_line *line)
         return 0;
     case OPTION_SKIP_OTHERS:
         line->skip_others = true;
+        return 0;
+    case OPTION_STRICT:
+        line->strict = true;
         return 0;
     case OPTION_DTYPE:
         return read_type(value, &line->type);

@@ -548,6 +548,25 @@ def test_export_in_several_files(folder):
     expect(read_tensors(folder + "/once/model.safetensors") == saved, "not the same tensors")
 
 
+def test_export_beyond_the_range(folder):
+    """65519 rounds to the largest value of f16, and an infinity is no finite value."""
+    values = [0.0] * 700
+    values[5:8] = float("inf"), 65519.0, 65520.0
+    values[600] = -1e6
+    write_tensors(folder + "/w.safetensors", {
+        "v": ("F32", [3], struct.pack("<3f", 1, 2, 3)),
+        "w": ("F32", [700], struct.pack("<700f", *values))})
+    done("import", folder + "/w.safetensors", folder + "/w")
+    ran = run("export", folder + "/w", folder + "/half", "--dtype", "f16")
+    expect_equal(ran.returncode, 0, ran.stderr)
+    expect('2 finite values are beyond the range of f16, first element 7 of "w"' in ran.stderr,
+           ran.stderr)
+    done("export", folder + "/w", folder + "/brain", "--dtype", "bf16", "--strict")
+    text = refused(1, "export", folder + "/w", folder + "/strict", "--dtype", "f16", "--strict")
+    expect("2 finite values" in text and "nothing was exported" in text, text)
+    expect_equal(os.listdir(folder + "/strict"), [], "what it left")
+
+
 def test_export_of_damage(folder):
     path = make(folder, "a", world=3)
     flip(path + "/param.safetensors", -600000)

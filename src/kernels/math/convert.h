@@ -31,6 +31,18 @@ ZI_LANE uint32_t zi_select_u32(uint32_t condition, uint32_t chosen, uint32_t oth
     return (chosen & mask) | (other & ~mask);
 }
 
+/* Fp32 bits of the least magnitudes that round to nearest even to infinity: 65520, and half a step
+ * beyond the largest bfloat16. */
+#define ZI_F16_OVERFLOW UINT32_C(0x477ff000)
+#define ZI_BF16_OVERFLOW UINT32_C(0x7f7f8000)
+
+/* Whether a finite value becomes infinite in a type whose least such magnitude is `limit`. */
+ZI_LANE uint32_t zi_f32_overflows(float value, uint32_t limit)
+{
+    const uint32_t magnitude = zi_f32_bits(value) & ZI_F32_MAGNITUDE;
+    return (uint32_t)(magnitude >= limit) & (uint32_t)(magnitude < ZI_F32_INF);
+}
+
 ZI_LANE float zi_f32_from_bf16(uint16_t value)
 {
     return zi_f32_from_bits((uint32_t)value << 16);
