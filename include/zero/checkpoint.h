@@ -174,6 +174,10 @@ typedef struct zero_load_options {
                             of a new run */
     int32_t partial;     /**< 1: tensors that are missing or do not match stay as they are, and
                             those that the engine does not have are ignored; the report lists all.
+                            The moments of one hyper-parameter group are of the same updates:
+                            where some of its trained tensors are loaded and others are not, give
+                            these another group, or set params_only. Where no trained tensor is
+                            loaded, the step's state stays the engine's own.
                             0: any of them is an error, and nothing is loaded */
     int32_t reflink;     /**< 1: state on disk shares pages with the checkpoint's files, and is not
                             written, where the file system can and it lies alike, as
@@ -247,7 +251,7 @@ static inline zero_load_report zero_load_report_init(void)
  *    options.
  *  - Errors: INVALID_ARGUMENT that lists the first missing, unexpected and mismatching tensors, for
  *    a path that has no whole checkpoint, for one that only has parameters without params_only,
- *    where a group would have tensors of parts that were trained with different betas, and for
+ *    where a group would have tensors whose moments are of different updates or betas, and for
  *    another options.seed than the saved one where both runs round stochastically, unless the load
  *    is partial or of parameters only;
  *    CORRUPT naming file, tensor and offset; IO; UNSUPPORTED for a newer format and without

@@ -120,6 +120,7 @@ static zero_status prepare(engine_load *load, const zero_load_options *options,
         load->report.user_room = given.user_room;
     }
     ZI_TRY(zi_engine_admit(load->engine, ZI_CALL_LOAD, "zero_load"));
+    ZI_TRY(zero_step_state_get(load->engine, &load->own));
     ZI_TRY(open_checkpoint(load));
     return zi_load_match_open(load);
 }
@@ -247,17 +248,6 @@ static zero_status check_balance(engine_load *load)
             load->folder);
 }
 
-/* Of each group, the products of the part whose tensors it has. */
-static void take_products(const engine_load *load, const zi_manifest *manifest,
-                          zero_step_state *state)
-{
-    for (uint32_t g = 0; g < ZERO_STEP_GROUPS && manifest->parts != NULL; g++) {
-        const zi_manifest_part *part = &manifest->parts[load->group_part[g]];
-        state->beta1_product[g] = part->beta1_product[g];
-        state->beta2_product[g] = part->beta2_product[g];
-    }
-}
-
 /* A scale that never changes is the engine's own. One that changes begins anew where the saved one
  * never did: that may be the 1 of f32, at which gradients in f16 underflow. */
 static void choose_scaler(const engine_load *load, const zi_manifest *manifest,
@@ -273,17 +263,20 @@ static void choose_scaler(const engine_load *load, const zi_manifest *manifest,
     }
 }
 
-/* The saved run's state, or a new one's. */
+/* The saved run's state, or a new one's. Of a run of which no trained tensor is found nothing is
+ * gone on with but products, in any part of the model. */
 static zero_status set_state(engine_load *load)
 {
     zero_step_state state = zero_step_state_init();
     state.loss_scale = load->engine->layout->options.loss_scale;
     if (load->options.params_only == 0) {
-        const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
-        state = manifest->state;
-        state.struct_bytes = sizeof state;
-        take_products(load, manifest, &state);
-        choose_scaler(load, manifest, &state);
+        uint64_t resumes = load->resumes;
+        ZI_TRY(zi_engine_add_up(load->engine, &resumes, 1));
+        state = load->state;
+        choose_scaler(load, zi_checkpoint_reader_manifest(load->reader), &state);
+        if (resumes == 0) {
+            state = load->own;
+        }
     }
     return zero_step_state_set(load->engine, &state);
 }
@@ -366,6 +359,7 @@ zero_status zero_load(zero_engine *engine, const zero_load_options *options,
     load->engine = engine;
     load->options = zero_load_options_init();
     load->report = zero_load_report_init();
+    load->own = zero_step_state_init();
     zero_status status = load_all(load, options, report);
     close_load(load);
     if (report != NULL) {

@@ -17,8 +17,10 @@ typedef struct engine_load {
                            ZI_NO_INDEX: it stays as it is */
     uint64_t *expected; /* bits by the map's tensor: some part of the model has one of this name; of
                            several boxes the first one's is set */
-    uint32_t group_part[ZERO_STEP_GROUPS]; /* by group: the saved part whose products of betas it
-                                              goes on with */
+    zero_step_state own;   /* the engine's, before the load */
+    zero_step_state state; /* that the engine goes on with */
+    bool resumes; /* a trained tensor was found, or there is none: the run's counts and loss
+                     scale are the saved one's */
     struct load_feed *feed;
     struct load_share *share; /* NULL: nothing is shared */
     zero_load_report report;

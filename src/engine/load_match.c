@@ -116,56 +116,107 @@ static zero_status match(engine_load *load, uint32_t tensor)
 
 /* ---- products of betas ---- */
 
-static zero_status refuse_products(const zi_tensor_info *info, uint32_t part, uint32_t other)
+/* What bias correction divides by, and a tensor with these moments. */
+typedef struct load_products {
+    double beta1;
+    double beta2;
+    uint32_t tensor; /* ZI_NO_INDEX: none so far */
+} load_products;
+
+static zero_status refuse_products(const engine_load *load, const load_products *first,
+                                   const load_products *other)
 {
+    const zi_tensor_info *infos = load->engine->layout->tensor_infos;
     ZI_FAIL(ZERO_INVALID_ARGUMENT,
-            "group %" PRIu32 " has \"%.80s\" of the saved part %" PRIu32
-            " and a tensor of part %" PRIu32
-            ", which were trained with other betas; give the two tensors different groups",
-            info->group, info->name, other, part);
+            "group %" PRIu32 ": the moments of \"%.60s\" and \"%.60s\" are not of the same updates "
+            "and betas (products %.6g and %.6g of beta1), and a group has one bias correction; "
+            "give the two tensors different groups (zero_tensor_desc.group), or set params_only",
+            infos[other->tensor].group, infos[first->tensor].name, infos[other->tensor].name,
+            first->beta1, other->beta1);
 }
 
-/* A group goes on with the products of the part that its tensors are of. */
-static zero_status choose_products(engine_load *load, uint32_t tensor, bool *chosen)
+/* A group goes on with the products that its tensors' moments have. */
+static zero_status join_products(engine_load *load, load_products *groups,
+                                 const load_products *products)
+{
+    const uint32_t group = load->engine->layout->tensor_infos[products->tensor].group;
+    load_products *first = &groups[group];
+    if (first->tensor == ZI_NO_INDEX) {
+        *first = *products;
+        load->state.beta1_product[group] = products->beta1;
+        load->state.beta2_product[group] = products->beta2;
+    }
+    return first->beta1 == products->beta1 && first->beta2 == products->beta2
+               ? ZERO_OK
+               : refuse_products(load, first, products);
+}
+
+/* Of the saved boxes that have elements of the tensor: those of their part and group. */
+static zero_status join_saved(engine_load *load, load_products *groups, uint32_t tensor)
 {
     const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
     const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
-    const zi_tensor_info *info = &load->engine->layout->tensor_infos[tensor];
     const zi_joined joined = zi_load_joined(load, tensor, load->found[tensor], NULL);
-    uint32_t *part = &load->group_part[info->group];
     for (uint32_t t = joined.head; t != UINT32_MAX;
          t = zi_checkpoint_reader_next(load->reader, t)) {
-        const zi_box saved = zi_box_of(&map->tensors[t]);
-        const uint32_t other = map->tensors[t].part;
-        if (zi_box_meet(&joined.wanted, &saved).runs == 0) {
-            continue;
-        }
-        *part = chosen[info->group] ? *part : other;
-        chosen[info->group] = true;
-        if (manifest->parts[*part].beta1_product[info->group] !=
-                manifest->parts[other].beta1_product[info->group] ||
-            manifest->parts[*part].beta2_product[info->group] !=
-                manifest->parts[other].beta2_product[info->group]) {
-            return refuse_products(info, *part, other);
+        const zi_checkpoint_tensor *saved = &map->tensors[t];
+        const zi_box box = zi_box_of(saved);
+        const bool parts = manifest->parts != NULL;
+        const double *beta1 =
+            parts ? manifest->parts[saved->part].beta1_product : manifest->state.beta1_product;
+        const double *beta2 =
+            parts ? manifest->parts[saved->part].beta2_product : manifest->state.beta2_product;
+        const load_products products = {beta1[saved->group], beta2[saved->group], tensor};
+        if (zi_box_meet(&joined.wanted, &box).runs != 0) {
+            ZI_TRY(join_products(load, groups, &products));
         }
     }
     return ZERO_OK;
 }
 
-static zero_status choose_all_products(engine_load *load)
+/* Groups without a trained tensor have no moments: theirs are the saved group's, of the first part.
+ */
+static void begin_products(engine_load *load, const zi_manifest *manifest)
+{
+    load->state = manifest->state;
+    load->state.struct_bytes = sizeof load->state;
+    if (manifest->parts != NULL) {
+        memcpy(load->state.beta1_product, manifest->parts[0].beta1_product,
+               sizeof load->state.beta1_product);
+        memcpy(load->state.beta2_product, manifest->parts[0].beta2_product,
+               sizeof load->state.beta2_product);
+    }
+}
+
+/* The moments of a tensor that is not found stay the engine's own, and so do their products. */
+static zero_status choose_products(engine_load *load)
 {
     const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
     const zi_layout *layout = load->engine->layout;
-    bool chosen[ZERO_STEP_GROUPS] = {false};
-    if (manifest == NULL || manifest->parts == NULL || load->options.params_only != 0) {
+    load_products groups[ZERO_STEP_GROUPS];
+    uint32_t trained = 0;
+    if (manifest == NULL || load->options.params_only != 0) {
         return ZERO_OK;
     }
+    begin_products(load, manifest);
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        groups[g].tensor = ZI_NO_INDEX;
+    }
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
-        if (load->found[t] != ZI_NO_INDEX &&
-            (layout->tensor_infos[t].flags & ZERO_TENSOR_FROZEN) == 0) {
-            ZI_TRY(choose_products(load, t, chosen));
+        const zi_tensor_info *info = &layout->tensor_infos[t];
+        if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
+            continue;
+        }
+        const load_products own = {load->own.beta1_product[info->group],
+                                   load->own.beta2_product[info->group], t};
+        const bool found = load->found[t] != ZI_NO_INDEX;
+        trained++;
+        load->resumes = load->resumes || found;
+        if (is_there(zi_load_dtype(load, t, ZERO_ROLE_MOMENT1))) {
+            ZI_TRY(found ? join_saved(load, groups, t) : join_products(load, groups, &own));
         }
     }
+    load->resumes = load->resumes || trained == 0;
     return ZERO_OK;
 }
 
@@ -258,7 +309,7 @@ static zero_status match_own(engine_load *load)
     for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
         ZI_TRY(match(load, t));
     }
-    return choose_all_products(load);
+    return choose_products(load);
 }
 
 static void list_unexpected(engine_load *load)

@@ -1,6 +1,8 @@
 /* Owns the tests of what a load finds and does not find: other types, parameters alone, tensors
  * that are missing, unexpected or of another shape, damage, and failures of any part of it. Nothing
  * changes unless all ranks have found all, and an engine that was changed in part is poisoned. */
+#include <math.h>
+
 #include "saved_runs.h"
 
 #include "core/fault.h"
@@ -31,6 +33,14 @@ static zero_status train_and_save(toy_trainer *trainer)
         TOY_TRY(run_step(trainer));
     }
     TOY_TRY(toy_collect_first(trainer, &c->state));
+    return zero_save(trainer->engine, &options);
+}
+
+/* By the run's own numbers in every group. */
+static zero_status train_and_save_plainly(toy_trainer *trainer)
+{
+    const zero_save_options options = run_save_options("one");
+    TOY_TRY(toy_train(trainer));
     return zero_save(trainer->engine, &options);
 }
 
@@ -435,6 +445,122 @@ TEST(tensors_that_do_not_match_are_listed)
     refuse(&c, &run, 2, ZERO_INVALID_ARGUMENT, "1 missing, 0 unexpected, 1 mismatching");
     CHECK_OK(toy_on_ranks(3, &run, load_partly, &c));
     toy_state_free(&c.state);
+}
+
+/* ---- the first step after a load of some tensors ---- */
+
+/* Tensors of units: kept, of another shape there, trained there and frozen here, frozen there and
+ * trained here, and one that is only here or there. `group`: of what has no saved moments. */
+static const toy_model *some_model(bool is_saved, uint32_t group)
+{
+    toy_model *model = toy_model_new();
+    const uint32_t there = is_saved ? ZERO_TENSOR_FROZEN : 0;
+    const uint32_t here = is_saved ? 0 : ZERO_TENSOR_FROZEN;
+    (void)toy_model_layer(model, "unit", 0);
+    (void)toy_model_grouped(model, 300, ZERO_DTYPE_F32, 0, 0);
+    (void)toy_model_grouped(model, is_saved ? 300 : 301, ZERO_DTYPE_F32, 0, group);
+    (void)toy_model_grouped(model, 300, ZERO_DTYPE_F32, here, 0);
+    (void)toy_model_grouped(model, 300, ZERO_DTYPE_F32, there, group);
+    (void)toy_model_layer(model, is_saved ? "old" : "new", 1);
+    (void)toy_model_grouped(model, 300, ZERO_DTYPE_F32, 0, group);
+    return model;
+}
+
+static double value_of(const toy_state *state, zero_role role, uint64_t element)
+{
+    return (double)toy_decode(state->bits[role][element], ZERO_DTYPE_F32);
+}
+
+/* The parameter after AdamW's update number `update` in double, from its gradient. */
+static double adamw_in_double(const zero_adamw *a, double update, const double state[3], double g)
+{
+    const double m = (double)a->beta1 * state[1] + (1 - (double)a->beta1) * g;
+    const double v = (double)a->beta2 * state[2] + (1 - (double)a->beta2) * g * g;
+    const double m_hat = m / (1 - pow((double)a->beta1, update));
+    const double v_hat = v / (1 - pow((double)a->beta2, update));
+    const double kept = state[0] * (1 - (double)a->lr * (double)a->weight_decay);
+    return kept - (double)a->lr * m_hat / (sqrt(v_hat) + (double)a->eps);
+}
+
+/* Two steps after the load, each tensor by the count of its own moments' updates. */
+static zero_status load_some(toy_trainer *trainer)
+{
+    const course *c = trainer->user;
+    const toy_model *model = trainer->run->model;
+    zero_load_options options = c->options;
+    zero_load_report report = zero_load_report_init();
+    options.partial = 1;
+    TOY_TRY(zero_load(trainer->engine, &options, &report));
+    CHECK_EQ(report.loaded, 2);
+    for (int step = 0; step < 2; step++) {
+        toy_state before;
+        toy_state after;
+        TOY_TRY(toy_collect(trainer, &before));
+        const uint64_t number = trainer->step;
+        TOY_TRY(toy_step(trainer));
+        TOY_TRY(toy_collect(trainer, &after));
+        for (uint32_t t = 0; t < model->tensor_count; t++) {
+            const toy_tensor *tensor = &model->tensors[t];
+            const bool is_frozen = (tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0;
+            for (uint64_t e = 0; e < tensor->count; e++) {
+                const uint64_t at = tensor->base + e;
+                const double state[] = {value_of(&before, ZERO_ROLE_PARAM, at),
+                                        is_frozen ? 0 : value_of(&before, ZERO_ROLE_MOMENT1, at),
+                                        is_frozen ? 0 : value_of(&before, ZERO_ROLE_MOMENT2, at)};
+                const double g =
+                    (double)toy_gradient(trainer->run->flavour, t, e, number, 0, (float)state[0]);
+                const double update = step + 1 + (t == 0 ? (double)c->run.steps : 0);
+                const double wanted = is_frozen ? state[0]
+                                                : adamw_in_double(&trainer->run->params.hyper.adamw,
+                                                                  update, state, g);
+                CHECK(fabs(wanted - value_of(&after, ZERO_ROLE_PARAM, at)) < 1e-6);
+            }
+        }
+        toy_state_free(&before);
+        toy_state_free(&after);
+    }
+    return ZERO_OK;
+}
+
+static zero_status load_none(toy_trainer *trainer)
+{
+    const course *c = trainer->user;
+    zero_load_options options = c->options;
+    zero_step_state state = zero_step_state_init();
+    options.partial = 1;
+    options.prefix = "renamed.";
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(zero_load(trainer->engine, &options, NULL));
+    TOY_TRY(zero_step_state_get(trainer->engine, &state));
+    CHECK_EQ(state.updates, 1);
+    CHECK(fabs(state.beta1_product[0] - (double)trainer->run->params.hyper.adamw.beta1) < 1e-9);
+    return ZERO_OK;
+}
+
+static zero_status refuse_some(toy_trainer *trainer)
+{
+    const course *c = trainer->user;
+    zero_load_options options = c->options;
+    options.partial = 1;
+    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT,
+                "give the two tensors different groups");
+    options.params_only = 1;
+    TOY_TRY(zero_load(trainer->engine, &options, NULL));
+    return toy_step(trainer);
+}
+
+TEST(bias_correction_fits_the_moments_of_each_tensor)
+{
+    toy_run run = toy_run_init(some_model(true, 0));
+    const toy_run apart = toy_run_init(some_model(false, 1));
+    const toy_run together = toy_run_init(some_model(false, 0));
+    run.steps = 5;
+    run_directory_make();
+    course c = {.run = run, .options = run_load_options("one")};
+    CHECK_OK(toy_on_ranks(2, &run, train_and_save_plainly, &c));
+    CHECK_OK(toy_on_ranks(1, &apart, load_some, &c));
+    CHECK_OK(toy_on_ranks(2, &together, refuse_some, &c));
+    CHECK_OK(toy_on_ranks(2, &together, load_none, &c));
 }
 
 /* Moments of tensors that were frozen are missing. */
