@@ -36,7 +36,7 @@ ZERO_BEGIN
 
 /** Prepare a capture: waits for all that the engine has enqueued. Until zero_capture_begin no hook
  *  is legal.
- *  - Local call.
+ *  - Local call, but before the engine's first micro-step collective over its world, as that is.
  *  - Errors: UNSUPPORTED on the CPU, where ranks exchange through the host, where NCCL has
  *    registered buffers (zero_path.buffers), and with a role on disk or an updater that is not the
  *    GPU; STATE inside a step or another capture. */

@@ -185,7 +185,10 @@ typedef struct zero_load_options {
                             all the same. The first update writes to other blocks of the disk. The
                             store's own are free until then; where others take them, the update
                             fails with IO. 0: all is written */
-    int32_t reserved;    /**< 0 */
+    int32_t refuse_overflow; /**< 1: finite values that are beyond the range of the engine's type
+                                are an error, INVALID_ARGUMENT, once all is read; the engine is
+                                poisoned then. 0: they become infinite, and rank 0 logs a warning
+                                with their number and the first of them */
 } zero_load_options;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -216,12 +219,14 @@ typedef struct zero_load_report {
     void *user_bytes;          /**< in: where the caller's bytes go; NULL: nowhere */
     uint64_t user_room;        /**< in: bytes there */
     char list[2048];       /**< missing, unexpected and mismatching tensors by name, a line each, as
-                              many as fit */
+                              many as fit; then what overflowed */
     char folder[1024];     /**< what was loaded, as far as it fits */
     uint64_t shared_bytes; /**< of state on disk, those that share blocks of the file system with
                               the checkpoint: see reflink */
     char passed_over[256]; /**< of a run's directory without a name: why the checkpoint that was
                               committed last was not taken; empty where it was */
+    uint64_t overflowed;   /**< finite values that became infinite, on all ranks of the engine's
+                              world: see refuse_overflow */
 } zero_load_report;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -253,7 +258,7 @@ static inline zero_load_report zero_load_report_init(void)
  *    a path that has no whole checkpoint, for one that only has parameters without params_only,
  *    where a group would have tensors whose moments are of different updates or betas, and for
  *    another options.seed than the saved one where both runs round stochastically, unless the load
- *    is partial or of parameters only;
+ *    is partial or of parameters only; with refuse_overflow for values out of range;
  *    CORRUPT naming file, tensor and offset; IO; UNSUPPORTED for a newer format and without
  *    jansson; STATE as for zero_shard_write. Until tensors are read the engine is as it was; after
  *    a later failure it is poisoned, so that nobody trains on half a state. */

@@ -34,9 +34,11 @@ typedef struct zero_engine zero_engine;
 
 /** Allocate the plan and start the streams.
  *  - model: not kept. Its `initial` arrays are read before this returns; tensors without one are
- *    zero until zero_engine_fill.
+ *    zero until zero_engine_fill. They are the same on every rank, or only rank 0's are read
+ *    (tuning.broadcast_initial).
  *  - options: NULL: all defaults.
- *  - Collective: ranks compare model and options. If one rank refuses, all fail, and the world is
+ *  - Collective: ranks compare model, options and, of each `initial` array, a sample of at most
+ *    4096 values. If one rank refuses, all fail, and the world is
  *    as good as before: the next create may succeed.
  *  - Ownership: the caller destroys the engine before the world.
  *  - Memory: the plan's bytes.
@@ -56,17 +58,22 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_create(zero_world *world, const
 ZERO_API void zero_engine_destroy(zero_engine *engine);
 
 /** Writes the initial values of a tensor's elements [first, first + count) as fp32 to host memory.
- *  An element must get the same value in whatever range it is asked for, so key random numbers by
- *  index (zero/random.h). */
+ *  An element must get the same value in whatever range and on whatever rank it is asked for, so
+ *  key random numbers by index (zero/random.h). */
 typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64_t count,
                              float *values);
 
 /** Set this rank's shards of every tensor from `fn`. Values are rounded to nearest even for
- *  low-precision parameters; the master takes the fp32 value. No rank needs the whole model.
+ *  low-precision parameters; the master takes the fp32 value. Finite values beyond the range of the
+ *  parameter's type become infinite, and rank 0 logs a warning with their number. No rank needs the
+ *  whole model: `fn` is asked for this rank's elements and, on every rank, for a sample of at most
+ *  4096 of each tensor, which ranks compare. With tuning.broadcast_initial only rank 0's is called,
+ *  for all elements.
  *  - Collective: ranks wait for one another before and after.
  *  - Memory: 256 KiB of host memory until it returns.
- *  - Errors: STATE inside a micro-step, while a step is due, while a unit is acquired, in a capture
- *    or a replay (zero/capture.h), and while roles are evicted (zero/evict.h). */
+ *  - Errors: INVALID_ARGUMENT naming the first tensor of which ranks give different values; nothing
+ *    has changed then. STATE inside a micro-step, while a step is due, while a unit is acquired, in
+ * a capture or a replay (zero/capture.h), and while roles are evicted (zero/evict.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn,
                                                       void *user);
 
@@ -113,14 +120,18 @@ typedef struct zero_stats {
     uint64_t host_update_elements; /**< elements that the CPU updated for a GPU (zero_updater) */
     uint64_t steps_speculative;    /**< speculative steps that were committed; known once their
                                       result is (zero_step_wait) */
-    uint64_t steps_redone;    /**< speculative steps that were discarded because of clipping and
-                                 updated again */
-    uint64_t taken_ns;        /**< when these counts were read, by a monotonic clock */
-    uint64_t steps_discarded; /**< steps that zero_step_discard dropped; not in `steps` */
-    uint64_t steps_held_back; /**< predicted steps that were updated after backward like others,
-                                 because those before them had been discarded
-                                 (zero_step_predict) */
-    uint64_t disk_check_ns;   /**< time to compute and compare checksums of what is on disk */
+    uint64_t steps_redone;      /**< speculative steps that were discarded because of clipping and
+                                   updated again */
+    uint64_t taken_ns;          /**< when these counts were read, by a monotonic clock */
+    uint64_t steps_discarded;   /**< steps that zero_step_discard dropped; not in `steps` */
+    uint64_t steps_held_back;   /**< predicted steps that were updated after backward like others,
+                                   because those before them had been discarded
+                                   (zero_step_predict) */
+    uint64_t disk_check_ns;     /**< time to compute and compare checksums of what is on disk */
+    uint64_t values_overflowed; /**< finite values that became infinite because they were beyond
+                                   the range of the type that a create, fill, import, export or
+                                   load rounded them to. Of values that all ranks were given each
+                                   is counted by one rank */
 } zero_stats;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

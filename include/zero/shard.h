@@ -63,7 +63,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_read(zero_engine *engine, uint32
  *    rank's next hook, with a count of 0 where it has nothing to write: units that were gathered
  *    ahead of time are then gathered again.
  *  - first, count, values: as in zero_shard_read.
- *  - Local call. It waits for the step under way and until the values are stored.
+ *  - Local call. It waits for the step under way and until the values are stored. Before the
+ *    engine's first micro-step every rank that has elements of the tensor in this role makes it,
+ *    with a count of 0 where it has nothing to write: the first zero_micro_begin is MISMATCH where
+ *    one did not, or where ranks that hold the same shard wrote different values.
  *  - Errors: those of zero_shard_read; STATE while a unit is acquired. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_write(zero_engine *engine, uint32_t tensor,
                                                       zero_role role, uint64_t first,
@@ -74,7 +77,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_write(zero_engine *engine, uint3
  *    zero_shard_range). MASTER of a tensor without a master copy is its PARAM, so MASTER gives the
  *    most exact parameters of any model.
  *  - array: host memory; values are rounded to nearest even to its type, and DEFAULT is the
- *    parameter's type. NULL: this rank wants no copy and only takes part.
+ *    parameter's type. Where finite values become infinite, the log gets a warning with their
+ *    number. NULL: this rank wants no copy and only takes part.
  *  - Collective over the world. It blocks until the array is written.
  *  - Memory: up to 2 MiB of host memory during the call, and 72 bytes for each rank.
  *  - Errors: INVALID_ARGUMENT, also where ranks ask for different tensors or roles, or another rank
@@ -86,9 +90,12 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_export(zero_engine *engine, uin
 /** Set this rank's shard of a tensor's state from an array of the whole tensor.
  *  - role: as in zero_tensor_export. To replace low-precision parameters import PARAM and MASTER,
  *    since the next step rounds the master to the parameter.
- *  - array: host memory. Only this rank's shard of it is read, and rounded to nearest even.
+ *  - array: host memory. This rank's shard of it is read, and rounded to nearest even, and a sample
+ *    of at most 4096 elements. Where finite values become infinite, the log gets a warning with
+ *    their number.
  *  - Local call; it blocks until the values are stored. As with zero_shard_write, every rank has to
- *    import PARAM before the next hook of any.
+ *    import PARAM before the next hook of any. What is imported before the first micro-step is
+ *    compared by the first zero_micro_begin, as with zero_shard_write.
  *  - Memory: 256 KiB of host memory during the call.
  *  - Errors: INVALID_ARGUMENT; STATE as in zero_shard_write. After OUT_OF_MEMORY and IO the engine
  *    is poisoned. */

@@ -183,6 +183,13 @@ typedef struct zero_tuning {
                                     Needs NCCL 2.27 */
     const char *nccl_net_name;   /**< network of NCCL's own or of a plugin, such as "IB" or
                                     "Socket": netName. Read while the engine is created */
+
+    int32_t broadcast_initial; /**< 1: initial values are rank 0's on all ranks of the engine's
+                                  world: zero_engine_create reads only its `initial` arrays, and
+                                  zero_engine_fill calls only its function. Elements pass between
+                                  ranks as two floats each, and no rank holds more than 16384 of
+                                  them besides its shards. Default 0: each rank takes its own, and
+                                  ranks that differ are told */
 } zero_tuning;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -78,9 +78,13 @@ typedef enum zero_pass {
  *  collective that differs, a reduction or zero_step, is MISMATCH. With ZERO_ACCUMULATION_LOCAL at
  *  stage 3, and at stages 2 and 3 over NCCL, it is TIMEOUT.
  *  - last: 1 at the boundary, the last micro-step before zero_step; else 0.
- *  - Collective over the ranks that share parameters: it may begin the first gathers.
- *  - Errors: INVALID_ARGUMENT (last). STATE when a micro-step is open, when the step is due, while
- *    a unit is acquired, and while roles are evicted (zero/evict.h). */
+ *  - Collective over the ranks that share parameters: it may begin the first gathers. An engine's
+ *    first one is collective over its world, unless it was saved or captured before: where
+ *    anything was filled, loaded, imported or written, ranks compare hashes of the shards that
+ *    several of them hold, and what each has imported. This reads those shards once.
+ *  - Errors: INVALID_ARGUMENT (last). MISMATCH naming the ranks and the first tensor that differs.
+ * STATE when a micro-step is open, when the step is due, while a unit is acquired, and while roles
+ * are evicted (zero/evict.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, int32_t last);
 
 /** Close the micro-step. Gradients that were never acquired in it count as zero.

@@ -10,9 +10,14 @@
 #include "core/sizes.h"
 #include "engine/agree.h"
 #include "engine/array.h"
+#include "engine/given.h"
 #include "engine/guard.h"
+#include "engine/overflow.h"
+#include "engine/replicas.h"
 #include "engine/shard.h"
+#include "kernels/math/convert.h"
 #include "layout/sharding.h"
+#include "zero/evict.h"
 #include "zero/shard.h"
 
 /* Elements that pass through the staging buffer at a time, and its bytes. */
@@ -102,23 +107,89 @@ typedef struct value_source {
     void *user;
 } value_source;
 
-/* This rank's shard of a tensor := the source's values. staging: host memory that the device
- * reaches. */
-static zero_status fill_shard(zero_engine *engine, float *staging, uint32_t tensor, zero_role role,
+/* Elements [first, first + count) of a tensor, of the source's type. */
+static void take_values(const value_source *source, uint32_t tensor, uint64_t first, uint64_t count,
+                        void *staging)
+{
+    if (source->fn != NULL) {
+        source->fn(source->user, tensor, first, count, staging);
+    } else {
+        walk_copy(&source->walk, first, count, staging, false);
+    }
+}
+
+/* A running fill or import. */
+typedef struct fill_job {
+    zero_engine *engine;
+    float *staging; /* STAGED_BYTES of host memory that the device reaches */
+    bool by_slice;  /* all ranks take part: each counts the elements of its slice */
+    engine_overflow overflow;
+} fill_job;
+
+/* This rank's elements of the tensor in a role := those of values that are among them. */
+static zero_status put_values(fill_job *job, zero_role role, const engine_values *given)
+{
+    zero_engine *engine = job->engine;
+    const engine_shard shard = zi_engine_shard(engine, given->tensor, role);
+    const uint64_t first = zi_max_u64(given->first, shard.tensor_first);
+    const uint64_t end = zi_min_u64(given->first + given->count, shard.tensor_first + shard.count);
+    if (first >= end) {
+        return ZERO_OK;
+    }
+    unsigned char *values =
+        (unsigned char *)job->staging + (first - given->first) * zero_dtype_bytes(given->from);
+    const engine_values own = {.values = values,
+                               .from = given->from,
+                               .to = shard.dtype,
+                               .tensor = given->tensor,
+                               .first = first,
+                               .count = end - first};
+    zi_engine_count_overflow(engine, &job->overflow, &own, job->by_slice);
+    return zi_engine_shard_fill(engine, &shard, first - shard.tensor_first, end - first, values,
+                                given->from);
+}
+
+/* This rank's shard of a tensor := the source's values. */
+static zero_status fill_shard(fill_job *job, uint32_t tensor, zero_role role,
                               const value_source *source)
 {
-    const engine_shard shard = zi_engine_shard(engine, tensor, role);
+    const engine_shard shard = zi_engine_shard(job->engine, tensor, role);
     for (uint64_t done = 0; done < shard.count; done += STAGED_COUNT) {
-        const uint64_t first = shard.tensor_first + done;
-        const uint64_t count = zi_min_u64(STAGED_COUNT, shard.count - done);
-        if (source->fn != NULL) {
-            source->fn(source->user, tensor, first, count, staging);
-        } else {
-            walk_copy(&source->walk, first, count, staging, false);
-        }
-        ZI_TRY(zi_engine_shard_fill(engine, &shard, done, count, staging, source->dtype));
+        const engine_values values = {.from = source->dtype,
+                                      .tensor = tensor,
+                                      .first = shard.tensor_first + done,
+                                      .count = zi_min_u64(STAGED_COUNT, shard.count - done)};
+        take_values(source, tensor, values.first, values.count, job->staging);
+        ZI_TRY(put_values(job, role, &values));
     }
     return ZERO_OK;
+}
+
+/* Values := themselves in fp32, which has every value of the other types. The staging buffer has
+ * room for them. */
+static void widen(float *values, zero_dtype dtype, uint64_t count)
+{
+    const uint16_t *halves = (const uint16_t *)(const void *)values;
+    for (uint64_t i = count; i-- > 0 && dtype != ZERO_DTYPE_F32;) {
+        values[i] =
+            dtype == ZERO_DTYPE_BF16 ? zi_f32_from_bf16(halves[i]) : zi_f32_from_f16(halves[i]);
+    }
+}
+
+/* A hash of the source's values of a tensor, never 0. */
+static uint64_t hash_source(const zero_engine *engine, uint32_t tensor, const value_source *source)
+{
+    const uint64_t count = engine->layout->tensor_infos[tensor].count;
+    float values[SAMPLE_RUN];
+    uint64_t hash = ZI_HASH_START;
+    engine_run run = zi_engine_sample_run(count, 0);
+    for (uint64_t i = 1; run.count != 0; i++) {
+        take_values(source, tensor, run.first, run.count, values);
+        widen(values, source->dtype, run.count);
+        hash = zi_engine_hash_values(hash, values, run.count);
+        run = zi_engine_sample_run(count, i);
+    }
+    return hash | 1;
 }
 
 static void describe(const zero_engine *engine, uint32_t tensor, zero_tensor_desc *desc)
@@ -127,41 +198,194 @@ static void describe(const zero_engine *engine, uint32_t tensor, zero_tensor_des
     zi_tensor_describe(&layout->tensor_infos[tensor], layout->tensor_extras, desc);
 }
 
-/* Fill parameters and masters of all tensors: from the function, or where fn is NULL from the
- * `initial` arrays of those that have one. */
-static zero_status fill_tensors(zero_engine *engine, float *staging, zero_fill_fn fn, void *user)
+/* Where initial values of a tensor come from: the function, or where fn is NULL its `initial`
+ * array. False: there is none. */
+static bool find_source(const zero_engine *engine, uint32_t tensor, zero_fill_fn fn, void *user,
+                        value_source *source)
 {
-    for (uint32_t t = 0; t < engine->layout->tensor_count; t++) {
-        value_source source = {.dtype = ZERO_DTYPE_F32, .fn = fn, .user = user};
-        zero_tensor_desc desc;
-        describe(engine, t, &desc);
-        if (fn == NULL && desc.initial.data == NULL) {
-            continue;
+    zero_tensor_desc desc;
+    describe(engine, tensor, &desc);
+    *source = (value_source){.dtype = ZERO_DTYPE_F32, .fn = fn, .user = user};
+    if (fn == NULL && desc.initial.data != NULL) {
+        source->walk = walk_over(&desc, &desc.initial);
+        source->dtype = desc.initial.dtype;
+    }
+    return fn != NULL || desc.initial.data != NULL;
+}
+
+/* Fill parameters and masters of all tensors, each rank from its own source. */
+static zero_status fill_tensors(fill_job *job, zero_fill_fn fn, void *user)
+{
+    for (uint32_t t = 0; t < job->engine->layout->tensor_count; t++) {
+        value_source source;
+        if (find_source(job->engine, t, fn, user, &source)) {
+            ZI_TRY(fill_shard(job, t, ZERO_ROLE_PARAM, &source));
+            ZI_TRY(fill_shard(job, t, ZERO_ROLE_MASTER, &source));
         }
-        if (fn == NULL) {
-            source.walk = walk_over(&desc, &desc.initial);
-            source.dtype = desc.initial.dtype;
-        }
-        ZI_TRY(fill_shard(engine, staging, t, ZERO_ROLE_PARAM, &source));
-        ZI_TRY(fill_shard(engine, staging, t, ZERO_ROLE_MASTER, &source));
     }
     return ZERO_OK;
 }
 
-static zero_status fill_all(zero_engine *engine, zero_fill_fn fn, void *user)
+/* hashes: by tensor, of what this rank fills from; 0: nothing. */
+static void hash_sources(const zero_engine *engine, zero_fill_fn fn, void *user, uint64_t *hashes)
+{
+    for (uint32_t t = 0; t < engine->layout->tensor_count; t++) {
+        value_source source;
+        const bool found = find_source(engine, t, fn, user, &source);
+        hashes[t] = found ? hash_source(engine, t, &source) : 0;
+    }
+}
+
+/* ---- rank 0's values on all ranks ---- */
+
+/* Of a tensor's values so many at a time: two floats for each take the other half of the staging
+ * buffer. */
+#define BROADCAST_COUNT (STAGED_COUNT / 4)
+/* Tensors whose bits ranks exchange at a time. */
+#define BROADCAST_WORDS 32
+#define BROADCAST_TENSORS (BROADCAST_WORDS * 64)
+
+/* Values := rank 0's, with their bits: 16 bits at a time are whole numbers, to which the other
+ * ranks add zeros. halves: room for twice as many. */
+static zero_status broadcast_values(zero_engine *engine, uint32_t tensor, float *values,
+                                    float *halves, uint64_t count)
+{
+    zero_world *world = engine->world;
+    const bool is_root = zero_world_rank(world) == 0;
+    zi_stream *host = NULL;
+    ZI_TRY(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
+    for (uint64_t i = 0; i < count && is_root; i++) {
+        const uint32_t bits = zi_f32_bits(values[i]);
+        halves[2 * i] = (float)(bits >> 16);
+        halves[2 * i + 1] = (float)(bits & UINT32_C(0xffff));
+    }
+    const zi_collective sum = {.kind = ZI_ALL_REDUCE,
+                               .flags = ZI_COLLECTIVE_EXACT,
+                               .send_dtype = ZERO_DTYPE_F32,
+                               .recv_dtype = ZERO_DTYPE_F32,
+                               .tag = engine->layout->tensor_infos[tensor].unit,
+                               .count = 2 * count,
+                               .send = is_root ? halves : NULL,
+                               .recv = halves};
+    ZI_TRY(zi_group_submit(world->control, host, &sum, 1));
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = zi_f32_from_bits((uint32_t)halves[2 * i] << 16 | (uint32_t)halves[2 * i + 1]);
+    }
+    return ZERO_OK;
+}
+
+/* source: rank 0's; the others read none. */
+static zero_status broadcast_tensor(fill_job *job, uint32_t tensor, const value_source *source)
+{
+    zero_engine *engine = job->engine;
+    const uint64_t all = engine->layout->tensor_infos[tensor].count;
+    for (uint64_t first = 0; first < all; first += BROADCAST_COUNT) {
+        const engine_values values = {.from = ZERO_DTYPE_F32,
+                                      .tensor = tensor,
+                                      .first = first,
+                                      .count = zi_min_u64(BROADCAST_COUNT, all - first)};
+        if (zero_world_rank(engine->world) == 0) {
+            take_values(source, tensor, first, values.count, job->staging);
+            widen(job->staging, source->dtype, values.count);
+        }
+        ZI_TRY(broadcast_values(engine, tensor, job->staging, job->staging + STAGED_COUNT / 2,
+                                values.count));
+        ZI_TRY(put_values(job, ZERO_ROLE_PARAM, &values));
+        ZI_TRY(put_values(job, ZERO_ROLE_MASTER, &values));
+    }
+    return ZERO_OK;
+}
+
+/* Fill the tensors that rank 0 has values of. */
+static zero_status broadcast_tensors(fill_job *job, zero_fill_fn fn, void *user)
+{
+    zero_engine *engine = job->engine;
+    const uint32_t count = engine->layout->tensor_count;
+    for (uint32_t first = 0; first < count; first += BROADCAST_TENSORS) {
+        const uint32_t end = (uint32_t)zi_min_u64(count, (uint64_t)first + BROADCAST_TENSORS);
+        uint64_t words[BROADCAST_WORDS] = {0};
+        value_source source;
+        for (uint32_t t = first; t < end; t++) {
+            const uint64_t found = find_source(engine, t, fn, user, &source);
+            words[(t - first) / 64] |= found << (t - first) % 64;
+        }
+        ZI_TRY(zero_world_gather(engine->world, words, engine->agreement, sizeof words));
+        memcpy(words, engine->agreement, sizeof words);
+        for (uint32_t t = first; t < end; t++) {
+            if ((words[(t - first) / 64] >> (t - first) % 64 & 1) != 0) {
+                (void)find_source(engine, t, fn, user, &source);
+                ZI_TRY(broadcast_tensor(job, t, &source));
+            }
+        }
+    }
+    return ZERO_OK;
+}
+
+/* ---- fills ---- */
+
+static bool broadcasts(const zero_engine *engine)
+{
+    return engine->layout->tuning.broadcast_initial != 0 && zero_world_size(engine->world) > 1;
+}
+
+/* name: of the call, for warnings. */
+static zero_status fill_all(zero_engine *engine, zero_fill_fn fn, void *user, const char *name)
 {
     const zi_device *device = engine->device;
-    float *staging = NULL;
-    ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, (void **)&staging));
-    const zero_status status = fill_tensors(engine, staging, fn, user);
-    device->ops->host_free(device->self, staging, STAGED_BYTES);
+    fill_job job = {.engine = engine, .by_slice = true};
+    ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, (void **)&job.staging));
+    const zero_status status =
+        broadcasts(engine) ? broadcast_tensors(&job, fn, user) : fill_tensors(&job, fn, user);
+    device->ops->host_free(device->self, job.staging, STAGED_BYTES);
     ZI_TRY(status);
-    return zi_engine_flush_shards(engine);
+    ZI_TRY(zi_engine_flush_shards(engine));
+    ZI_TRY(zi_engine_join_overflow(engine, &job.overflow));
+    if (zero_world_rank(engine->world) == 0) {
+        zi_engine_warn_overflow(engine, &job.overflow, name);
+    }
+    return ZERO_OK;
+}
+
+static bool has_initial(const zero_engine *engine)
+{
+    bool found = false;
+    for (uint32_t t = 0; t < engine->layout->tensor_count && !found; t++) {
+        found = engine->layout->tensor_infos[t].initial != NULL;
+    }
+    return found;
+}
+
+#define FILLED (ZERO_ROLE_BIT(ZERO_ROLE_PARAM) | ZERO_ROLE_BIT(ZERO_ROLE_MASTER))
+
+zero_status zi_engine_compare_initial(zero_engine *engine)
+{
+    if (engine->given == NULL || broadcasts(engine)) {
+        return ZERO_OK;
+    }
+    hash_sources(engine, NULL, NULL, engine->given);
+    ZI_TRY(zi_engine_compare_given(engine, engine->given, ZERO_MISMATCH));
+    memset(engine->given, 0, engine->layout->tensor_count * sizeof *engine->given);
+    return ZERO_OK;
 }
 
 zero_status zi_engine_take_initial(zero_engine *engine)
 {
-    return fill_all(engine, NULL, NULL);
+    zi_engine_touch(engine, has_initial(engine) ? FILLED : 0);
+    return fill_all(engine, NULL, NULL, "zero_engine_create");
+}
+
+/* Ranks compare what they fill from, before anything is filled. */
+static zero_status compare_sources(zero_engine *engine, zero_fill_fn fn, void *user)
+{
+    uint64_t *hashes = NULL;
+    if (zero_world_size(engine->world) == 1 || broadcasts(engine)) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_calloc(engine->layout->tensor_count, sizeof *hashes, (void **)&hashes));
+    hash_sources(engine, fn, user, hashes);
+    const zero_status status = zi_engine_compare_given(engine, hashes, ZERO_INVALID_ARGUMENT);
+    zi_free(hashes);
+    return status;
 }
 
 static zero_status fill(zero_engine *engine, zero_fill_fn fn, void *user)
@@ -170,12 +394,14 @@ static zero_status fill(zero_engine *engine, zero_fill_fn fn, void *user)
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "fn is NULL; pass a function that gives initial values");
     }
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_FILL, "zero_engine_fill"));
+    ZI_TRY(compare_sources(engine, fn, user));
     ZI_TRY(zi_engine_await(engine, engine->stepped));
     /* Units that were gathered ahead hold old values, so they are invalidated. No rank gathers
      * again before all ranks have filled. */
     ZI_TRY(zi_params_refill_begin(engine->params));
     ZI_TRY(zero_world_barrier(engine->world));
-    ZI_TRY(fill_all(engine, fn, user));
+    zi_engine_touch(engine, FILLED);
+    ZI_TRY(fill_all(engine, fn, user, "zero_engine_fill"));
     return zero_world_barrier(engine->world);
 }
 
@@ -247,11 +473,13 @@ static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
     ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_tensor_import", job.role));
     ZI_TRY(zi_engine_begin_transfer(engine, job.role, true));
     const value_source source = {.walk = job.walk, .dtype = job.dtype};
-    float *staging = NULL;
-    ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, (void **)&staging));
-    const zero_status status = fill_shard(engine, staging, tensor, job.role, &source);
-    device->ops->host_free(device->self, staging, STAGED_BYTES);
+    fill_job fill = {.engine = engine};
+    zi_engine_note_given(engine, tensor, job.role, hash_source(engine, tensor, &source));
+    ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, (void **)&fill.staging));
+    const zero_status status = fill_shard(&fill, tensor, job.role, &source);
+    device->ops->host_free(device->self, fill.staging, STAGED_BYTES);
     ZI_TRY(status);
+    zi_engine_warn_overflow(engine, &fill.overflow, "zero_tensor_import");
     return zi_engine_flush_shards(engine);
 }
 
@@ -280,6 +508,7 @@ typedef struct export_rounds {
     unsigned char *own;     /* this rank's part of a round */
     unsigned char *all;     /* the parts of all ranks of the world; own, where nothing is split */
     unsigned char *rounded; /* a part in the array's type */
+    engine_overflow overflow;
 } export_rounds;
 
 static void close_rounds(export_rounds *rounds)
@@ -344,7 +573,7 @@ static zero_status gather_round(export_rounds *rounds, uint64_t done)
 }
 
 /* Copy the round's elements of part `index` into the caller's array. */
-static zero_status write_part(const export_rounds *rounds, uint32_t index, uint64_t done)
+static zero_status write_part(export_rounds *rounds, uint32_t index, uint64_t done)
 {
     const zi_kernels *kernels = &rounds->engine->world->kernels; /* both are in host memory */
     const array_job *job = rounds->job;
@@ -356,10 +585,17 @@ static zero_status write_part(const export_rounds *rounds, uint32_t index, uint6
     }
     const uint64_t count = zi_min_u64(rounds->part_count, part.count - done);
     const uint64_t at = rounds->degree == 1 ? 0 : rounds->members[index] * rounds->part_count;
+    const engine_values values = {.values =
+                                      rounds->all + at * zero_dtype_bytes(rounds->shard.dtype),
+                                  .from = rounds->shard.dtype,
+                                  .to = job->dtype,
+                                  .tensor = job->tensor,
+                                  .first = part.first + done,
+                                  .count = count};
+    zi_engine_count_overflow(rounds->engine, &rounds->overflow, &values, false);
     ZI_TRY(kernels->device->ops->stream_wrap(kernels->device->self, zero_stream_host(), &host));
-    ZI_TRY(kernels->ops->cast(kernels->self, host, rounds->rounded, job->dtype,
-                              rounds->all + at * zero_dtype_bytes(rounds->shard.dtype),
-                              rounds->shard.dtype, count));
+    ZI_TRY(kernels->ops->cast(kernels->self, host, rounds->rounded, job->dtype, values.values,
+                              values.from, count));
     walk_copy(&job->walk, part.first + done, count, rounds->rounded, true);
     return ZERO_OK;
 }
@@ -395,6 +631,7 @@ static zero_status export(zero_engine *engine, uint32_t tensor, zero_role role,
     }
     if (status == ZERO_OK) {
         status = export_rounds_run(&rounds);
+        zi_engine_warn_overflow(engine, &rounds.overflow, "zero_tensor_export");
     }
     close_rounds(&rounds);
     return status;

@@ -6,6 +6,7 @@
 #include "engine/guard.h"
 #include "engine/input.h"
 #include "engine/outcome.h"
+#include "engine/replicas.h"
 
 static zi_stream *own_stream(const zero_engine *engine, uint32_t i)
 {
@@ -46,6 +47,7 @@ static zero_status prepare(zero_engine *engine)
                 "the host has a part in this engine's steps, which a graph cannot hold: a disk or "
                 "an update; use ZERO_TIER_HOST and ZERO_UPDATER_GPU, or take plain steps");
     }
+    ZI_TRY(zi_engine_compare_replicas(engine));
     ZI_TRY(device->ops->captured(device->self, engine->step_stream, &captured));
     ZI_TRY(zi_params_forget(engine->params));
     for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {

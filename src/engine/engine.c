@@ -14,6 +14,7 @@
 #include "engine/array.h"
 #include "engine/collectives_file.h"
 #include "engine/evict.h"
+#include "engine/given.h"
 #include "engine/groups.h"
 #include "engine/guard.h"
 #include "engine/save.h"
@@ -282,6 +283,7 @@ static zero_status prepare(zero_engine *engine, const zero_engine_options *optio
     ZI_TRY(make_kernels(engine));
     ZI_TRY(zi_engine_open_store(engine, options));
     ZI_TRY(zi_engine_make_views(engine));
+    ZI_TRY(zi_engine_open_given(engine));
     return zi_engine_keep_directories(engine, options);
 }
 
@@ -339,6 +341,7 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     status = zi_engine_agree_parts(engine);
     status = status == ZERO_OK ? prepare(engine, options, backend) : status;
     status = zi_engine_agree_ready(engine, engine->world, status);
+    status = status == ZERO_OK ? zi_engine_compare_initial(engine) : status;
     status = status == ZERO_OK ? zi_engine_take_shared_arenas(engine) : status;
     ZI_TRY(zi_engine_agree_ready(engine, engine->mesh, status));
     status = join(engine);
@@ -469,6 +472,7 @@ void zero_engine_destroy(zero_engine *engine)
     zi_pool_destroy(engine->pool);
     zi_engine_free_arenas(engine);
     engine->device->ops->host_free(engine->device->self, engine->host, host_bytes());
+    zi_engine_close_given(engine);
     zi_free(engine->agreement);
     zi_free(engine->hang_directory);
     zi_device_destroy(&engine->own_device);

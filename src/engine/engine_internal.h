@@ -219,7 +219,10 @@ struct zero_engine {
     zi_step_refusal refusal; /* of the last of them; kind NONE: it was reported */
     float first_scale; /* the loss scale until the first outcome since create or zero_step_state_set
                         */
-    uint64_t *agreement;  /* what ranks exchanged last (agree.c) */
+    uint64_t *agreement; /* what ranks exchanged last (agree.c) */
+    uint64_t *given;  /* by tensor, what local calls have written; NULL: there is one rank, or ranks
+                         have compared it (replicas.c) */
+    uint32_t touched; /* roles, bits: shards in them may not be as they were created */
     uint64_t micro_index; /* finished micro-steps of this step */
     zero_error poison;    /* of ZI_ENGINE_POISONED */
     zero_stats stats;

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/guard.h"
+#include "engine/replicas.h"
 #include "engine/speculate.h"
 #include "engine/tiers.h"
 #include "engine/tracing.h"
@@ -32,6 +33,7 @@ static zero_status micro_begin(zero_engine *engine, zi_engine_call call)
 {
     const bool last = call == ZI_CALL_LAST_BEGIN;
     ZI_TRY(zi_engine_admit(engine, call, "zero_micro_begin"));
+    ZI_TRY(zi_engine_compare_replicas(engine)); /* before a capture zero_capture_prepare has */
     ZI_TRY(zi_params_micro_begin(engine->params));
     zi_grads_micro_begin(engine->grads, engine->micro_index == 0, last);
     return last ? zi_engine_begin_speculation(engine) : ZERO_OK;

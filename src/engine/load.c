@@ -13,6 +13,7 @@
 #include "core/sized.h"
 #include "core/sizes.h"
 #include "engine/agree.h"
+#include "engine/given.h"
 #include "engine/guard.h"
 #include "engine/load.h"
 
@@ -131,7 +132,8 @@ static uint64_t hash_of(const engine_load *load)
     const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
     uint64_t hash =
         zi_hash_u64(ZI_HASH_START, zi_manifest_model_hash(zi_checkpoint_reader_map(load->reader)));
-    hash = zi_hash_u64(hash, (uint64_t)(load->options.params_only != 0) << 1 |
+    hash = zi_hash_u64(hash, (uint64_t)(load->options.refuse_overflow != 0) << 2 |
+                                 (uint64_t)(load->options.params_only != 0) << 1 |
                                  (uint64_t)(load->options.partial != 0));
     hash = zi_hash_text(hash, load->options.prefix != NULL ? load->options.prefix : "");
     if (manifest != NULL) {
@@ -151,6 +153,13 @@ static zero_status fill_run(engine_load *load, const load_run *run)
     const engine_shard shard = zi_engine_shard(engine, run->tensor, run->role);
     const uint64_t first = run->first - shard.tensor_first;
     const uint64_t width = zero_dtype_bytes(run->dtype);
+    const engine_values given = {.values = run->values,
+                                 .from = run->dtype,
+                                 .to = shard.dtype,
+                                 .tensor = run->tensor,
+                                 .first = run->first,
+                                 .count = run->count};
+    zi_engine_count_overflow(engine, &load->overflow, &given, true);
     const bool by_extent = load->share != NULL && shard.tier == ZERO_TIER_DISK;
     for (uint64_t done = 0; done < run->count;) {
         const uint64_t rest = run->count - done;
@@ -213,7 +222,7 @@ static zero_status load_tensors(engine_load *load)
 static zero_status check_slices(engine_load *load)
 {
     for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
-        const engine_part slice = zi_load_slice(load->engine, t);
+        const engine_part slice = zi_engine_slice(load->engine, t);
         for (size_t i = 0; i < LOAD_ROLES && load->found[t] != ZI_NO_INDEX; i++) {
             const zero_role role = zi_load_roles[i];
             const load_source source = {role, zi_load_dtype(load, t, role)};
@@ -281,11 +290,48 @@ static zero_status set_state(engine_load *load)
     return zero_step_state_set(load->engine, &state);
 }
 
+static void list_overflow(engine_load *load)
+{
+    const engine_overflow *overflow = &load->overflow;
+    zero_load_report *report = &load->report;
+    const size_t used = strlen(report->list);
+    report->overflowed = overflow->count;
+    if (overflow->count != 0) {
+        (void)snprintf(report->list + used, sizeof report->list - used,
+                       "overflowed %" PRIu64 " values, first element %" PRIu64 " of %s\n",
+                       overflow->count, overflow->index,
+                       load->engine->layout->tensor_infos[overflow->tensor].name);
+    }
+}
+
+/* Over all ranks of the engine's world; where the load is refused, over the mesh. */
+static zero_status report_overflow(engine_load *load)
+{
+    zero_engine *engine = load->engine;
+    const engine_overflow *overflow = &load->overflow;
+    zero_status status = ZERO_OK;
+    ZI_TRY(zi_engine_join_overflow(engine, &load->overflow));
+    list_overflow(load);
+    if (overflow->count != 0 && load->options.refuse_overflow != 0) {
+        status = zi_error_set(
+            ZERO_INVALID_ARGUMENT, 0, __FILE__, __LINE__,
+            "%.100s: %" PRIu64 " finite values are beyond the range of the engine's type, first "
+            "element %" PRIu64 " of tensor %" PRIu64 " \"%.60s\"; load it as bf16 or f32, or leave "
+            "refuse_overflow 0 to make them infinite",
+            load->folder, overflow->count, overflow->index, overflow->tensor,
+            engine->layout->tensor_infos[overflow->tensor].name);
+    } else if (zero_world_rank(engine->world) == 0) {
+        zi_engine_warn_overflow(engine, overflow, "zero_load");
+    }
+    return load->options.refuse_overflow != 0 ? zi_engine_agree_done(engine, status) : ZERO_OK;
+}
+
 /* The engine changes from here on. */
 static zero_status change(engine_load *load)
 {
     zero_engine *engine = load->engine;
     zero_status status = ZERO_OK;
+    zi_engine_touch(engine, UINT32_MAX);
     for (size_t i = 0; i < LOAD_ROLES && status == ZERO_OK; i++) {
         status = zi_engine_begin_transfer(engine, zi_load_roles[i], true);
     }
@@ -297,6 +343,7 @@ static zero_status change(engine_load *load)
     zi_load_close_share(load);
     ZI_TRY(zi_engine_agree_done(engine, status));
     ZI_TRY(check_balance(load));
+    ZI_TRY(report_overflow(load));
     return set_state(load);
 }
 

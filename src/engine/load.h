@@ -5,6 +5,7 @@
 
 #include "checkpoint/checkpoint_joined.h"
 #include "engine/engine_internal.h"
+#include "engine/overflow.h"
 #include "engine/shard.h"
 #include "zero/checkpoint.h"
 
@@ -19,10 +20,11 @@ typedef struct engine_load {
                            several boxes the first one's is set */
     zero_step_state own;   /* the engine's, before the load */
     zero_step_state state; /* that the engine goes on with */
-    bool resumes; /* a trained tensor was found, or there is none: the run's counts and loss
-                     scale are the saved one's */
+    bool resumes; /* a trained tensor was found, or there is none: the run's counts and loss scale
+                     are the saved one's */
     struct load_feed *feed;
     struct load_share *share; /* NULL: nothing is shared */
+    engine_overflow overflow; /* values beyond the range of the engine's types */
     zero_load_report report;
 } engine_load;
 
@@ -66,9 +68,6 @@ typedef struct load_run {
     void *values;     /* host memory that the device reaches */
 } load_run;
 
-/* This rank's part of the tensor among all ranks' parts, each of which has one owner.
- * (load_feed.c) */
-engine_part zi_load_slice(const zero_engine *engine, uint32_t tensor);
 /* Begin to read ahead all that this rank holds, by threads of its own and through at most 53 MiB of
  * host memory. No other calls on the reader until it is closed. Errors: OUT_OF_MEMORY; DEVICE.
  * (load_feed.c) */

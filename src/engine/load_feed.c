@@ -55,14 +55,6 @@ typedef struct load_feed {
     zero_error error;   /* the first */
 } load_feed;
 
-engine_part zi_load_slice(const zero_engine *engine, uint32_t tensor)
-{
-    const zi_layout *layout = engine->layout;
-    const uint32_t world = layout->sharding.world;
-    return zi_engine_part(layout, tensor, world,
-                          zi_shard_index(&layout->sharding, zero_world_rank(engine->world), world));
-}
-
 /* Whether this rank alone reads what is saved in a role, and for one role. What ranks of a host
  * read in turn comes from the disk once if it comes through the page cache. */
 static bool reads_alone(const engine_load *load, uint32_t tensor, const load_source *source)
@@ -87,7 +79,7 @@ static bool find_in_role(const engine_load *load, feed_position *p, load_run *ru
 {
     const zero_role role = zi_load_roles[p->role];
     const engine_shard shard = zi_engine_shard(load->engine, p->tensor, role);
-    const engine_part slice = zi_load_slice(load->engine, p->tensor);
+    const engine_part slice = zi_engine_slice(load->engine, p->tensor);
     const uint64_t slice_end = slice.first + slice.count;
     const uint64_t first = zi_max_u64(zi_max_u64(p->at, p->next), shard.tensor_first);
     uint64_t end = zi_min_u64(p->at + LOAD_STRIDE, shard.tensor_first + shard.count);

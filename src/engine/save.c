@@ -17,6 +17,7 @@
 #include "engine/agree.h"
 #include "engine/guard.h"
 #include "engine/input.h"
+#include "engine/replicas.h"
 #include "engine/save.h"
 
 /* How long ranks wait before they tell one another that they still do. */
@@ -316,6 +317,7 @@ static zero_status begin(zero_engine *engine, const zero_save_options *given, en
         zi_engine_agree_given(engine, engine->world, checked, of_part, "options of a save");
     ZI_TRY(zi_engine_agree_given(engine, engine->mesh, agreed, of_all, "options of a save"));
     ZI_TRY(zero_save_end(engine)); /* of the one before, where it is still under way */
+    ZI_TRY(zi_engine_compare_replicas(engine));
     return prepare(*save, options.replace != 0);
 }
 

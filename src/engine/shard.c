@@ -7,10 +7,12 @@
 
 #include "core/error.h"
 #include "core/sizes.h"
+#include "engine/given.h"
 #include "engine/guard.h"
 #include "engine/shard.h"
 #include "engine/tiers.h"
 #include "layout/sharding.h"
+#include "zero/evict.h"
 
 /* Find the shard of the flat; false where the role has none of it. */
 static bool locate(const zero_engine *engine, engine_shard *shard)
@@ -54,6 +56,14 @@ engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t de
         return (engine_part){0};
     }
     return (engine_part){.at = begin - first, .first = begin - place->offset, .count = end - begin};
+}
+
+engine_part zi_engine_slice(const zero_engine *engine, uint32_t tensor)
+{
+    const zi_layout *layout = engine->layout;
+    const uint32_t world = layout->sharding.world;
+    return zi_engine_part(layout, tensor, world,
+                          zi_shard_index(&layout->sharding, zero_world_rank(engine->world), world));
 }
 
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role)
@@ -232,6 +242,7 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
                 zero_role_name(role));
     }
     ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, engine->stepped)));
+    zi_engine_touch(engine, ZERO_ROLE_BIT(role)); /* the caller may write */
     *first = shard.tensor_first;
     *view = (zero_view){.data = shard.count != 0 ? element(&shard, 0) : NULL,
                         .count = shard.count,
@@ -403,6 +414,9 @@ static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role
     ZI_TRY(move.writes ? zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_shard_write", role)
                        : zi_engine_admit_role(engine, ZI_CALL_SHARD_READ, "zero_shard_read", role));
     ZI_TRY(zi_engine_begin_transfer(engine, role, move.writes));
+    if (move.writes) {
+        zi_engine_note_given(engine, tensor, role, 0);
+    }
     if (move.count == 0) {
         return ZERO_OK;
     }

@@ -31,6 +31,8 @@ uint32_t zi_engine_degree(const zi_layout *layout, zero_role role);
 /* Elements of a tensor in part `index` of its flat, of `degree` parts. */
 engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
                            uint32_t index);
+/* This rank's part of the tensor among all ranks' parts, each of which has one owner. */
+engine_part zi_engine_slice(const zero_engine *engine, uint32_t tensor);
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role);
 /* Where the host may write element `first` of the shard's part of the tensor and those behind it.
  * NULL: nowhere, they are on disk or in memory of a device. Nothing else uses the shard. */

@@ -115,6 +115,8 @@
     X(tuning, nccl_traffic_class, COUNT, 1, 255, 0, SAME, "NCCL's choice",                        \
       "class of what NCCL sends over the network")                                                \
     X(tuning, nccl_net_name, POINTER, 0, 0, 0, OWN, "NCCL's choice",                              \
-      "name of the network that NCCL uses")
+      "name of the network that NCCL uses")                                                       \
+    X(tuning, broadcast_initial, FLAG, 0, 1, 0, SAME, "0",                                        \
+      "1: all ranks begin with rank 0's initial values")
 
 #endif

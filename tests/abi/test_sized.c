@@ -136,7 +136,8 @@ static const field stats_fields[] = {FIELD(struct_bytes),
                                      FIELD(taken_ns),
                                      FIELD(steps_discarded),
                                      FIELD(steps_held_back),
-                                     FIELD(disk_check_ns)};
+                                     FIELD(disk_check_ns),
+                                     FIELD(values_overflowed)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_path
 static const field path_fields[] = {FIELD(struct_bytes), FIELD(carrier), FIELD(nccl_version),
@@ -183,9 +184,9 @@ static const field save_progress_fields[] = {
     FIELD(written_bytes), FIELD(staged_ns), FIELD(result),  FIELD(reserved), FIELD(shared_bytes)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_load_options
-static const field load_options_fields[] = {FIELD(struct_bytes), FIELD(path),        FIELD(name),
-                                            FIELD(prefix),       FIELD(params_only), FIELD(partial),
-                                            FIELD(reflink),      FIELD(reserved)};
+static const field load_options_fields[] = {
+    FIELD(struct_bytes), FIELD(path),    FIELD(name),    FIELD(prefix),
+    FIELD(params_only),  FIELD(partial), FIELD(reflink), FIELD(refuse_overflow)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_load_report
 static const field load_report_fields[] = {
@@ -193,7 +194,7 @@ static const field load_report_fields[] = {
     FIELD(loaded),           FIELD(missing),       FIELD(unexpected),  FIELD(mismatching),
     FIELD(user_bytes_count), FIELD(data_position), FIELD(random_seed), FIELD(random_position),
     FIELD(user_bytes),       FIELD(user_room),     FIELD(list),        FIELD(folder),
-    FIELD(shared_bytes),     FIELD(passed_over)};
+    FIELD(shared_bytes),     FIELD(passed_over),   FIELD(overflowed)};
 #undef THE_STRUCT
 
 /* ---- what is called with them ---- */

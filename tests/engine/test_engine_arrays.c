@@ -1,10 +1,14 @@
 /* Owns the tests of callers' arrays: strided initial values arrive, any state leaves for arrays of
  * any strides and type and comes back with its bits, however it is sharded and wherever it lives;
  * what is refused is refused on all ranks. */
+#include <math.h>
+#include <stdatomic.h>
+
 #include "harness.h"
 
 #include "engine/engine_internal.h"
 #include "folders.h"
+#include "saved_runs.h"
 #include "toy.h"
 
 #define DEV ZERO_TIER_DEVICE
@@ -442,6 +446,256 @@ TEST(ranks_that_hold_other_boxes_are_told)
         bool replica = i != 0;
         CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, differ_in_box, &replica));
     }
+}
+
+/* ---- ranks that begin differently ---- */
+
+typedef enum beginning {
+    FILLED,       /* by a function that depends on the rank */
+    GIVEN_BY_ONE, /* rank 1 alone imports parameters */
+    GIVEN_APART,  /* each rank imports an array of its own */
+    WRITTEN,      /* rank 1 alone writes its shard of a moment */
+    VIEWED,       /* rank 1 writes through a view */
+    ALIKE         /* ranks import, write and view alike */
+} beginning;
+
+static void fill_by_rank(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = (float)(first + i) + (float)tensor + 0.5f * (float)*(uint32_t *)user;
+    }
+}
+
+static zero_status write_own(toy_trainer *trainer, zero_role role, float value)
+{
+    float values[700];
+    zero_shard shard;
+    TOY_TRY(zero_shard_range(trainer->engine, 0, role, &shard));
+    for (int i = 0; i < 700; i++) {
+        values[i] = value;
+    }
+    return zero_shard_write(trainer->engine, 0, role, shard.first, shard.count, values);
+}
+
+static zero_status import_own(toy_trainer *trainer, float value)
+{
+    float values[700];
+    const zero_array array = {.data = values};
+    for (int i = 0; i < 700; i++) {
+        values[i] = value;
+    }
+    return zero_tensor_import(trainer->engine, 0, ZERO_ROLE_PARAM, &array);
+}
+
+static zero_status view_own(toy_trainer *trainer, float value)
+{
+    uint64_t first = 0;
+    zero_view view;
+    TOY_TRY(zero_shard_view(trainer->engine, 0, ZERO_ROLE_PARAM, &first, &view));
+    for (size_t i = 0; i < view.count; i++) {
+        ((float *)view.data)[i] = value;
+    }
+    return ZERO_OK;
+}
+
+static zero_status begin_in_a_way(toy_trainer *trainer)
+{
+    const bool second = trainer->rank == 1;
+    const char *text = NULL;
+    switch (*(const beginning *)trainer->user) {
+    case FILLED:
+        CHECK_FAILS(zero_engine_fill(trainer->engine, fill_by_rank, &trainer->rank),
+                    ZERO_INVALID_ARGUMENT,
+                    "0 and 1 were given different initial values of tensor 0");
+        break; /* nothing has changed */
+    case GIVEN_BY_ONE:
+        TOY_TRY(second ? import_own(trainer, 9) : ZERO_OK);
+        text = "rank 1 was given param of tensor 0";
+        break;
+    case GIVEN_APART:
+        TOY_TRY(import_own(trainer, (float)trainer->rank));
+        text = "ranks 0 and 1 imported different values of tensor 0";
+        break;
+    case WRITTEN:
+        TOY_TRY(second ? write_own(trainer, ZERO_ROLE_MOMENT1, 9) : ZERO_OK);
+        text = "rank 1 was given moment1 of tensor 0";
+        break;
+    case VIEWED:
+        TOY_TRY(view_own(trainer, second ? 9 : 8));
+        text = trainer->run->options.stage == ZERO_STAGE_3
+                   ? NULL
+                   : "ranks 0 and 1 hold different param of tensor 0";
+        break;
+    case ALIKE:
+        TOY_TRY(import_own(trainer, 3));
+        TOY_TRY(write_own(trainer, ZERO_ROLE_MOMENT1, 1));
+        TOY_TRY(view_own(trainer, 2));
+        break;
+    }
+    if (text != NULL) {
+        CHECK_FAILS(zero_micro_begin(trainer->engine, 1), ZERO_MISMATCH, text);
+        return ZERO_OK;
+    }
+    return toy_step(trainer);
+}
+
+TEST(ranks_that_begin_differently_are_told)
+{
+    toy_run run = toy_run_equal(3, 700, ZERO_DTYPE_F32);
+    static const zero_stage stages[] = {ZERO_STAGE_0, ZERO_STAGE_1, ZERO_STAGE_3};
+    for (size_t s = 0; s < 3; s++) {
+        for (int i = FILLED; i <= ALIKE; i++) {
+            beginning way = (beginning)i;
+            run.options.stage = stages[s];
+            const bool told = (way == VIEWED && stages[s] != ZERO_STAGE_3) ||
+                              (way != VIEWED && way != ALIKE && way != FILLED);
+            CHECK_EQ(toy_on_ranks(2, &run, begin_in_a_way, &way), told ? ZERO_MISMATCH : ZERO_OK);
+        }
+    }
+}
+
+/* Initial arrays of each rank's own, or of rank 0 alone. */
+static zero_status create_apart(zero_world *world, void *user)
+{
+    const zero_tuning *tuning = user;
+    const uint32_t rank = zero_world_rank(world);
+    zero_engine_options options = zero_engine_options_init();
+    zero_model *model = NULL;
+    zero_engine *engine = NULL;
+    uint32_t values[700] = {0x80000000, 1, 0x7fc12345, 0x3f800000}; /* -0, denormal, NaN, 1 */
+    uint32_t exported[700];
+    values[699] = rank;
+    zero_tensor_desc desc = {.name = "w", .dims = 1, .shape = {700}, .initial = {.data = values}};
+    const bool alone = tuning->broadcast_initial != 0 && rank != 0;
+    desc.initial.data = alone ? NULL : values;
+    options.tuning = tuning;
+    TOY_TRY(zero_model_create(&model));
+    TOY_TRY(zero_model_add_unit(model, "u", &desc, 1, NULL, NULL));
+    if (tuning->broadcast_initial == 0) {
+        CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_MISMATCH,
+                    "different initial values of tensor 0 \"w\"; seed every rank alike, or set "
+                    "tuning.broadcast_initial");
+        values[699] = 0; /* the world is as good as before */
+    }
+    TOY_TRY(zero_engine_create(world, model, &options, &engine));
+    const zero_array array = {.data = exported};
+    TOY_TRY(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, &array));
+    values[699] = 0;
+    CHECK_BYTES(exported, values, sizeof values);
+    zero_engine_destroy(engine);
+    zero_model_destroy(model);
+    return ZERO_OK;
+}
+
+TEST(initial_arrays_are_compared_or_broadcast)
+{
+    zero_tuning tuning = zero_tuning_init();
+    CHECK_OK(zero_world_run(3, TOY_DEADLINE_MS, create_apart, &tuning));
+    tuning.broadcast_initial = 1;
+    CHECK_OK(zero_world_run(3, TOY_DEADLINE_MS, create_apart, &tuning));
+}
+
+/* Only rank 0 is asked. */
+static void fill_first(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    CHECK_EQ(*(uint32_t *)user, 0);
+    toy_fill(NULL, tensor, first, count, values);
+}
+
+static zero_status fill_from_first(toy_trainer *trainer)
+{
+    const toy_state *expected = trainer->user;
+    TOY_TRY(zero_engine_fill(trainer->engine, fill_first, &trainer->rank));
+    return toy_collect_same(trainer, expected, "what rank 0 gave");
+}
+
+TEST(rank_0_fills_for_all)
+{
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    toy_state expected;
+    run.steps = 0;
+    CHECK_OK(toy_train_collect(&run, NULL, &expected));
+    run.tuning.broadcast_initial = 1;
+    CHECK_OK(toy_on_ranks(4, &run, fill_from_first, &expected));
+    run.options.stage = ZERO_STAGE_1;
+    CHECK_OK(toy_on_ranks(3, &run, fill_from_first, &expected));
+    toy_state_free(&expected);
+}
+
+/* ---- values that are out of range ---- */
+
+static const toy_model *ranged_model(zero_dtype dtype)
+{
+    toy_model *model = toy_model_new();
+    (void)toy_model_layer(model, "unit", 0);
+    (void)toy_model_tensor(model, 7, 0, dtype, 0);
+    (void)toy_model_tensor(model, 5000, 0, dtype, 0);
+    return model;
+}
+
+/* 65519 rounds to the largest value of f16, and infinities are no finite values. */
+static zero_status save_ranged(toy_trainer *trainer)
+{
+    const zero_save_options options = run_save_options("one");
+    float values[5000] = {[4990] = -1e6f, [40] = 65520.0f, [39] = 65519.0f, [38] = INFINITY};
+    const zero_array array = {.data = values};
+    TOY_TRY(zero_tensor_import(trainer->engine, 1, ZERO_ROLE_PARAM, &array));
+    uint16_t halves[5000];
+    const zero_array narrow = {.data = halves, .dtype = ZERO_DTYPE_F16};
+    TOY_TRY(zero_tensor_export(trainer->engine, 1, ZERO_ROLE_PARAM, &narrow));
+    zero_stats stats = zero_stats_init();
+    TOY_TRY(zero_engine_stats(trainer->engine, &stats));
+    CHECK_EQ(stats.values_overflowed, 2);
+    return zero_save(trainer->engine, &options);
+}
+
+static zero_status load_ranged(toy_trainer *trainer)
+{
+    zero_load_options options = run_load_options("one");
+    zero_load_report report = zero_load_report_init();
+    options.params_only = 1;
+    TOY_TRY(zero_load(trainer->engine, &options, &report));
+    CHECK_EQ(report.overflowed, 2);
+    CHECK(strstr(report.list, "overflowed 2 values, first element 40 of ") != NULL);
+    return ZERO_OK;
+}
+
+static zero_status refuse_ranged(toy_trainer *trainer)
+{
+    zero_load_options options = run_load_options("one");
+    options.params_only = 1;
+    options.refuse_overflow = 1;
+    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT,
+                "2 finite values are beyond the range of the engine's type, first element 40 of");
+    CHECK_FAILS(zero_micro_begin(trainer->engine, 1), ZERO_POISONED, "");
+    return ZERO_OK;
+}
+
+static void count_warnings(void *user, zero_log_level level, const char *message)
+{
+    atomic_int *warnings = user;
+    if (level == ZERO_LOG_WARN && strstr(message, "finite values are beyond the range") != NULL) {
+        atomic_fetch_add(warnings, 1);
+    }
+}
+
+TEST(values_that_are_out_of_range_are_counted)
+{
+    atomic_int warnings = 0;
+    const toy_run wide = toy_run_init(ranged_model(ZERO_DTYPE_F32));
+    toy_run narrow = toy_run_init(ranged_model(ZERO_DTYPE_F16));
+    run_directory_make();
+    CHECK_OK(toy_on_ranks(2, &wide, save_ranged, NULL));
+    zero_log_set(count_warnings, &warnings);
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage += 3) {
+        narrow.options.stage = (zero_stage)stage;
+        warnings = 0;
+        CHECK_OK(toy_on_ranks(3, &narrow, load_ranged, NULL));
+        CHECK_EQ(warnings, 1); /* of all ranks */
+        CHECK_EQ(toy_on_ranks(3, &narrow, refuse_ranged, NULL), ZERO_INVALID_ARGUMENT);
+        CHECK_EQ(warnings, 1);
+    }
+    zero_log_set(NULL, NULL);
 }
 
 TEST_MAIN()
