@@ -491,6 +491,9 @@ static zero_status view_own(toy_trainer *trainer, float value)
 {
     uint64_t first = 0;
     zero_view view;
+    if (trainer->run->options.device == ZERO_DEVICE_CUDA) { /* the host writes no GPU's memory */
+        return write_own(trainer, ZERO_ROLE_PARAM, value);
+    }
     TOY_TRY(zero_shard_view(trainer->engine, 0, ZERO_ROLE_PARAM, &first, &view));
     for (size_t i = 0; i < view.count; i++) {
         ((float *)view.data)[i] = value;
