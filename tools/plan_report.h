@@ -84,8 +84,8 @@ void plan_line_print_names(void); /* of models and clusters, for help */
 int plan_print(const plan_report *report, FILE *out);
 /* NULL after bench_fail. */
 FILE *plan_open(const char *path);
-/* Give back a file of plan_open's, `failed` if something of it could not be written: then, and where
- * the rest cannot, 1 after bench_fail with the reason, and no regular file is left. */
+/* Give back a file of plan_open's, `failed` if something of it could not be written: then, and
+ * where the rest cannot, 1 after bench_fail with the reason, and no regular file is left. */
 int plan_close(FILE *file, const char *path, bool failed);
 int plan_write_json(const plan_report *report, const char *path);
 int plan_write_html(const plan_report *report, const char *path);

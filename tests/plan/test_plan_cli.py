@@ -337,8 +337,8 @@ def check_weights(program):
 def main():
     program = sys.argv[1]
     for part in (check_table, check_words, check_dimensions, check_figures, check_options,
-                 check_times, check_settings, check_advice, check_mesh, check_page, check_files, check_weights,
-                 check_refusals):
+                 check_times, check_settings, check_advice, check_mesh, check_page, check_files,
+                 check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0
