@@ -65,19 +65,19 @@ TEST(fold_cast_and_norm_stay_within_what_they_declare)
     CUDA_OK(cudaMemsetAsync(sum, 0, sizeof *sum, a));
     CUDA_OK(zi_cuda_launch_cast(a, half, ZERO_DTYPE_BF16, x, ZERO_DTYPE_F32, COUNT));
     const void *sources[3] = {half, NULL, half};
-    const zi_fold fold = {x, sources, 3, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, NULL};
+    const zi_fold fold = {x, sources, 3, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL};
     CUDA_OK(zi_cuda_launch_fold(a, &fold));
     memset(sources, 0, sizeof sources); /* they were read */
     CUDA_OK(zi_cuda_launch_square_sum(a, x, ZERO_DTYPE_F32, COUNT, sum));
     const void *again[1] = {half};
-    const zi_fold squares = {x, again, 1, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, sum};
+    const zi_fold squares = {x, again, 1, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, sum};
     CUDA_OK(zi_cuda_launch_fold(a, &squares));
     CUDA_OK(cudaStreamSynchronize(a));
     uint16_t half_expected[COUNT];
     zi_norm_sum sum_expected = {{0}, 0, 0};
     const void *same[3] = {half_expected, NULL, half_expected};
-    const zi_fold here = {ones, same, 3, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, NULL};
-    const zi_fold last = {ones, same, 1, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, NULL};
+    const zi_fold here = {ones, same, 3, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL};
+    const zi_fold last = {ones, same, 1, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL};
     zi_cpu_cast(half_expected, ZERO_DTYPE_BF16, ones, ZERO_DTYPE_F32, COUNT);
     zi_cpu_fold(&here);
     zi_cpu_square_sum(ones, ZERO_DTYPE_F32, COUNT, &sum_expected);
