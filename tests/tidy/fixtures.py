@@ -84,6 +84,12 @@ def _cycle(other, folder="core"):
     }
 
 
+def _composed(names):
+    """A test whose meson.build puts its name together."""
+    build = f"foreach name : [{names}]\n  executable('test_' + name, 'test_' + name + '.c')\n"
+    return {"tests/unit/test_a.c": "", "tests/unit/meson.build": build}
+
+
 # check: (clean trees, trees in which it must fire)
 FIXTURES = {
     "include_arrows": (
@@ -204,8 +210,10 @@ FIXTURES = {
                 "src/core/meson.build": "library(['a.c'])\n",
             },
             {"src/comm/x/a.c": "", "src/comm/meson.build": "library(['x/a.c'])\n"},
+            _composed("'b', 'a'"),
         ],
         [
+            _composed("'b'"),
             {"src/core/a.c": "", "src/core/meson.build": "library(['b.c'])\n"},
             {"src/core/a.h": ""},
         ],

@@ -1,6 +1,5 @@
 """The repository as the tidy checks see it: texts by path, C comments and strings blanked."""
 
-import json
 import os
 import re
 import subprocess
@@ -28,13 +27,11 @@ def blank_out(text):
 
 
 class SourceTree:
-    """Texts by path, relative to `root` (None for a tree made up by a self-test), and the paths of
-    the sources that a build folder compiles."""
+    """Texts by path, relative to `root` (None for a tree made up by a self-test)."""
 
-    def __init__(self, texts, root=None, compiled=frozenset()):
+    def __init__(self, texts, root=None):
         self.texts = texts
         self.root = root
-        self.compiled = compiled
         self._code = {}
 
     def paths(self, suffixes=None, under=("",)):
@@ -90,16 +87,7 @@ def _is_text(path):
     )
 
 
-def _compiled_sources(root, build):
-    """Files that meson, in the folder `build`, has made targets of."""
-    with open(f"{build}/meson-info/intro-targets.json", encoding="utf-8") as file:
-        targets = json.load(file)
-    blocks = [block for target in targets for block in target["target_sources"]]
-    names = [name for block in blocks for name in block.get("sources", [])]
-    return frozenset(os.path.relpath(os.path.realpath(name), root) for name in names)
-
-
-def read_tree(root, build):
+def read_tree(root):
     root = os.path.realpath(root)
     texts = {}
     for path in _list_files(root):
@@ -107,4 +95,4 @@ def read_tree(root, build):
         if _is_text(path) and os.path.isfile(full):
             with open(full, encoding="utf-8") as file:
                 texts[path] = file.read()
-    return SourceTree(texts, root, _compiled_sources(root, build))
+    return SourceTree(texts, root)

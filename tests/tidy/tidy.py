@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Style rules as tests. Usage: tidy.py ROOT BUILD [part of a check's name]
+"""Style rules as tests. Usage: tidy.py ROOT [part of a check's name]
 
 Each check first proves itself on made-up trees (fixtures.py): it must stay silent on the clean ones
 and fire on every other one. Then it reads the repository."""
@@ -25,9 +25,9 @@ def prove(check):
 
 
 def main():
-    root, build = sys.argv[1:3]
-    wanted = sys.argv[3] if len(sys.argv) > 3 else ""
-    tree = read_tree(root, build)
+    root = sys.argv[1]
+    wanted = sys.argv[2] if len(sys.argv) > 2 else ""
+    tree = read_tree(root)
     counts = {"ok": 0, "FAILED": 0, "skip": 0}
     for check in CHECKS:
         name = check.__name__
