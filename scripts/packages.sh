@@ -51,6 +51,7 @@ need_checks() {
     # A second MPI, in whose worlds the same library is tried.
     need_command mpirun.mpich mpich
     need_library mpich libmpich-dev
+    need_command musl-gcc musl-tools
     # A test mounts it, which only root may.
     [ "$(id -u)" -ne 0 ] || need_command mkfs.xfs xfsprogs
 }

@@ -23,22 +23,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "checkpoint/run_owner.h"
 #include "core/error.h"
 #include "core/memory.h"
-
-/* Not every C library has the system call: musl got it in 1.2.5. */
-#ifndef RENAME_EXCHANGE
-#define RENAME_EXCHANGE 2
-static int renameat2(int from_folder, const char *from, int to_folder, const char *to,
-                     unsigned flags)
-{
-    return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
-}
-#endif
 #include "format/whole_file.h"
 
 #define PART ".part"
@@ -620,7 +609,7 @@ static zero_status publish(const commit_paths *paths, const char **old)
     if (!exists(paths->final)) {
         return rename_path(paths->part, paths->final);
     }
-    if (renameat2(AT_FDCWD, paths->part, AT_FDCWD, paths->final, RENAME_EXCHANGE) == 0) {
+    if (zi_exchange_names(paths->part, paths->final) == 0) {
         *old = paths->part;
         return ZERO_OK;
     }
@@ -642,7 +631,7 @@ static zero_status publish(const commit_paths *paths, const char **old)
 static void take_back(const commit_paths *paths, const char *old)
 {
     if (old == paths->part) {
-        (void)renameat2(AT_FDCWD, paths->part, AT_FDCWD, paths->final, RENAME_EXCHANGE);
+        (void)zi_exchange_names(paths->part, paths->final);
     } else {
         (void)rename(paths->final, paths->part);
     }

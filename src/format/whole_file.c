@@ -1,4 +1,4 @@
-/* Owns writing a file at once. */
+/* Owns writing a file at once, and exchanging names. */
 #include "format/whole_file.h"
 
 #include <errno.h>
@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -56,4 +57,11 @@ zero_status zi_whole_file_replace(const char *path, const char *text, size_t byt
         (void)unlink(part);
     }
     return status;
+}
+
+/* Asked of the kernel itself: not every C library has its renameat2() and RENAME_EXCHANGE. */
+int zi_exchange_names(const char *one, const char *other)
+{
+    enum { EXCHANGE = 1 << 1 };
+    return (int)syscall(SYS_renameat2, AT_FDCWD, one, AT_FDCWD, other, EXCHANGE);
 }

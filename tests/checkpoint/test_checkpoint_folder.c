@@ -67,16 +67,13 @@ ssize_t __wrap_write(int file, const void *data, size_t bytes)
     return hit('w') ? -1 : __real_write(file, data, bytes);
 }
 
-int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to,
-                     unsigned flags);
-int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
-                     unsigned flags);
-int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to,
-                     unsigned flags)
+int __real_zi_exchange_names(const char *one, const char *other);
+int __wrap_zi_exchange_names(const char *one, const char *other);
+int __wrap_zi_exchange_names(const char *one, const char *other)
 {
     const bool failed = hit('x');
     errno = no_exchange ? EINVAL : errno;
-    return failed || no_exchange ? -1 : __real_renameat2(from_folder, from, to_folder, to, flags);
+    return failed || no_exchange ? -1 : __real_zi_exchange_names(one, other);
 }
 
 /* ---- runs ---- */

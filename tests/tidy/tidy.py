@@ -45,6 +45,9 @@ def main():
                 print(f"  {line}")
             if len(found) > SHOWN_MAX:
                 print(f"  and {len(found) - SHOWN_MAX} more")
+    if not any(counts.values()):
+        print(f'FAILED  no check has "{wanted}" in its name')
+        counts["FAILED"] += 1
     if not tree.texts:
         print(f"FAILED  no file under {root}")
         counts["FAILED"] += 1
