@@ -18,10 +18,10 @@ typedef struct ckpt_line {
     bool tensors;
     bool dry_run;
     bool skip_others; /* tensors that are no parameters */
-    bool strict;     /* values beyond the range of the type are an error */
-    bool best;       /* of a tensor's parameter and master the more exact */
-    zero_role role;  /* where best is false */
-    zero_dtype type; /* DEFAULT: as it is saved */
+    bool strict;      /* values beyond the range of the type are an error */
+    bool best;        /* of a tensor's parameter and master the more exact */
+    zero_role role;   /* where best is false */
+    zero_dtype type;  /* DEFAULT: as it is saved */
     uint64_t shard_bytes;
     uint64_t keep; /* 0: not given; so is world */
     uint64_t world;
