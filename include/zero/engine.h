@@ -73,7 +73,7 @@ typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64
  *  - Memory: 256 KiB of host memory until it returns.
  *  - Errors: INVALID_ARGUMENT naming the first tensor of which ranks give different values; nothing
  *    has changed then. STATE inside a micro-step, while a step is due, while a unit is acquired, in
- * a capture or a replay (zero/capture.h), and while roles are evicted (zero/evict.h). */
+ *    a capture or a replay (zero/capture.h), and while roles are evicted (zero/evict.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn,
                                                       void *user);
 

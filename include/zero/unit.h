@@ -83,8 +83,8 @@ typedef enum zero_pass {
  *    anything was filled, loaded, imported or written, ranks compare hashes of the shards that
  *    several of them hold, and what each has imported. This reads those shards once.
  *  - Errors: INVALID_ARGUMENT (last). MISMATCH naming the ranks and the first tensor that differs.
- * STATE when a micro-step is open, when the step is due, while a unit is acquired, and while roles
- * are evicted (zero/evict.h). */
+ *    STATE when a micro-step is open, when the step is due, while a unit is acquired, and while
+ *    roles are evicted (zero/evict.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, int32_t last);
 
 /** Close the micro-step. Gradients that were never acquired in it count as zero.
