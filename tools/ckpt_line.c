@@ -101,8 +101,8 @@ static const ckpt_command commands[] = {
      "Makes the checkpoint OUT of the safetensors IN: a file, the index of several, or\n"
      "a folder with either. It has parameters and their sums, no masters and no\n"
      "moments: load it with zero_load_options.params_only.\n\n"
-     "  --skip-others      leave out tensors that are none of f32, bf16 and f16, such as\n"
-     "                     buffers of positions, and name them\n"},
+     "  --skip-others      leave out tensors that are none of f32, bf16 and f16,\n"
+     "                     such as buffers of positions, and name them\n"},
     {"prune", "zero ckpt prune", "RUN", 1, 1, prune_options, ckpt_prune,
      "remove the oldest checkpoints of a run",
      "Removes the oldest whole checkpoints in RUN but N, and what older saves left\n"
