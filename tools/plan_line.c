@@ -125,7 +125,7 @@ static int read_count(const char *name, const char *value, uint64_t high, uint64
 {
     return command_line_whole(value, 1, high, count)
                ? 0
-               : bench_fail("--%s %s: expected a whole number in [1, %" PRIu64 "]", name, value,
+               : bench_fail("--%s %.100s: expected a whole number in [1, %" PRIu64 "]", name, value,
                             high);
 }
 

@@ -13,6 +13,7 @@
 enum {
     HEADER_BYTES = 1024,
     MAGIC = 20240520,
+    MAGIC_WIDE = 20240801, /* of llm.c's tokens for llama 3 */
     BIGRAM_VOCAB_MAX = 1024,
     CHUNK_TOKENS = 2048 /* read at once */
 };
@@ -126,6 +127,12 @@ static bool parse_file(int file, const char *path, uint64_t bytes, gpt2_tokens *
         return gpt2_fail(error, "cannot read %s: %s", path, strerror(errno));
     }
     *tokens = (gpt2_tokens){.file = file, .path = path, .count = bytes, .bytes = 1};
+    if (bytes >= 4 && read_u32(header) == MAGIC_WIDE) {
+        return gpt2_fail(error,
+                         "%s has tokens of 32 bits (magic number %d), of another tokenizer; only "
+                         "GPT-2's of 16 bits (%d) are known",
+                         path, MAGIC_WIDE, MAGIC);
+    }
     if (bytes < 4 || read_u32(header) != MAGIC) {
         return !ends_in_bin(path) ||
                gpt2_fail(error,

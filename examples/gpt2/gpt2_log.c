@@ -140,6 +140,10 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
         if (facts->passed_over[0] != '\0') {
             print_line(columns, "not from the last one saved: %s", facts->passed_over);
         }
+        if (facts->steps_done >= o->steps) {
+            print_line(columns, "nothing to train: --steps %u are done; give more to go on",
+                       o->steps);
+        }
     }
 }
 

@@ -261,7 +261,7 @@ static bool set_count(void *field, const gpt2_option *row, const char *text, gpt
 {
     uint64_t value = 0;
     if (!command_line_whole(text, (uint64_t)row->low, (uint64_t)row->high, &value)) {
-        return gpt2_fail(error, "--%s %s: give a whole number in [%.0f, %.0f]", row->name, text,
+        return gpt2_fail(error, "--%s %.100s: give a whole number in [%.0f, %.0f]", row->name, text,
                          row->low, row->high);
     }
     const uint32_t count = (uint32_t)value;
@@ -273,7 +273,7 @@ static bool set_seed(void *field, const gpt2_option *row, const char *text, gpt2
 {
     uint64_t value = 0;
     if (!command_line_whole(text, 0, UINT64_MAX, &value)) {
-        return gpt2_fail(error, "--%s %s: give a whole number below 2^64", row->name, text);
+        return gpt2_fail(error, "--%s %.100s: give a whole number below 2^64", row->name, text);
     }
     memcpy(field, &value, sizeof value);
     return true;
@@ -286,7 +286,7 @@ static bool set_real(void *field, const gpt2_option *row, const char *text, gpt2
     const bool plain = text[strspn(text, "0123456789.eE+-")] == '\0';
     const double value = strtod(text, &end);
     if (!plain || end == text || *end != '\0' || !(value >= row->low && value <= row->high)) {
-        return gpt2_fail(error, "--%s %s: give a number in [%g, %g]", row->name, text, row->low,
+        return gpt2_fail(error, "--%s %.100s: give a number in [%g, %g]", row->name, text, row->low,
                          row->high);
     }
     memcpy(field, &value, sizeof value);
@@ -302,7 +302,7 @@ static bool set_tier(void *field, const gpt2_option *row, const char *text, gpt2
             return true;
         }
     }
-    return gpt2_fail(error, "--%s %s: give device, host or disk", row->name, text);
+    return gpt2_fail(error, "--%s %.100s: give device, host or disk", row->name, text);
 }
 
 uint32_t gpt2_options_disks(const gpt2_options *options)
@@ -319,7 +319,8 @@ static bool add_disk(gpt2_options *options, const gpt2_option *row, const char *
 {
     const uint32_t count = gpt2_options_disks(options);
     if (count == GPT2_DISKS_MAX) {
-        return gpt2_fail(error, "--%s %s: at most %d directories", row->name, text, GPT2_DISKS_MAX);
+        return gpt2_fail(error, "--%s %.100s: at most %d directories", row->name, text,
+                         GPT2_DISKS_MAX);
     }
     options->disks[count] = text;
     return true;
@@ -351,7 +352,7 @@ static bool set_preset(gpt2_options *options, const gpt2_option *row, const char
             return true;
         }
     }
-    return gpt2_fail(error, "--%s %s: give one of %s", row->name, text, row->help);
+    return gpt2_fail(error, "--%s %.100s: give one of %s", row->name, text, row->help);
 }
 
 static bool set_dtype(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
@@ -363,7 +364,7 @@ static bool set_dtype(void *field, const gpt2_option *row, const char *text, gpt
             return true;
         }
     }
-    return gpt2_fail(error, "--%s %s: give one of f32, bf16, f16", row->name, text);
+    return gpt2_fail(error, "--%s %.100s: give one of f32, bf16, f16", row->name, text);
 }
 
 static bool set_engine(gpt2_options *options, const gpt2_option *row, const char *text,
@@ -380,7 +381,7 @@ static bool set_engine(gpt2_options *options, const gpt2_option *row, const char
     }
     if (zero_option_set(&options->engine, &options->tuning, engine_option(row)->name, value) !=
         ZERO_OK) {
-        return gpt2_fail(error, "--%s %s: %s", row->name, text, zero_last_error()->message);
+        return gpt2_fail(error, "--%s %.100s: %s", row->name, text, zero_last_error()->message);
     }
     return true;
 }

@@ -207,6 +207,9 @@ TEST(damaged_token_files_are_refused)
     buffer[0] ^= 1;
     check_refused(put("t.bin", buffer, bytes), 0, "magic number 20240520");
     drop();
+    memcpy(buffer, "\xa1\xd9\x34\x01", 4);
+    check_refused(put("t.bin", buffer, bytes), 0, "tokens of 32 bits (magic number 20240801)");
+    drop();
     check_refused(put("text", "ab\xffxyz", 6), 128, "token 255 at index 2");
     drop();
 }

@@ -154,6 +154,8 @@ def test_a_checkpoint_is_named_in_several_ways(folder):
     expect_equal(checkpoints(f"{folder}/run"), ["step-00000004", "step-00000006"], "kept")
     newest = run(folder, "--steps 7 --ranks 2 --resume {folder}/run")
     expect("step-00000006: 6 steps, saved by 2 ranks" in newest, newest)
+    done = run(folder, "--steps 5 --ranks 2 --resume {folder}/run")
+    expect("nothing to train: --steps 5 are done" in done, done)
     for name in ("run/step-00000004", "run:step-00000004"):
         older = run(folder, f"--steps 7 --ranks 2 --resume {{folder}}/{name}")
         expect_equal(sorted(losses(older)), [5, 6, 7], name)
