@@ -206,7 +206,7 @@ static zi_control_key read_key(const environment *env)
     return zi_control_key_of(text);
 }
 
-/* Read where rank 0 runs, and the name of the run. */
+/* Read where rank 0 runs, and the key of the run. */
 static zero_status read_meeting(const environment *env, zi_launch *launch)
 {
     ZI_TRY(read_address(env, "MASTER_ADDR", launch->address));
@@ -215,8 +215,6 @@ static zero_status read_meeting(const environment *env, zi_launch *launch)
     if (port != NULL) {
         ZI_TRY(read_number("MASTER_PORT", port, 1, 65535, &launch->port));
     }
-    const char *run = look(env, "TORCHELASTIC_RUN_ID");
-    launch->run_hash = run != NULL ? zi_hash_text(ZI_HASH_START, run) : 0;
     launch->key = read_key(env);
     return ZERO_OK;
 }
@@ -304,12 +302,20 @@ static const char *look_process(void *user, const char *name)
     return getenv(name);
 }
 
-/* Join ranks that torchrun started on one host, by a name that only they share. */
+/* Anybody can list names, and the key is a secret: the name has a hash of it. */
+void zi_launch_host_name(const zi_launch *launch, char name[64])
+{
+    const uint64_t key =
+        zi_hash_u64(zi_hash_u64(ZI_HASH_START, launch->key.word[0]), launch->key.word[1]);
+    (void)snprintf(name, 64, "/zero-%u-%u-%016llx-%u", (unsigned)geteuid(), launch->port,
+                   (unsigned long long)key, launch->size);
+}
+
+/* Join ranks that torchrun started on one host. */
 static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
     zi_shm_place place = {.rank = launch->rank, .size = launch->size};
-    (void)snprintf(place.name, sizeof place.name, "/zero-%u-%u-%016llx-%u", (unsigned)geteuid(),
-                   launch->port, (unsigned long long)launch->run_hash, launch->size);
+    zi_launch_host_name(launch, place.name);
     return zi_shm_comm_create(&place, deadline_ms, comm);
 }
 

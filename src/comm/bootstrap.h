@@ -26,9 +26,8 @@ typedef struct zi_launch {
     uint32_t size;
     uint32_t local_rank;
     uint32_t local_size; /* ranks on this host; 0: not said */
-    char address[256];   /* of rank 0's host; "": not said. TORCHRUN only, like the next three */
+    char address[256];   /* of rank 0's host; "": not said. TORCHRUN only, like the next two */
     uint32_t port;       /* 0: not said */
-    uint64_t run_hash;   /* of the run's name; 0: not said */
     zi_control_key key;  /* of the run's name, its restart and its token */
     char comm_id[256];   /* NCCL_COMM_ID; "": not said */
 } zi_launch;
@@ -42,6 +41,10 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch);
 
 /* True when all of a TORCHRUN launch's ranks are on the host called `host`. */
 bool zi_launch_on_one_host(const zi_launch *launch, const char *host);
+
+/* The name of the memory in which a TORCHRUN launch's ranks of one host meet: nobody else's of this
+ * user who has another port, run, restart, token or number of ranks. */
+void zi_launch_host_name(const zi_launch *launch, char name[64]);
 
 /* Where ranks on several hosts meet: at the port after MASTER_PORT, at which torchrun itself
  * listens; or at the one after that of NCCL_COMM_ID, at which NCCL does. INVALID_ARGUMENT when

@@ -153,16 +153,10 @@ TEST(meeting_place)
     CHECK_OK(parse(here, &launch));
     CHECK(strcmp(launch.address, "node0") == 0);
     CHECK_EQ(launch.port, 1234);
-    const uint64_t run = launch.run_hash;
-    CHECK(run != 0);
-    here[4] = "TORCHELASTIC_RUN_ID=b";
-    CHECK_OK(parse(here, &launch));
-    CHECK(launch.run_hash != run && launch.run_hash != 0);
     here[2] = NULL;
     CHECK_OK(parse(here, &launch));
     CHECK(launch.address[0] == '\0');
     CHECK_EQ(launch.port, 0);
-    CHECK_EQ(launch.run_hash, 0);
     char longest[300] = "MASTER_ADDR=";
     memset(longest + 12, 'x', 256);
     here[2] = longest;
@@ -258,7 +252,7 @@ TEST(long_meeting_places)
     CHECK_FAILS(parse(pairs, &launch), ZERO_INVALID_ARGUMENT, "NCCL_COMM_ID='xxx");
 }
 
-/* Only ranks of one run, one restart and one token have the same key. */
+/* Only ranks of one run, one restart and one token have the same key, and meet. */
 TEST(keys_of_runs)
 {
     static const char *const pairs[][PAIRS_MAX] = {
@@ -271,12 +265,15 @@ TEST(keys_of_runs)
     };
     enum { KEYS = sizeof pairs / sizeof pairs[0] };
     zi_launch launches[KEYS];
+    char names[KEYS][64];
     for (int i = 0; i < KEYS; i++) {
         zi_launch again;
         CHECK_OK(parse(pairs[i], &launches[i]));
         CHECK_OK(parse(pairs[i], &again));
         CHECK_BYTES(&again.key, &launches[i].key, sizeof again.key);
+        zi_launch_host_name(&again, names[i]);
         for (int k = 0; k < i; k++) {
+            CHECK(strcmp(names[i], names[k]) != 0);
             CHECK(memcmp(&launches[i].key, &launches[k].key, sizeof again.key) != 0);
         }
     }
