@@ -12,7 +12,7 @@ zero_status zi_library_load(const zi_library *library, const char *file, void *t
     void *handle = dlopen(file, RTLD_NOW | (library->global ? RTLD_GLOBAL : RTLD_LOCAL));
     if (handle == NULL) {
         const char *text = dlerror();
-        ZI_FAIL(ZERO_UNSUPPORTED, "cannot load %.40s (%.60s); %s", file,
+        ZI_FAIL(ZERO_UNSUPPORTED, "cannot load %.60s (%.60s); %s", file,
                 text != NULL ? text : "no reason given", library->remedy);
     }
     for (size_t i = 0; i < library->symbol_count; i++) {

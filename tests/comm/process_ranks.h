@@ -5,8 +5,8 @@
 #include <dirent.h>
 #include <sys/prctl.h>
 
+#include "comm/bootstrap.h"
 #include "conformance.h"
-#include "core/hash.h"
 
 /* More processes than a page of the shared file has lines for. Sanitizers see nothing across
  * processes and make each of them slow to start and end, so there only just more. */
@@ -27,11 +27,27 @@ static inline const char *run_id(void)
     return test_text("test-%d", (int)getpid());
 }
 
+/* What start_rank() puts into rank 0's environment, as far as ranks meet by it. */
+static inline const char *rank_variable(void *user, const char *name)
+{
+    const char *values[][2] = {{"RANK", "0"},
+                               {"WORLD_SIZE", test_text("%u", *(const uint32_t *)user)},
+                               {"MASTER_PORT", test_text("%u", test_port())},
+                               {"TORCHELASTIC_RUN_ID", run_id()}};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        if (strcmp(values[i][0], name) == 0) {
+            return values[i][1];
+        }
+    }
+    return NULL;
+}
+
 /* The name under which `size` ranks of this test meet. */
 static inline void meeting_name(uint32_t size, char *name)
 {
-    snprintf(name, 64, "/zero-%u-%u-%016" PRIx64 "-%u", (unsigned)geteuid(), test_port(),
-             zi_hash_text(ZI_HASH_START, run_id()), size);
+    zi_launch launch;
+    CHECK_OK(zi_launch_parse(rank_variable, &size, &launch));
+    zi_launch_host_name(&launch, name);
 }
 
 static inline void set_number(const char *name, uint32_t value)
@@ -82,13 +98,14 @@ static inline zero_world *join(void)
  */
 static inline uint32_t names_left(void)
 {
-    const char *prefix = test_text("zero-%u-%u-%016" PRIx64 "-", (unsigned)geteuid(), test_port(),
-                                   zi_hash_text(ZI_HASH_START, run_id()));
+    char prefix[64];
+    meeting_name(2, prefix);
+    *(strrchr(prefix, '-') + 1) = '\0'; /* worlds of any size */
     DIR *folder = opendir("/dev/shm");
     CHECK(folder != NULL);
     uint32_t count = 0;
     for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+        count += strncmp(entry->d_name, prefix + 1, strlen(prefix + 1)) == 0;
     }
     closedir(folder);
     return count;

@@ -5,6 +5,9 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/library.h"
@@ -42,6 +45,22 @@ static zero_status take(const zi_mpi_plugin *plugin, const char *file)
     return ZERO_OK;
 }
 
+/* Beside this library, or else where the loader looks. */
+static zero_status load_plugin(const char *file, const zi_mpi_plugin **plugin)
+{
+    char path[4096];
+    Dl_info self;
+    const char *end = dladdr(&load_mutex, &self) != 0 ? strrchr(self.dli_fname, '/') : NULL;
+    if (end != NULL) {
+        const int folder = (int)(end + 1 - self.dli_fname);
+        (void)snprintf(path, sizeof path, "%.*s%s", folder, self.dli_fname, file);
+        if (access(path, F_OK) == 0) {
+            return zi_library_load(&plugin_library, path, plugin);
+        }
+    }
+    return zi_library_load(&plugin_library, file, plugin);
+}
+
 static zero_status find_plugin(bool pmi)
 {
     const bool open_mpi = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != NULL;
@@ -52,7 +71,7 @@ static zero_status find_plugin(bool pmi)
     zero_error error = {.status = ZERO_OK}; /* of the one that fits best */
     for (size_t i = 0; i < count; i++) {
         const zi_mpi_plugin *plugin = NULL;
-        if (zi_library_load(&plugin_library, files[i], &plugin) == ZERO_OK) {
+        if (load_plugin(files[i], &plugin) == ZERO_OK) {
             return take(plugin, files[i]);
         }
         error = i == 1 ? *zero_last_error() : error;
