@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "comm/mpi/mpi_launch.h"
 #include "comm/nccl/nccl_launch.h"
+#include "comm/shm/process.h"
 #include "comm/shm/shm_comm.h"
 #include "comm/world.h"
 #include "core/error.h"
@@ -206,6 +207,15 @@ static zi_control_key read_key(const environment *env)
     return zi_control_key_of(text);
 }
 
+/* "none" is torchrun's run id where the user gave none. */
+static bool is_named(const environment *env)
+{
+    const char *run = look(env, "TORCHELASTIC_RUN_ID");
+    const char *token = look(env, "ZERO_JOB_TOKEN");
+    return (run != NULL && run[0] != '\0' && strcmp(run, "none") != 0) ||
+           (token != NULL && token[0] != '\0');
+}
+
 /* Read where rank 0 runs, and the key of the run. */
 static zero_status read_meeting(const environment *env, zi_launch *launch)
 {
@@ -216,6 +226,7 @@ static zero_status read_meeting(const environment *env, zi_launch *launch)
         ZI_TRY(read_number("MASTER_PORT", port, 1, 65535, &launch->port));
     }
     launch->key = read_key(env);
+    launch->named = is_named(env);
     return ZERO_OK;
 }
 
@@ -311,11 +322,13 @@ void zi_launch_host_name(const zi_launch *launch, char name[64])
                    (unsigned long long)key, launch->size);
 }
 
-/* Join ranks that torchrun started on one host. */
+/* Join ranks that torchrun started on one host. Runs without a name are told apart by the process
+ * that started their ranks. */
 static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
     zi_shm_place place = {.rank = launch->rank, .size = launch->size};
     zi_launch_host_name(launch, place.name);
+    place.launcher = launch->named ? 0 : zi_process_launcher(row_torchrun.rank);
     return zi_shm_comm_create(&place, deadline_ms, comm);
 }
 

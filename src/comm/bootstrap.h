@@ -29,6 +29,7 @@ typedef struct zi_launch {
     char address[256];   /* of rank 0's host; "": not said. TORCHRUN only, like the next two */
     uint32_t port;       /* 0: not said */
     zi_control_key key;  /* of the run's name, its restart and its token */
+    bool named;          /* the key tells this run from others: it has a run id or a token */
     char comm_id[256];   /* NCCL_COMM_ID; "": not said */
 } zi_launch;
 

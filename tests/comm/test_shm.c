@@ -259,6 +259,31 @@ TEST(worlds_of_other_sizes)
     CHECK_EQ(names_left(), 0);
 }
 
+static void come_from_another_launcher(uint32_t rank, void *user)
+{
+    zi_comm *comm = NULL;
+    zi_shm_place place = {.rank = rank, .size = 2, .launcher = 1};
+    (void)snprintf(place.name, sizeof place.name, "%s", (const char *)user);
+    CHECK_FAILS(zi_shm_comm_create(&place, LONG_MS, &comm), ZERO_STATE,
+                rank == 0 ? "runs a job" : "rank 0 of another launcher");
+    CHECK(comm == NULL);
+}
+
+/* Ranks of a second job that has the first one's name are refused, and the first one goes on. */
+TEST(jobs_of_two_launchers)
+{
+    char name[64];
+    meeting_name(2, name);
+    const pid_t first = start_first(2);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        CHECK_EQ(end_of(start_rank(rank, 2, come_from_another_launcher, name)), 0);
+    }
+    const pid_t second = start_rank(1, 2, join_and_meet, NULL);
+    CHECK_EQ(end_of(second), 0);
+    CHECK_EQ(end_of(first), 0);
+    CHECK_EQ(names_left(), 0);
+}
+
 static void come_twice(uint32_t rank, void *user)
 {
     (void)rank;

@@ -163,10 +163,24 @@ static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
     zi_shared_header *header = shared->header;
     header->maker_pid = (uint64_t)getpid();
     header->maker_start = zi_process_start(header->maker_pid);
+    header->launcher = desc->launcher;
     header->size = desc->size;
     write_slot(shared, header->maker_pid, header->maker_start);
     atomic_store(&header->end, header_bytes(desc->size));
     atomic_store_explicit(&header->magic, ZI_SHARED_MAGIC, memory_order_release);
+    return ZERO_OK;
+}
+
+/* Ranks that another launcher started are another job's, which must not be touched. */
+static zero_status check_launcher(const zi_shared_desc *desc, const zi_shared_header *header)
+{
+    if (header->launcher != desc->launcher) {
+        ZI_FAIL(ZERO_STATE,
+                "rank 0 of another launcher, process %llu, uses the same MASTER_PORT "
+                "(/dev/shm%s); give each job of a host its own MASTER_PORT, or, where one job's "
+                "ranks are started from several shells, all of them the same ZERO_JOB_TOKEN",
+                (unsigned long long)header->maker_pid, desc->name);
+    }
     return ZERO_OK;
 }
 
@@ -179,14 +193,17 @@ static zero_status try_open(const zi_shared_desc *desc, zi_shared *shared, bool 
         return ZERO_OK;
     }
     zi_shared_header *header = NULL;
-    const zero_status status = check_owner(fd, desc->name);
+    zero_status status = check_owner(fd, desc->name);
     if (status == ZERO_OK && map_header(fd, desc->size, &header)) {
         /* A leftover, or a file half made: rank 0 replaces it. */
         if (header_ready(header) && maker_alive(header) && header->size == desc->size) {
-            shared->fd = fd;
-            shared->header = header;
-            *found = true;
-            return ZERO_OK;
+            status = check_launcher(desc, header);
+            if (status == ZERO_OK) {
+                shared->fd = fd;
+                shared->header = header;
+                *found = true;
+                return ZERO_OK;
+            }
         }
         unmap_header(header, desc->size);
     }

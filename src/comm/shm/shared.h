@@ -20,6 +20,7 @@ typedef struct zi_shared_desc {
     const uint32_t *world_ranks; /* of this host's ranks, ascending; copied. NULL: 0, 1, 2, ... */
     uint32_t index;              /* this rank's place in world_ranks */
     uint32_t size;               /* ranks on this host */
+    uint64_t launcher;           /* of this rank; ranks of another are refused */
     uint32_t deadline_ms;
     const bool *crowded; /* the comm's, for its groups */
     zi_silence *silence; /* the comm's: who is silent, for errors */
@@ -29,7 +30,8 @@ typedef struct zi_shared_desc {
 /* Wait for the other ranks of the host. Index 0 makes the file, and replaces one that a killed job
  * left. Returns once all have arrived and the name is removed.
  * - Collective over the ranks of the host.
- * - Errors: TIMEOUT naming the ranks that did not arrive; STATE when a living job uses the name;
+ * - Errors: TIMEOUT naming the ranks that did not arrive; STATE when a living job uses the name,
+ *   or rank 0 has another launcher;
  *   COMM when rank 0 dies meanwhile; the error that another rank failed with. */
 zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out);
 

@@ -10,7 +10,7 @@
 #include "comm/shm/shared.h"
 
 /* "zero" and the version of this layout. */
-#define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000003)
+#define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000004)
 #define ZI_SHARED_VALUES 4
 /* Groups being created at one moment, and groups that one rank is a member of. */
 #define ZI_SHARED_ENTRIES 256
@@ -53,6 +53,7 @@ typedef struct zi_shared_header {
     _Atomic uint64_t magic; /* written last by the maker */
     uint64_t maker_pid;
     uint64_t maker_start;
+    uint64_t launcher; /* of the maker: desc.launcher */
     uint32_t size;
     _Atomic uint32_t state;
     _Atomic uint32_t failing; /* 1: a rank is writing the failure, or has */
