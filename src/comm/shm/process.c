@@ -81,14 +81,21 @@ static bool started_with(uint64_t pid, const char *variable)
     if (file == NULL) {
         return false;
     }
+    /* Entries NAME=VALUE, each with a zero behind it. */
     const size_t length = strlen(variable);
-    char *entry = NULL;
-    size_t entry_bytes = 0;
+    size_t at = 0;
+    bool same = true;
     bool found = false;
-    while (!found && getdelim(&entry, &entry_bytes, '\0', file) > 0) {
-        found = strncmp(entry, variable, length) == 0 && entry[length] == '=';
+    for (int c = getc(file); c != EOF && !found; c = getc(file)) {
+        if (c == '\0') {
+            at = 0;
+            same = true;
+        } else if (same) {
+            found = at == length && c == '=';
+            same = at < length && c == variable[at];
+            at++;
+        }
     }
-    free(entry);
     (void)fclose(file);
     return found;
 }
