@@ -13,7 +13,7 @@ uint32_t zi_numa_nodes(void);
 /* Let the pages of [pointer, pointer + bytes) that are touched first from here on lie on `node`
  * while it has room, then on the nearest that has: whole pages that are not in use yet. node < 0:
  * none is known and nothing is done. Returns whether they are bound; the first time that they are
- * not, in a build without libnuma or where the kernel refuses, the log says so. Any thread. */
+ * not, in a build with -Dnuma=disabled or where the kernel refuses, the log says so. Any thread. */
 bool zi_numa_bind(void *pointer, size_t bytes, int node);
 
 #endif

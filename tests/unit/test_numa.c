@@ -156,7 +156,7 @@ TEST(a_container_forbids_it)
 
 #else
 
-TEST(a_build_without_libnuma)
+TEST(a_build_that_binds_nothing)
 {
     void *memory = NULL;
     keep_logs();
