@@ -42,6 +42,7 @@ typedef struct zi_update_job {
     zero_dtype param_dtype;
     zero_dtype moment_dtype;
     uint64_t seed;
+    int32_t over_bus; /* on a GPU: its state is in host memory */
     /* Device memory: written by `decide` earlier on the same stream, read when the job runs. */
     const zi_step_decision *decision;
     /* The caller's own optimizer; NULL: AdamW. */

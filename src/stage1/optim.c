@@ -33,6 +33,14 @@ static void *chunk_param(const zi_optim *optim, uint32_t p)
                : NULL;
 }
 
+/* Whether some of the optimizer's state is in host memory, where a GPU's update reaches it. */
+static bool has_state_on_host(const zi_layout *layout)
+{
+    return zi_role_tier(layout, ZERO_ROLE_MASTER) == ZERO_TIER_HOST ||
+           zi_role_tier(layout, ZERO_ROLE_MOMENT1) == ZERO_TIER_HOST ||
+           zi_role_tier(layout, ZERO_ROLE_MOMENT2) == ZERO_TIER_HOST;
+}
+
 static void make_job(zi_optim *optim, uint32_t p)
 {
     const zi_layout *layout = optim->layout;
@@ -47,6 +55,7 @@ static void make_job(zi_optim *optim, uint32_t p)
         .param_dtype = kept[ZERO_ROLE_PARAM].dtype,
         .moment_dtype = options->moment_dtype,
         .seed = options->seed,
+        .over_bus = has_state_on_host(layout),
         .decision = optim->desc.decision,
         .update = own ? options->update : NULL,
         .update_user = options->update_user,

@@ -14,7 +14,7 @@ void zi_fake_run_update(const zi_update_job *job)
 {
     const zi_update_form form = zi_update_form_of(job);
     const zi_update_args args = zi_update_args_of(job);
-    const uint64_t warps = zi_cuda_grid_of(job->count).blocks * ZI_BLOCK_WARPS;
+    const uint64_t warps = zi_update_grid_of(job).blocks * ZI_BLOCK_WARPS;
     for (uint64_t warp = 0; warp < warps; warp++) {
         for (uint32_t lane = 0; lane < ZI_WARP_LANES; lane++) {
             zi_update_lane(form, &args, warp, lane);

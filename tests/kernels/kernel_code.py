@@ -23,22 +23,32 @@ from kernel_listing import F32, NARROW, function_body, read_ptx, read_resources,
 # whoever translates PTX may fuse an operation with its neighbour.
 EXACT = re.compile(
     r"(?:add|sub|mul|div|rcp|sqrt|fma)\.rn\.f(?:32|64)"
-    r"|cvt\.(?:f64\.f32|rn\.f32\.f64|rn\.f64\.u(?:32|64)|rzi\.s32\.f32)"
-    r"|(?:mov|neg|abs|selp|setp\.\w+|(?:ld|st)\.[\w.]+)\.f(?:32|64)"
+    r"|cvt\.(?:f64\.f32|rn\.f32\.f64|rn\.f64\.u(?:32|64)|rzi\.s32\.f32|rn\.b?f16x2\.f32)"
+    r"|(?:mov|neg|abs|max|selp|setp\.\w+|(?:ld|st)\.[\w.]+)\.f(?:32|64)"
 )
 FLOAT = re.compile(r"\.(?:b?f16|f32|f64|tf32|e\dm\d)|\.ftz|\.approx|\.sat")
 
-# Lane functions in which a kernel's fused operations, divisions and roots are written.
+# What roots and quotients begin with that are corrected to the rounded ones (quick.h).
+SEEDS = {"update_kernel": ("rsqrt.approx.ftz.f32", "rcp.approx.ftz.f32")}
+
+# Lane functions in which a kernel's fused operations, divisions and roots are written. Where an
+# element can be computed in two ways: those of each.
+ADAMW = [("math/adamw.h", f"zi_adamw_{part}") for part in ("moments", "denominator", "param")]
 LANES = {
-    "update_kernel": ("src/kernels/math/adamw.h", "zi_adamw_lane"),
-    "square_sum_kernel": ("src/kernels/cuda/norm_body.h", "zi_norm_half_add"),
-    "fold_squares_kernel": ("src/kernels/cuda/fold_body.h", "zi_fold_column"),
+    "update_kernel": [
+        [*ADAMW, ("math/adamw.h", "zi_adamw_lane")],
+        [*ADAMW, ("cuda/quick.h", "zi_quick_sqrt"), ("cuda/quick.h", "zi_quick_quotient")],
+    ],
+    "square_sum_kernel": [[("cuda/norm_body.h", "zi_norm_half_add")]],
+    "fold_squares_kernel": [[("cuda/fold_body.h", "zi_fold_column")]],
 }
 WRITTEN = {
     "fma.rn.f32": r"\bfmaf\(",
     "fma.rn.f64": r"\bfma\(",
     "sqrt.rn.f32": r"\bsqrtf\(",
     "div.rn.f32": r"/ [a-z]",  # by a variable; integers are divided by constants
+    "rsqrt.approx.ftz.f32": r"rsqrt\.approx\.ftz\.f32",
+    "rcp.approx.ftz.f32": r"rcp\.approx\.ftz\.f32",
 }
 
 SHOWN_MAX = 20
@@ -68,21 +78,34 @@ def rounding(ptx):
     """Floating point is rounded to nearest, once, by name."""
     for kernel in ptx:
         for op in kernel.ops:
-            if FLOAT.search(op) and not EXACT.fullmatch(op):
+            seed = op in SEEDS.get(kernel.family, ())
+            if FLOAT.search(op) and not EXACT.fullmatch(op) and not seed:
                 yield f"{label(kernel)} has {op}"
 
 
+def evaluations(kernel, ways):
+    """ways: of each, {operation: how often it is written}. How often each is evaluated, by the
+    operations that no other way has."""
+    for way in ways:
+        own = [op for op in way if way[op] and sum(bool(other[op]) for other in ways) == 1]
+        yield max((kernel.ops[op] // way[op] for op in own), default=0)
+
+
 def fusion(ptx, lanes):
-    """lanes: family -> text of its lane function. Each evaluation has what is written there."""
+    """lanes: family -> of each way the text of its lane functions. Each evaluation has what is
+    written there."""
     for kernel in ptx:
-        text = lanes.get(kernel.family, "")
-        written = {op: len(re.findall(pattern, text)) for op, pattern in WRITTEN.items()}
-        times = max((kernel.ops[op] // count for op, count in written.items() if count), default=0)
-        if text and times == 0:
-            yield f"{label(kernel)} has nothing of its lane function"
-        for op, count in written.items():
-            if kernel.ops[op] != times * count:
-                yield f"{label(kernel)} has {kernel.ops[op]} of {op} instead of {times} x {count}"
+        ways = [
+            {op: len(re.findall(pattern, text)) for op, pattern in WRITTEN.items()}
+            for text in lanes.get(kernel.family, [])
+        ]
+        times = list(evaluations(kernel, ways))
+        if 0 in times:
+            yield f"{label(kernel)} has nothing of a lane function"
+        for op in WRITTEN:
+            wanted = sum(count * way[op] for count, way in zip(times, ways))
+            if kernel.ops[op] != wanted:
+                yield f"{label(kernel)} has {kernel.ops[op]} of {op} instead of {wanted}"
 
 
 def machine_arithmetic(sass, ptx):
@@ -195,13 +218,19 @@ class Toolkit:
         return self._each(lambda pair: [self.nvcc, *compile_only, pair[0]])
 
 
+def gpu_body(root, path, name):
+    """The body of a lane function as a GPU gets it."""
+    with open(os.path.join(root, "src/kernels", path), encoding="utf-8") as file:
+        body = function_body(file.read(), name)
+    return re.sub(r"^#else.*?^#endif", "", body, flags=re.S | re.M)
+
+
 def inputs(root, toolkit, archs):
     """{check: its arguments}, of the checks that can be made here."""
     ptx = [kernel for text in toolkit.ptx(archs[-1]) for kernel in read_ptx(text)]
     lanes = {}
-    for family, (path, name) in LANES.items():
-        with open(os.path.join(root, path), encoding="utf-8") as file:
-            lanes[family] = function_body(file.read(), name)
+    for family, ways in LANES.items():
+        lanes[family] = ["".join(gpu_body(root, *place) for place in way) for way in ways]
     made = {"complete": (ptx, [], archs), "rounding": (ptx,), "fusion": (ptx, lanes)}
     made["wide_accesses"] = (ptx,)
     if toolkit.cuobjdump:

@@ -22,6 +22,7 @@ $L__BB0_2:
 }
 """
 LANE = "{ a = fmaf(sqrtf(b), b / c, c); }"
+QUICK = '{ asm("rcp.approx.ftz.f32"); a = fmaf(fmaf(b, c, d), c, d); }'
 
 SASS = """
 arch = sm_90
@@ -76,22 +77,27 @@ def _complete():
 def _rounding():
     bad = ["mul.f32", "add.ftz.f32", "div.full.f32", "div.approx.f32", "fma.rz.f32", "mad.f32"]
     bad += ["add.rn.ftz.f32", "setp.lt.ftz.f32", "rsqrt.approx.f32", "fma.rn.f16x2"]
-    bad += ["cvt.rn.bf16.f32"]
+    bad += ["cvt.rn.bf16.f32", "cvt.rz.bf16x2.f32", "rsqrt.approx.ftz.f32"]
     clean = ["setp.lt.f32", "ld.global.cs.v2.f32", "cvt.f64.f32", "fma.rn.f64", "add.s64"]
+    clean += ["max.f32", "cvt.rn.bf16x2.f32"]
+    seeds = ["rsqrt.approx.ftz.f32", "rcp.approx.ftz.f32"]
     return (
-        [(read_ptx(PTX),), (_ptx("x_kernel", *clean),)],
+        [(read_ptx(PTX),), (_ptx("x_kernel", *clean),), (_ptx("update_kernel", *seeds),)],
         [(_ptx("x_kernel", op),) for op in bad]
         + [(read_ptx(_changed(PTX, "@!%p2 fma.rn", "@!%p2 fma.rz")),)],
     )
 
 
 def _fusion():
-    lanes = {"update_kernel": LANE}
+    lanes = {"update_kernel": [LANE]}
     twice = ["fma.rn.f32", "sqrt.rn.f32", "div.rn.f32"] * 2
+    quick = {"update_kernel": [LANE, QUICK]}
+    both = [*twice, *["fma.rn.f32", "fma.rn.f32", "rcp.approx.ftz.f32"] * 3]
     return (
         [
             (read_ptx(PTX), lanes),
             (_ptx("update_kernel", *twice), lanes),
+            (_ptx("update_kernel", *both), quick),
             (_ptx("cast_kernel", "add.rn.f32", "sqrt.rn.f64"), lanes),
         ],
         [
@@ -99,6 +105,9 @@ def _fusion():
             (read_ptx(_changed(PTX, "fma.rn.f32", "mul.rn.f32")), lanes),
             (_ptx("update_kernel", *twice, "fma.rn.f64"), lanes),
             (_ptx("update_kernel", "add.rn.f32"), lanes),
+            (_ptx("update_kernel", *twice), quick),
+            (_ptx("update_kernel", *both, "fma.rn.f32"), quick),
+            (_ptx("update_kernel", *both, "rcp.approx.ftz.f32"), quick),
             (_ptx("cast_kernel", "fma.rn.f32"), lanes),
         ],
     )

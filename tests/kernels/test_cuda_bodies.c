@@ -56,16 +56,34 @@ TEST(update_of_a_long_segment)
     }
 }
 
-/* So many elements that a warp takes the larger share. */
+/* So many elements that a warp which rounds stochastically takes the larger share. */
 TEST(update_of_a_large_shard)
 {
     const size_t large[] = {100, ZI_MANY_FROM + 12345, 77};
-    const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true};
-    update_case one;
-    case_create(&one, types, large, 3, false);
-    CHECK_EQ(zi_cuda_grid_of(one.job.count).warp_count, ZI_WARP_COUNT_MANY);
-    check_update(&one);
-    case_destroy(&one);
+    const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16};
+    for (int i = 0; i < 2; i++) {
+        const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, moments[i], true};
+        update_case one;
+        case_create(&one, types, large, 3, false);
+        CHECK_EQ(zi_update_grid_of(&one.job).warp_count,
+                 i == 0 ? ZI_WARP_COUNT_LEAST : ZI_WARP_COUNT_MANY);
+        check_update(&one);
+        case_destroy(&one);
+    }
+}
+
+/* State in host memory: few blocks, of whole tiles, with the same bits. */
+TEST(update_of_state_over_the_bus)
+{
+    const size_t ragged[] = {1, 63, 64, 65, 0, 1000, 3, 12345, 0, 256, 150000};
+    for (size_t t = 0; t < CASE_TYPES; t += 5) {
+        update_case one;
+        case_create(&one, case_types(t), ragged, sizeof ragged / sizeof ragged[0], true);
+        one.job.over_bus = 1;
+        CHECK(zi_update_grid_of(&one.job).blocks <= ZI_BUS_BLOCKS);
+        check_update(&one);
+        case_destroy(&one);
+    }
 }
 
 /* A piece of a tensor may begin anywhere in it, though no layout of ours makes it. */
@@ -198,19 +216,24 @@ TEST(grids_cover_every_element_once)
                               UINT64_C(1) << 43};
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
         const uint64_t count = large[i];
-        const zi_cuda_grid grid = zi_cuda_grid_of(count);
-        const uint64_t warps = grid.blocks * ZI_BLOCK_WARPS;
-        CHECK(grid.blocks <= INT32_MAX || count > UINT64_C(1) << 43);
-        CHECK_EQ(grid.warp_count % ZI_UPDATE_TILE, 0);
-        CHECK_EQ(grid.warp_count % ZI_FOLD_TILE, 0);
-        CHECK_EQ(grid.warp_count % ZI_CAST_TILE, 0);
-        CHECK_EQ(zi_warp_range_of(warps, grid.warp_count, count).begin, count);
-        for (uint64_t warp = warps < 9 ? 0 : warps - 9; warp < warps; warp++) {
-            const zi_warp_range range = zi_warp_range_of(warp, grid.warp_count, count);
-            const zi_warp_range next = zi_warp_range_of(warp + 1, grid.warp_count, count);
-            CHECK_EQ(range.end, next.begin);
-            CHECK(range.end - range.begin <= grid.warp_count);
+        const zi_cuda_grid grids[] = {zi_cuda_grid_of(count), zi_cuda_grid_of_bus(count),
+                                      zi_cuda_grid_with(count, ZI_WARP_COUNT_LEAST)};
+        for (int kind = 0; kind < 3; kind++) {
+            const zi_cuda_grid grid = grids[kind];
+            const uint64_t warps = grid.blocks * ZI_BLOCK_WARPS;
+            CHECK(grid.blocks <= (kind == 1 ? ZI_BUS_BLOCKS : INT32_MAX) || count > UINT64_C(1)
+                                                                                        << 41);
+            CHECK_EQ(grid.warp_count % ZI_UPDATE_TILE, 0);
+            CHECK_EQ(zi_warp_range_of(warps, grid.warp_count, count).begin, count);
+            for (uint64_t warp = warps < 9 ? 0 : warps - 9; warp < warps; warp++) {
+                const zi_warp_range range = zi_warp_range_of(warp, grid.warp_count, count);
+                const zi_warp_range next = zi_warp_range_of(warp + 1, grid.warp_count, count);
+                CHECK_EQ(range.end, next.begin);
+                CHECK(range.end - range.begin <= grid.warp_count);
+            }
         }
+        CHECK_EQ(grids[0].warp_count % ZI_FOLD_TILE, 0);
+        CHECK_EQ(grids[0].warp_count % ZI_CAST_TILE, 0);
         const zi_norm_grid norm = zi_norm_grid_of(count);
         const uint64_t chunks = count / ZI_NORM_CHUNK + (count % ZI_NORM_CHUNK != 0);
         CHECK(norm.passes <= ZI_NORM_PASSES_MAX && norm.blocks <= INT32_MAX);

@@ -22,24 +22,46 @@
 /* Sources of a fold, at most. */
 #define ZI_CUDA_SOURCES_MAX 256
 
-/* Elements of a warp. With many, a block's start, its search for the segment included, is small
- * beside its work; the few are for arrays that would leave processors without a block. */
+/* Elements of a warp. With many, what a lane does at its start is small beside its work; the few
+ * are for arrays that would leave processors without a block. */
 #define ZI_WARP_COUNT_MANY 1024
 #define ZI_WARP_COUNT_FEW 512
 #define ZI_MANY_FROM ((uint64_t)1 << 23)
+
+/* Of an update: one tile, so that all blocks under way are in one run of each array, as a GPU's
+ * memory likes best. On an H100 it then moves 0.97 of what a copy does, with many 0.94. */
+#define ZI_WARP_COUNT_LEAST 256
+
+/* Blocks of an update whose state is in host memory. They wait for the bus, which so many can fill,
+ * and leave the other processors to what else runs. */
+#define ZI_BUS_BLOCKS 32
 
 typedef struct zi_cuda_grid {
     uint64_t blocks;
     uint64_t warp_count; /* elements of a warp, a multiple of every tile */
 } zi_cuda_grid;
 
-ZI_LANE zi_cuda_grid zi_cuda_grid_of(uint64_t count)
+ZI_LANE zi_cuda_grid zi_cuda_grid_with(uint64_t count, uint64_t warp_count)
 {
+    const uint64_t block_count = warp_count * ZI_BLOCK_WARPS;
     zi_cuda_grid grid;
-    grid.warp_count = count < ZI_MANY_FROM ? ZI_WARP_COUNT_FEW : ZI_WARP_COUNT_MANY;
-    const uint64_t block_count = grid.warp_count * ZI_BLOCK_WARPS;
+    grid.warp_count = warp_count;
     grid.blocks = count / block_count + (count % block_count != 0);
     return grid;
+}
+
+ZI_LANE zi_cuda_grid zi_cuda_grid_of(uint64_t count)
+{
+    return zi_cuda_grid_with(count, count < ZI_MANY_FROM ? ZI_WARP_COUNT_FEW : ZI_WARP_COUNT_MANY);
+}
+
+/* Of at most ZI_BUS_BLOCKS. */
+ZI_LANE zi_cuda_grid zi_cuda_grid_of_bus(uint64_t count)
+{
+    const uint64_t warps = ZI_BUS_BLOCKS * ZI_BLOCK_WARPS;
+    const uint64_t share = count / warps + (count % warps != 0);
+    const uint64_t tiles = share / ZI_WARP_COUNT_LEAST + (share % ZI_WARP_COUNT_LEAST != 0);
+    return zi_cuda_grid_with(count, (tiles + (tiles == 0)) * ZI_WARP_COUNT_LEAST);
 }
 
 /* Elements [begin, end) of a warp. */

@@ -4,12 +4,11 @@
 #include "kernels/cuda/launch_kernel.h"
 #include "kernels/cuda/update_body.h"
 
-/* The least blocks a processor, which bounds the registers. Kernels that round the parameter
- * stochastically, or to F16, need more registers than a third block leaves. */
-#define BLOCKS(param, has_master) ((has_master) && (param) != ZERO_DTYPE_F16 ? 3 : 2)
+/* The least blocks a processor, which bounds the registers: none of the kernels spills any. */
+#define BLOCKS 3
 
 template <zero_dtype grad, zero_dtype param, zero_dtype moment, int has_master>
-static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, BLOCKS(param, has_master))
+static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, BLOCKS)
     update_kernel(const __grid_constant__ zi_update_args args)
 {
     const zi_update_form form = {grad, param, moment, has_master};
@@ -83,5 +82,5 @@ extern "C" cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_updat
         return cudaErrorInvalidValue;
     }
     zi_update_args args = zi_update_args_of(job);
-    return zi_kernel_launch(choose_kernel(form), zi_cuda_grid_of(job->count).blocks, &args, stream);
+    return zi_kernel_launch(choose_kernel(form), zi_update_grid_of(job).blocks, &args, stream);
 }

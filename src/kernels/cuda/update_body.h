@@ -8,6 +8,7 @@
 #include "core/lane.h"
 #include "kernels/cuda/geometry.h"
 #include "kernels/cuda/quad.h"
+#include "kernels/cuda/quick.h"
 #include "kernels/kernels.h"
 #include "kernels/math/adamw.h"
 #include "kernels/math/rounding.h"
@@ -51,6 +52,23 @@ ZI_LANE zi_update_form zi_update_form_of(const zi_update_job *job)
     return form;
 }
 
+/* Whether anything of a job is rounded stochastically. */
+ZI_LANE int zi_update_is_random(zi_update_form form)
+{
+    return !form.has_master || form.moment != ZERO_DTYPE_F32;
+}
+
+/* A lane that rounds stochastically calls Philox at its start. */
+ZI_LANE zi_cuda_grid zi_update_grid_of(const zi_update_job *job)
+{
+    if (job->over_bus) {
+        return zi_cuda_grid_of_bus(job->count);
+    }
+    return zi_update_is_random(zi_update_form_of(job))
+               ? zi_cuda_grid_of(job->count)
+               : zi_cuda_grid_with(job->count, ZI_WARP_COUNT_LEAST);
+}
+
 ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
 {
     const zi_update_form form = zi_update_form_of(job);
@@ -58,7 +76,7 @@ ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
     args.segments = job->segments;
     args.segment_count = job->segment_count;
     args.count = job->count;
-    args.warp_count = zi_cuda_grid_of(job->count).warp_count;
+    args.warp_count = zi_update_grid_of(job).warp_count;
     args.grad = job->grad;
     args.param = form.param == ZERO_DTYPE_NONE ? 0 : job->param;
     args.master = (float *)(job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master);
@@ -125,32 +143,21 @@ ZI_LANE zi_update_run zi_update_run_of(const zi_update_args *args, const zi_segm
     return run;
 }
 
-/* The words of a quad that begins anywhere, a call of Philox each. */
-ZI_LANE zi_quad_words zi_quad_random_anywhere(const zi_update_run *run, zi_rounding_purpose purpose,
-                                              uint64_t element)
-{
-    zi_quad_words words;
-    ZI_NO_UNROLL
-    for (int i = 0; i < ZI_QUAD; i++) {
-        words.word[i] = zi_rounding_word(run->key, purpose, element + (uint64_t)i);
-    }
-    return words;
-}
-
-/* The random words of the quad that begins with `element`. A lane's elements ascend, so it calls
+/* To the block of the lane's quad that begins with `element`. A lane's elements ascend, so it calls
  * Philox once for each block that it comes to. */
-ZI_LANE zi_quad_words zi_quad_random(zi_update_run *run, zi_rounding_purpose purpose,
-                                     uint64_t element)
+ZI_LANE void zi_update_move_to(zi_update_run *run, uint64_t element)
 {
-    zi_quad_words words;
-    if (element % ZI_QUAD != 0) {
-        /* No layout of ours lets a tensor's segment begin there. */
-        return zi_quad_random_anywhere(run, purpose, element);
-    }
     if (element / ZI_ROUNDING_BLOCK != run->block) {
         run->block = element / ZI_ROUNDING_BLOCK;
         run->random = zi_rounding_block_of(run->key, run->block);
     }
+}
+
+/* The random words of the quad that begins with `element`, a multiple of ZI_QUAD in run->block. */
+ZI_LANE zi_quad_words zi_quad_random(const zi_update_run *run, zi_rounding_purpose purpose,
+                                     uint64_t element)
+{
+    zi_quad_words words;
     const zi_rounding_sequence sequence = zi_rounding_sequence_for(run->random, purpose);
     const uint32_t index = (uint32_t)(element % ZI_ROUNDING_BLOCK);
     ZI_UNROLL
@@ -180,22 +187,29 @@ ZI_LANE zi_update_quad zi_update_load(zi_update_form form, const zi_update_args 
     return quad;
 }
 
-ZI_LANE void zi_update_advance(const zi_update_run *run, zi_update_quad *quad)
+/* zi_adamw_lane for each element, with no branch on the way. 0: some argument was not usual, and
+ * what came of the quad is not to be used. */
+ZI_LANE int zi_update_advance(const zi_update_run *run, zi_update_quad *quad)
 {
+    int usual = 1;
     ZI_UNROLL
     for (int i = 0; i < ZI_QUAD; i++) {
         const zi_adamw_state state = {quad->p.value[i], quad->m.value[i], quad->v.value[i]};
         const zi_adamw_state next =
-            zi_adamw_lane(state, quad->g.value[i] * run->grad_scale, run->coeffs, run->decay);
-        quad->p.value[i] = next.p;
+            zi_adamw_moments(state, quad->g.value[i] * run->grad_scale, run->coeffs);
+        const float root = zi_quick_sqrt(next.v, &usual);
+        const float denominator = zi_adamw_denominator(root, run->coeffs);
+        const float direction = zi_quick_quotient(next.m, denominator, &usual);
+        quad->p.value[i] = zi_adamw_param(state.p, direction, run->coeffs, run->decay);
         quad->m.value[i] = next.m;
         quad->v.value[i] = next.v;
     }
+    return usual;
 }
 
 /* A quad of the moments, rounded stochastically unless it is F32. */
 ZI_LANE void zi_update_store_moments(zi_update_form form, const zi_update_args *args,
-                                     zi_update_run *run, uint64_t offset,
+                                     const zi_update_run *run, uint64_t offset,
                                      const zi_update_quad *quad)
 {
     const uint64_t place = run->at + offset;
@@ -211,7 +225,7 @@ ZI_LANE void zi_update_store_moments(zi_update_form form, const zi_update_args *
 
 /* A quad of the parameter: as fp32 with its copy, or rounded stochastically. */
 ZI_LANE void zi_update_store_param(zi_update_form form, const zi_update_args *args,
-                                   zi_update_run *run, uint64_t offset, zi_quad p)
+                                   const zi_update_run *run, uint64_t offset, zi_quad p)
 {
     const uint64_t place = run->at + offset;
     if (!form.has_master) {
@@ -223,21 +237,6 @@ ZI_LANE void zi_update_store_param(zi_update_form form, const zi_update_args *ar
     if (form.param != ZERO_DTYPE_NONE) {
         zi_quad_store(args->param, form.param, place, p, ZI_USE_ONCE);
     }
-}
-
-/* The first ZI_UPDATE_TILE elements of a run, of aligned arrays. */
-ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args, zi_update_run *run,
-                            uint32_t lane)
-{
-    const uint64_t offset = (uint64_t)lane * ZI_QUAD;
-    zi_update_quad first = zi_update_load(form, args, run->at + offset);
-    zi_update_quad second = zi_update_load(form, args, run->at + offset + ZI_WARP_QUADS);
-    zi_update_advance(run, &first);
-    zi_update_advance(run, &second);
-    zi_update_store_param(form, args, run, offset, first.p);
-    zi_update_store_moments(form, args, run, offset, &first);
-    zi_update_store_param(form, args, run, offset + ZI_WARP_QUADS, second.p);
-    zi_update_store_moments(form, args, run, offset + ZI_WARP_QUADS, &second);
 }
 
 ZI_LANE void zi_element_round(void *base, zero_dtype dtype, uint64_t index, float value,
@@ -278,6 +277,51 @@ ZI_LANE void zi_update_element(zi_update_form form, const zi_update_args *args,
                      run->element + i);
 }
 
+ZI_LANE void zi_update_store(zi_update_form form, const zi_update_args *args, zi_update_run *run,
+                             uint64_t offset, const zi_update_quad *quad)
+{
+    if (zi_update_is_random(form)) {
+        zi_update_move_to(run, run->element + offset);
+    }
+    zi_update_store_param(form, args, run, offset, quad->p);
+    zi_update_store_moments(form, args, run, offset, quad);
+}
+
+/* A lane's quads of a tile, element by element. */
+ZI_LANE void zi_update_tile_slowly(zi_update_form form, const zi_update_args *args,
+                                   const zi_update_run *run, uint64_t offset)
+{
+    ZI_NO_UNROLL
+    for (uint64_t i = 0; i < ZI_UPDATE_QUADS * ZI_QUAD; i++) {
+        zi_update_element(form, args, run, offset + i / ZI_QUAD * ZI_WARP_QUADS + i % ZI_QUAD);
+    }
+}
+
+/* The first ZI_UPDATE_TILE elements of a run, of aligned arrays. */
+ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args, zi_update_run *run,
+                            uint32_t lane)
+{
+    const uint64_t offset = (uint64_t)lane * ZI_QUAD;
+    zi_update_quad first = zi_update_load(form, args, run->at + offset);
+    zi_update_quad second = zi_update_load(form, args, run->at + offset + ZI_WARP_QUADS);
+    const int usual = zi_update_advance(run, &first);
+    if (!(zi_update_advance(run, &second) & usual)) {
+        zi_update_tile_slowly(form, args, run, offset);
+        return;
+    }
+    zi_update_store(form, args, run, offset, &first);
+    zi_update_store(form, args, run, offset + ZI_WARP_QUADS, &second);
+}
+
+/* Whether the first elements of a run can be updated as a tile. Quads are rounded by whole quads of
+ * the tensor; no layout of ours lets a segment begin elsewhere. */
+ZI_LANE int zi_update_has_tile(zi_update_form form, const zi_update_args *args,
+                               const zi_update_run *run)
+{
+    return args->aligned && run->left >= ZI_UPDATE_TILE &&
+           (!zi_update_is_random(form) || run->element % ZI_QUAD == 0);
+}
+
 /* All work of lane `lane` of warp `warp`. */
 ZI_LANE void zi_update_lane(zi_update_form form, const zi_update_args *args, uint64_t warp,
                             uint32_t lane)
@@ -291,7 +335,7 @@ ZI_LANE void zi_update_lane(zi_update_form form, const zi_update_args *args, uin
     for (; index < args->segment_count && args->segments[index].offset < range.end; index++) {
         zi_update_run run = zi_update_run_of(args, &args->segments[index], range);
         ZI_NO_UNROLL
-        while (args->aligned && run.left >= ZI_UPDATE_TILE) {
+        while (zi_update_has_tile(form, args, &run)) {
             zi_update_tile(form, args, &run, lane);
             run.at += ZI_UPDATE_TILE;
             run.element += ZI_UPDATE_TILE;
