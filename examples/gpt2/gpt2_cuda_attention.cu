@@ -9,7 +9,9 @@
  * A 16 x COLUMNS tile of scores lies in registers as the matrix instructions leave it: value i of
  * piece n is row (lane / 4 + i / 2 * 8), column (n * 8 + lane % 4 * 2 + i % 2). For bfloat16 the
  * products are matrix instructions; for float the same lanes compute the same values in fp32.
- * Scores are in base 2: scaled by log2(e) / sqrt(depth), so exp2f does. */
+ * Probabilities are powers of two: a score is scaled by log2(e) / sqrt(depth) where its exponent is
+ * computed, by the same instruction that subtracts the row's. Only tiles that the diagonal crosses
+ * are masked. Rows beyond the last position are zeros, and nothing of them is stored. */
 #include "gpt2_cuda_kernels.h"
 #include "gpt2_cuda_warp.h"
 
@@ -36,9 +38,10 @@ template <typename T, int DEPTH_MAX, bool BACKWARD> struct tiles {
         BYTES = (HELD + 4 * TILE) * (int)sizeof(T),
         /* what keys as rows need besides: log-sums and deltas of the queries */
         KEY_BYTES = BYTES + 4 * COLUMNS * (int)sizeof(float),
-        /* Blocks of queries as rows that a multiprocessor has registers for; 0: the compiler's
-         * choice, which here was one more and a few registers in memory. */
-        QUERY_BLOCKS = sizeof(T) == 4 && DEPTH_MAX == 32 ? 4 : 0
+        /* Blocks that a multiprocessor has registers for; 0: the compiler's choice, which here was
+         * one more and a few registers in memory. */
+        QUERY_BLOCKS = sizeof(T) == 4 && DEPTH_MAX == 32 ? 4 : 0,
+        FORWARD_BLOCKS = sizeof(T) == 2 && DEPTH_MAX == 64 ? 4 : 0
     };
     static_assert(KEY_BYTES <= 99 * 1024, "more than a block can have");
 };
@@ -239,10 +242,29 @@ static __device__ __forceinline__ float base2_scale(const gpt2_attention_job &jo
     return natural_scale(job) * 1.4426950408889634f;
 }
 
+/* Takes from the scores of a warp's 16 rows what is not seen: a query sees keys up to its own.
+ * `row` is the warp's first row, `column` the tile's first column. */
+template <typename shape, bool ROWS_ARE_KEYS>
+static __device__ __forceinline__ void hide(float (&s)[shape::COLUMNS / 8][4], uint32_t row,
+                                            uint32_t column)
+{
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < shape::COLUMNS / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t r = row + lane / 4 + i / 2 * 8;
+            const uint32_t c = column + n * 8 + lane % 4 * 2 + i % 2;
+            const bool seen = ROWS_ARE_KEYS ? r <= c : c <= r;
+            s[n][i] = seen ? s[n][i] : -INFINITE;
+        }
+    }
+}
+
 /* --- forward ---------------------------------------------------------------------------------- */
 
-/* Of the two rows that a lane has values of: largest score so far, and the lane's share of the sum
- * of 2^(score - most). */
+/* Of the two rows that a lane has values of: largest scaled score so far, and the lane's share of
+ * the sum of 2^(scaled score - most). */
 struct running {
     float most[2];
     float total[2];
@@ -252,24 +274,25 @@ struct running {
  * new maximum. Column 0 is visible to every row and in the first tile, so no maximum stays
  * -infinity. */
 template <typename shape>
-static __device__ __forceinline__ void soften(float (&s)[shape::COLUMNS / 8][4],
+static __device__ __forceinline__ void soften(float (&s)[shape::COLUMNS / 8][4], float scale,
                                               float (&out)[shape::DEPTH / 8][4], running &state)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float most = state.most[half];
+        float most = -INFINITE;
 #pragma unroll
         for (int n = 0; n < shape::COLUMNS / 8; n++) {
             most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
         }
         most = fmaxf(most, warp_xor(most, 1));
         most = fmaxf(most, warp_xor(most, 2));
-        const float factor = exp2f(state.most[half] - most);
+        most = fmaxf(state.most[half], most * scale);
+        const float factor = power_of_two(state.most[half] - most);
         float total = state.total[half] * factor;
 #pragma unroll
         for (int n = 0; n < shape::COLUMNS / 8; n++) {
-            s[n][2 * half] = exp2f(s[n][2 * half] - most);
-            s[n][2 * half + 1] = exp2f(s[n][2 * half + 1] - most);
+            s[n][2 * half] = power_of_two(s[n][2 * half] * scale - most);
+            s[n][2 * half + 1] = power_of_two(s[n][2 * half + 1] * scale - most);
             total += s[n][2 * half] + s[n][2 * half + 1];
         }
 #pragma unroll
@@ -283,7 +306,8 @@ static __device__ __forceinline__ void soften(float (&s)[shape::COLUMNS / 8][4],
 }
 
 template <typename T, typename shape>
-static __global__ void __launch_bounds__(THREADS) attention_kernel(const gpt2_attention_job job)
+static __global__ void __launch_bounds__(THREADS, shape::FORWARD_BLOCKS)
+    attention_kernel(const gpt2_attention_job job)
 {
     GPT2_DYNAMIC_SHARED(shared);
     T *query_tile = (T *)shared;
@@ -316,17 +340,10 @@ static __global__ void __launch_bounds__(THREADS) attention_kernel(const gpt2_at
             continue; /* nothing of this tile is visible to the warp */
         }
         cross<shape>(s, query_tile + warp * WARP_ROWS * shape::STRIDE, key_tile);
-#pragma unroll
-        for (int n = 0; n < shape::COLUMNS / 8; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const uint32_t row = own + lane / 4 + i / 2 * 8;
-                const uint32_t column = key + n * 8 + lane % 4 * 2 + i % 2;
-                const bool visible = column <= row && column < at.positions;
-                s[n][i] = visible ? s[n][i] * scale : -INFINITE;
-            }
+        if (key + shape::COLUMNS - 1 > own) {
+            hide<shape, false>(s, own, key);
         }
-        soften<shape>(s, out, state);
+        soften<shape>(s, scale, out, state);
         weigh<shape>(out, s, value_tile);
     }
 #pragma unroll
@@ -416,14 +433,14 @@ static __global__ void __launch_bounds__(THREADS, shape::QUERY_BLOCKS)
         }
         cross<shape>(s, query_tile + warp * WARP_ROWS * shape::STRIDE, key_tile);
         cross<shape>(dp, dout_tile + warp * WARP_ROWS * shape::STRIDE, value_tile);
+        if (key + shape::COLUMNS - 1 > own) {
+            hide<shape, false>(s, own, key);
+        }
 #pragma unroll
         for (int n = 0; n < shape::COLUMNS / 8; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const uint32_t row = own + lane / 4 + i / 2 * 8;
-                const uint32_t column = key + n * 8 + lane % 4 * 2 + i % 2;
-                const bool visible = column <= row && column < at.positions && row < at.positions;
-                const float p = visible ? exp2f(s[n][i] * scale - log_sum[i / 2]) : 0;
+                const float p = power_of_two(s[n][i] * scale - log_sum[i / 2]);
                 s[n][i] = p * (dp[n][i] - delta[i / 2]);
             }
         }
@@ -493,14 +510,15 @@ static __global__ void __launch_bounds__(THREADS) key_grad_kernel(const gpt2_att
         }
         cross<shape>(p, key_tile + warp * WARP_ROWS * shape::STRIDE, query_tile);
         cross<shape>(ds, value_tile + warp * WARP_ROWS * shape::STRIDE, dout_tile);
+        if (own + WARP_ROWS - 1 > query) {
+            hide<shape, true>(p, own, query);
+        }
 #pragma unroll
         for (int n = 0; n < shape::COLUMNS / 8; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const uint32_t row = own + lane / 4 + i / 2 * 8;
                 const uint32_t column = n * 8 + lane % 4 * 2 + i % 2;
-                const bool visible = row <= query + column && query + column < at.positions;
-                p[n][i] = visible ? exp2f(p[n][i] * scale - log_sums[column]) : 0;
+                p[n][i] = power_of_two(p[n][i] * scale - log_sums[column]);
                 ds[n][i] = p[n][i] * (ds[n][i] - deltas[column]);
             }
         }

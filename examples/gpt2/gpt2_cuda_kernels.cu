@@ -431,16 +431,28 @@ extern "C" cudaError_t gpt2_launch_gelu_grad(cudaStream_t stream, zero_dtype dty
 
 /* --- loss ------------------------------------------------------------------------------------- */
 
+/* A row of a large vocabulary is read twice, the second time from the L2 cache if the rows under
+ * way fit into it: few blocks of many threads. */
+enum { LOSS_THREADS_MAX = 1024, LOSS_WIDE_FROM = 16384 };
+
+#define LOG2_E 1.4426950408889634f
+
 /* Values seen so far: the largest, and the sum of exp(value - largest). */
 struct power_sum {
     float most;
     float total;
 };
 
-/* exp(from - to), 0 where nothing was seen. */
+/* exp(value - most). */
+static __device__ __forceinline__ float power_from(float value, float most)
+{
+    return power_of_two(value * LOG2_E - most * LOG2_E);
+}
+
+/* The same, 0 where nothing was seen. */
 static __device__ __forceinline__ float rescale(float from, float to)
 {
-    return from == -INFINITE ? 0 : expf(from - to);
+    return from == -INFINITE ? 0 : power_from(from, to);
 }
 
 static __device__ __forceinline__ power_sum join(power_sum a, power_sum b)
@@ -449,20 +461,35 @@ static __device__ __forceinline__ power_sum join(power_sum a, power_sum b)
     return {most, a.total * rescale(a.most, most) + b.total * rescale(b.most, most)};
 }
 
-template <typename T> static __device__ power_sum sum_own(const gpt2_loss_job &job, const T *logits)
+/* Eight neighbours, those beyond the vocabulary -infinity. */
+template <typename T>
+static __device__ __forceinline__ void load_logits(float (&value)[8], const T *logits, uint32_t c,
+                                                   uint32_t vocab)
 {
-    power_sum own = {-INFINITE, 0};
-    for (uint32_t c = threadIdx.x * 8; c < job.vocab; c += THREADS * 8) {
-        float value[8];
-        load_eight(value, logits + c);
-        power_sum some = {-INFINITE, 0};
+    load_eight(value, logits + c);
+    if (c + 8 > vocab) {
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            some.most = c + i < job.vocab ? fmaxf(some.most, value[i]) : some.most;
+            value[i] = c + i < vocab ? value[i] : -INFINITE;
+        }
+    }
+}
+
+template <typename T, int COUNT>
+static __device__ power_sum sum_own(const gpt2_loss_job &job, const T *logits)
+{
+    power_sum own = {-INFINITE, 0};
+    for (uint32_t c = threadIdx.x * 8; c < job.vocab; c += COUNT * 8) {
+        float value[8];
+        load_logits(value, logits, c, job.vocab);
+        power_sum some = {value[0], 0};
+#pragma unroll
+        for (int i = 1; i < 8; i++) {
+            some.most = fmaxf(some.most, value[i]);
         }
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            some.total += c + i < job.vocab ? expf(value[i] - some.most) : 0;
+            some.total += power_from(value[i], some.most);
         }
         own = join(own, some);
     }
@@ -470,9 +497,9 @@ template <typename T> static __device__ power_sum sum_own(const gpt2_loss_job &j
 }
 
 /* Over the block, the same bits in every thread. */
-static __device__ power_sum sum_block(power_sum own)
+template <int COUNT> static __device__ power_sum sum_block(power_sum own)
 {
-    __shared__ power_sum warps[WARPS];
+    __shared__ power_sum warps[COUNT / 32];
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) {
         own = join(own, {warp_xor(own.most, mask), warp_xor(own.total, mask)});
@@ -482,7 +509,7 @@ static __device__ power_sum sum_block(power_sum own)
     }
     sync_block();
     power_sum all = warps[0];
-    for (int warp = 1; warp < WARPS; warp++) {
+    for (int warp = 1; warp < COUNT / 32; warp++) {
         all = join(all, warps[warp]);
     }
     return all;
@@ -490,13 +517,14 @@ static __device__ power_sum sum_block(power_sum own)
 
 /* A block has one row. Nobody writes logits before sum_block's barrier, behind which nobody reads
  * but its own. */
-template <typename T> static __global__ void loss_kernel(const gpt2_loss_job job)
+template <typename T, int COUNT>
+static __global__ void __launch_bounds__(COUNT) loss_kernel(const gpt2_loss_job job)
 {
     const uint32_t row = blockIdx.x;
     const uint32_t target = (uint32_t)job.targets[row];
     T *logits = (T *)job.logits + (uint64_t)row * job.stride;
     const float at_target = threadIdx.x == 0 ? widen(logits[target]) : 0;
-    const power_sum all = sum_block(sum_own(job, logits));
+    const power_sum all = sum_block<COUNT>(sum_own<T, COUNT>(job, logits));
     if (threadIdx.x == 0) {
         job.losses[row] = (float)(log((double)all.total) + (double)all.most - (double)at_target);
     }
@@ -504,17 +532,30 @@ template <typename T> static __global__ void loss_kernel(const gpt2_loss_job job
         return;
     }
     const float factor = job.scale / all.total;
-    for (uint32_t c = threadIdx.x * 8; c < job.stride; c += THREADS * 8) {
+    for (uint32_t c = threadIdx.x * 8; c < job.stride; c += COUNT * 8) {
         float value[8];
-        load_eight(value, logits + c);
+        load_logits(value, logits, c, job.vocab);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const float share = expf(value[i] - all.most) * factor;
-            const float wanted = c + i == target ? job.scale : 0;
-            value[i] = c + i < job.vocab ? share - wanted : 0;
+            value[i] = power_from(value[i], all.most) * factor;
+        }
+        if (target - c < 8) {
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) {
+                value[i] -= c + i == target ? job.scale : 0;
+            }
         }
         store_eight(logits + c, value);
     }
+}
+
+template <typename T> static cudaError_t launch_loss(cudaStream_t stream, const gpt2_loss_job *job)
+{
+    return job->vocab < LOSS_WIDE_FROM
+               ? gpt2_launch(loss_kernel<T, THREADS>, dim3(job->rows), dim3(THREADS), 0, stream,
+                             *job)
+               : gpt2_launch(loss_kernel<T, LOSS_THREADS_MAX>, dim3(job->rows),
+                             dim3(LOSS_THREADS_MAX), 0, stream, *job);
 }
 
 extern "C" cudaError_t gpt2_launch_loss(cudaStream_t stream, const gpt2_loss_job *job)
@@ -522,8 +563,8 @@ extern "C" cudaError_t gpt2_launch_loss(cudaStream_t stream, const gpt2_loss_job
     if (!is_known(job->dtype)) {
         return cudaErrorInvalidValue;
     }
-    return gpt2_launch(CHOOSE(loss_kernel, job->dtype), dim3(job->rows), dim3(THREADS), 0, stream,
-                       *job);
+    return job->dtype == ZERO_DTYPE_F32 ? launch_loss<float>(stream, job)
+                                        : launch_loss<gpt2_bf16>(stream, job);
 }
 
 typedef struct mean_job {

@@ -37,6 +37,15 @@ static __device__ __forceinline__ uint32_t to_bf16_pair(float low, float high)
     return (uint32_t)__bfloat16_as_ushort(pair.x) | (uint32_t)__bfloat16_as_ushort(pair.y) << 16;
 }
 
+/* 2^x by one instruction, off by 2^-22 of it; 0 below 2^-126. exp2f takes care of what lies there.
+ */
+static __device__ __forceinline__ float power_of_two(float x)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
 static __device__ __forceinline__ void sync_block()
 {
     __syncthreads();

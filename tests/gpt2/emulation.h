@@ -326,6 +326,11 @@ static inline void emulated_begin_copy(void *to, const void *from, size_t bytes,
     }
 }
 
+static inline float power_of_two(float x)
+{
+    return exp2f(x);
+}
+
 static inline void copy_sixteen(void *shared, const void *from, bool exists)
 {
     emulated_begin_copy(shared, from, 16, exists);
