@@ -433,7 +433,7 @@ extern "C" cudaError_t gpt2_launch_gelu_grad(cudaStream_t stream, zero_dtype dty
 
 /* A row of a large vocabulary is read twice, the second time from the L2 cache if the rows under
  * way fit into it: few blocks of many threads. */
-enum { LOSS_THREADS_MAX = 1024, LOSS_WIDE_FROM = 16384 };
+enum { LOSS_THREADS_MAX = 1024, LOSS_WIDE_FROM = 8192 };
 
 #define LOG2_E 1.4426950408889634f
 

@@ -27,7 +27,7 @@
 #define __launch_bounds__(...)
 
 enum {
-    EMULATED_THREADS_MAX = 256,
+    EMULATED_THREADS_MAX = 1024,
     EMULATED_STACK_BYTES = 1 << 16,
     EMULATED_SHARED_MAX = 99 << 10, /* the least that a GPU since Ampere has */
     EMULATED_COPIES_MAX = 128,
