@@ -260,8 +260,10 @@ int main(int argc, char **argv)
     const zero_status status =
         zero_world_is_launched() ? run_launched(&r) : zero_world_run(ranks, DEADLINE_MS, rank, &r);
     if (status != ZERO_OK) {
-        fprintf(stderr, "cuda_hooks: %s: %s\n", zero_status_name(status),
-                zero_last_error()->message);
+        /* What CUDA said is printed already, and the library says nothing of it. */
+        const char *said = zero_last_error()->message;
+        fprintf(stderr, "cuda_hooks: %s%s%s\n", zero_status_name(status),
+                said[0] != '\0' ? ": " : "", said);
         return 1;
     }
     /* Few steps make the loss smaller, all of them a hundred times. */

@@ -408,16 +408,63 @@ TEST(host_memory_lies_next_to_the_gpu)
     const int near = page_node(&test_seed); /* a node that there is */
     fake_cuda_start(FAKE_CUDA_AT_SYNC, test_seed);
     CHECK_EQ(node_of_pinned(), -1);
-    CHECK_EQ(fake_cuda_calls("cudaDeviceGetAttribute"), 1);
+    CHECK_EQ(fake_cuda_calls("cudaDeviceGetAttribute"), 2);
     CHECK_EQ(fake_cuda_calls("cudaHostRegister"), 1);
     fake_cuda_host_node(near);
 #ifdef ZI_WITH_NUMA
     CHECK_EQ(node_of_pinned(), near);
 #endif
     /* As a driver that does not know the attribute. */
-    fake_cuda_fail("cudaDeviceGetAttribute", 1, cudaErrorInvalidValue);
+    fake_cuda_fail("cudaDeviceGetAttribute", 2, cudaErrorInvalidValue);
     CHECK_EQ(node_of_pinned(), -1);
     CHECK(fake_cuda_check());
+}
+
+/* A GPU that has other addresses for registered memory than the host would read anything. */
+TEST(a_gpu_without_the_hosts_addresses_is_refused)
+{
+    zi_device device;
+    fake_cuda_start(FAKE_CUDA_AT_SYNC, test_seed);
+    fake_cuda_other_addresses();
+    CHECK_EQ(zi_cuda_device_create(&device), ZERO_UNSUPPORTED);
+    CHECK(strstr(zero_last_error()->message, "cudaDevAttrCanUseHostPointerForRegisteredMem") !=
+          NULL);
+    CHECK(fake_cuda_check());
+}
+
+static zero_status note_gpu(void *argument)
+{
+    int *const *gpu = argument;
+    return cudaGetDevice(*gpu) == cudaSuccess ? ZERO_OK : ZERO_DEVICE;
+}
+
+/* The caller's thread has chosen another GPU since: what is issued is for the device's own, and the
+ * caller's choice stays. */
+static void body_other_gpu_is_current(rig *r)
+{
+    cudaStream_t native = NULL;
+    int gpus[] = {-1, -1};
+    int *places[] = {&gpus[0], &gpus[1]};
+    int current = -1;
+    zi_stream *caller = NULL;
+    CHECK_EQ(cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking), cudaSuccess);
+    CHECK_EQ(cudaSetDevice(1), cudaSuccess);
+    CHECK_OK(OPS->stream_wrap(SELF, (zero_stream){native}, &caller));
+    CHECK_OK(OPS->task(SELF, r->a, note_gpu, &places[0], sizeof places[0]));
+    CHECK_OK(OPS->task(SELF, caller, note_gpu, &places[1], sizeof places[1]));
+    finish(r, r->a);
+    CHECK_EQ(gpus[0], 0);
+    CHECK_EQ(gpus[1], 0);
+    CHECK_EQ(cudaGetDevice(&current), cudaSuccess);
+    CHECK_EQ(current, 1);
+    CHECK_EQ(cudaSetDevice(0), cudaSuccess);
+    CHECK_EQ(cudaStreamDestroy(native), cudaSuccess);
+}
+
+TEST(work_is_issued_for_the_devices_own_gpu)
+{
+    fake_cuda_devices(2);
+    on_both(body_other_gpu_is_current);
 }
 
 static void body_wrapped(rig *r)

@@ -132,6 +132,13 @@ void fake_cuda_host_node(int node)
     fake_unlock();
 }
 
+void fake_cuda_other_addresses(void)
+{
+    fake_lock();
+    fake.other_addresses = true;
+    fake_unlock();
+}
+
 void fake_cuda_peers(bool possible)
 {
     fake_lock();

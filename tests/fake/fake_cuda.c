@@ -123,6 +123,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
         return fake_leave(code);
     }
 #endif
+    if (code == cudaSuccess && attr == cudaDevAttrCanUseHostPointerForRegisteredMem) {
+        *value = !fake.other_addresses;
+        return fake_leave(code);
+    }
     if (code == cudaSuccess &&
         (attr == cudaDevAttrClockRate || attr == cudaDevAttrMemoryClockRate)) {
         *value = FAKE_CLOCK_KHZ;

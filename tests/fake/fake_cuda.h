@@ -73,6 +73,9 @@ void fake_cuda_peers(bool possible);
 /* The host's NUMA node next to every GPU; at first -1, none. */
 void fake_cuda_host_node(int node);
 
+/* From now on GPUs have addresses of their own for registered host memory. */
+void fake_cuda_other_addresses(void);
+
 /* Streams that are made from now on share `count` connections to their device in turn; 0, as at
  * first: each has its own. A connection hands over what was enqueued on its streams in that order,
  * and what waits, for an event or for other ranks, holds up all behind it. A GPU's lets kernels go

@@ -53,6 +53,7 @@ typedef struct fake_state {
     uint64_t random;
     int devices;
     int host_node;
+    bool other_addresses;                      /* of registered host memory */
     uint32_t connections;                      /* 0: each stream has one of its own */
     uint32_t connected[FAKE_CUDA_DEVICES_MAX]; /* streams of a device so far */
     uint64_t enqueued;                         /* operations so far */

@@ -52,33 +52,30 @@ static zero_status set_zero(void *pointer, size_t bytes)
     return zi_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-static zero_status alloc_here(size_t bytes, void **out)
+typedef struct allocation {
+    size_t bytes;
+    void *memory;
+} allocation;
+
+static zero_status alloc_here(void *argument)
 {
-    ZI_TRY(zi_cuda_check(cudaMalloc(out, bytes), "cudaMalloc"));
-    const zero_status status = set_zero(*out, bytes);
+    allocation *it = argument;
+    ZI_TRY(zi_cuda_check(cudaMalloc(&it->memory, it->bytes), "cudaMalloc"));
+    const zero_status status = set_zero(it->memory, it->bytes);
     if (status != ZERO_OK) {
-        (void)cudaFree(*out);
-        *out = NULL;
+        (void)cudaFree(it->memory);
+        it->memory = NULL;
     }
     return status;
 }
 
-/* Memory is also allocated long after create, when another GPU may be the thread's current one. */
 static zero_status memory_alloc(void *self, size_t bytes, void **out)
 {
     const cuda_device *device = self;
-    int current = device->ordinal;
-    *out = NULL;
-    if (bytes == 0) {
-        return ZERO_OK;
-    }
-    ZI_TRY(zi_cuda_check(cudaGetDevice(&current), "cudaGetDevice"));
-    if (current == device->ordinal) {
-        return alloc_here(bytes, out);
-    }
-    ZI_TRY(zi_cuda_check(cudaSetDevice(device->ordinal), "cudaSetDevice"));
-    const zero_status status = alloc_here(bytes, out);
-    (void)cudaSetDevice(current);
+    allocation it = {bytes, NULL};
+    const zero_status status =
+        bytes == 0 ? ZERO_OK : zi_cuda_on_gpu(device->ordinal, alloc_here, &it);
+    *out = it.memory;
     return status;
 }
 
@@ -158,6 +155,7 @@ static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
 {
     cuda_device *device = self;
     device->caller.native = native.native;
+    device->caller.ordinal = device->ordinal;
     *out = (zi_stream *)(native.native == NULL ? device->blocking : &device->caller);
     return ZERO_OK;
 }
@@ -354,12 +352,18 @@ static zero_status mark_now(void *argument)
     return zi_cuda_times_mark(p->times, p->stream, p->ns);
 }
 
+static zero_status create_times(void *argument)
+{
+    cuda_device *device = argument;
+    return zi_cuda_times_create(device->blocking->native, &device->times);
+}
+
 /* The first call, of the rank's thread, makes the events. */
 static zero_status timestamp(void *self, zi_stream *stream, uint64_t *ns)
 {
     cuda_device *device = self;
     if (device->times == NULL) {
-        ZI_TRY(zi_cuda_times_create(device->blocking->native, &device->times));
+        ZI_TRY(zi_cuda_on_gpu(device->ordinal, create_times, device));
     }
     if (stream_of(stream)->host) {
         zi_timestamp_set(ns, zi_clock_ns());
@@ -469,6 +473,24 @@ static int ask_host_node(int ordinal)
     return node;
 }
 
+/* Kernels are given the host's own addresses of registered memory: for the hyper-parameters and the
+ * result of every step, and for what is offloaded. */
+static zero_status check_host_addresses(int ordinal)
+{
+    int shared = 0;
+    ZI_TRY(zi_cuda_check(
+        cudaDeviceGetAttribute(&shared, cudaDevAttrCanUseHostPointerForRegisteredMem, ordinal),
+        "cudaDeviceGetAttribute"));
+    if (!shared) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "GPU %d does not reach registered host memory by the host's addresses "
+                "(cudaDevAttrCanUseHostPointerForRegisteredMem is 0), as every engine on a GPU "
+                "needs; use another GPU or driver, or the CPU device",
+                ordinal);
+    }
+    return ZERO_OK;
+}
+
 static zero_status open_device(cuda_device *self)
 {
     int count = 0;
@@ -478,6 +500,7 @@ static zero_status open_device(cuda_device *self)
                              "CUDA_VISIBLE_DEVICES");
     }
     ZI_TRY(zi_cuda_check(cudaGetDevice(&self->ordinal), "cudaGetDevice"));
+    ZI_TRY(check_host_addresses(self->ordinal));
     self->host_node = ask_host_node(self->ordinal);
     const cuda_stream_desc desc = {.ordinal = self->ordinal};
     ZI_TRY(zi_cuda_stream_open(&desc, "zero host", &self->blocking));

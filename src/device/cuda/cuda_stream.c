@@ -20,6 +20,19 @@ zero_status zi_cuda_check(cudaError_t code, const char *call)
                    "%s: %s (%s)", call, cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
+zero_status zi_cuda_on_gpu(int ordinal, zi_task_fn fn, void *argument)
+{
+    int current = ordinal;
+    ZI_TRY(zi_cuda_check(cudaGetDevice(&current), "cudaGetDevice"));
+    if (current == ordinal) {
+        return fn(argument);
+    }
+    ZI_TRY(zi_cuda_check(cudaSetDevice(ordinal), "cudaSetDevice"));
+    const zero_status status = fn(argument);
+    (void)cudaSetDevice(current);
+    return status;
+}
+
 static zero_status use_device(void *argument)
 {
     const int *ordinal = argument;
@@ -44,6 +57,7 @@ zero_status zi_cuda_stream_open(const cuda_stream_desc *desc, const char *name, 
     *out = NULL;
     cuda_stream *stream = NULL;
     ZI_TRY(zi_calloc(1, sizeof *stream, (void **)&stream));
+    stream->ordinal = desc->ordinal;
     zero_status status = open_native(desc->first, &stream->native);
     if (status == ZERO_OK && desc->queued) {
         status = zi_cpu_stream_create(NULL, name, &stream->issuer);
@@ -112,12 +126,26 @@ void zi_cuda_event_close(cuda_event *event)
     zi_free(event);
 }
 
+/* A task whose argument is a copy that it may change, as a stream's thread would have it. */
+typedef struct direct_task {
+    zi_task_fn fn;
+    const void *argument;
+    size_t bytes;
+} direct_task;
+
+static zero_status run_direct(void *argument)
+{
+    const direct_task *direct = argument;
+    return zi_cpu_task_now(direct->fn, direct->argument, direct->bytes);
+}
+
 zero_status zi_cuda_issue(cuda_stream *stream, zi_task_fn fn, const void *argument, size_t bytes)
 {
     if (stream->issuer != NULL) {
         return zi_cpu_stream_task(stream->issuer, fn, argument, bytes);
     }
-    ZI_TRY(zi_cpu_task_now(fn, argument, bytes));
+    direct_task direct = {fn, argument, bytes};
+    ZI_TRY(zi_cuda_on_gpu(stream->ordinal, run_direct, &direct));
     return stream->host
                ? zi_cuda_check(cudaStreamSynchronize(stream->native), "cudaStreamSynchronize")
                : ZERO_OK;

@@ -9,6 +9,7 @@ typedef struct cuda_stream {
     cudaStream_t native;
     zi_stream *issuer; /* a CPU stream whose thread issues; NULL: the calling thread does */
     bool host;         /* the calling thread: what is put on it has run when the call returns */
+    int ordinal;       /* of its GPU */
 } cuda_stream;
 
 /* Records alternate between two native events, so that recording one again does not move it under a
@@ -32,6 +33,10 @@ typedef struct cuda_stream_desc {
     bool first; /* before what other streams wait to run */
     int ordinal;
 } cuda_stream_desc;
+
+/* Runs fn while GPU `ordinal` is the thread's current one. A caller may have chosen another since
+ * the engine was created, and kernels and new events belong to the current one. */
+zero_status zi_cuda_on_gpu(int ordinal, zi_task_fn fn, void *argument);
 
 zero_status zi_cuda_stream_open(const cuda_stream_desc *desc, const char *name, cuda_stream **out);
 /* Waits for everything on it. Accepts NULL. */
