@@ -15,8 +15,8 @@ import time
 
 ROW = {"metric": "adamw_vs_copy", "case": "of a stand-in", "ratio": 0.75}
 LISTED = [
-    {"name": "one", "suite": ["libzero:gpu"], "cmd": ["CLOSING"], "env": {}, "timeout": 30,
-     "workdir": None, "is_parallel": True},
+    {"name": name, "suite": ["libzero:gpu"], "cmd": [f"BUILD/{name}"]}
+    for name in ("test_gpu_kernels", "test_gpu_engine_one", "test_gpu_engine_two")
 ]
 NVIDIA_SMI = """case "$*" in
 *compute_cap*) echo 9.0 ;;
@@ -40,6 +40,10 @@ loss=1.5
 step='{"loss": '$loss', "norm": 1, "tokens_per_second": 100, "mfu": 0.4}'
 echo '{"steps": ['"$step, $step"']}' > "$json"
 """
+# Of two that train for long one is killed, and the other says so.
+CUDA_HOOKS = """[ "$3" = 1000000 ] || exit 0
+[ "$RANK" = 0 ] || kill -KILL $$
+exit 1"""
 MESON = """case $1 in
 setup) mkdir -p "$2" && touch "$2/build.ninja" ;;
 introspect) echo 'LISTED' ;;
@@ -94,8 +98,9 @@ def write_program(folder, path, text):
 
 def make_stage(folder, then, differ):
     """The programs, and the environment that finds them and no others."""
-    closing = write_program(folder, "one", "echo '1 passed, 0 failed, 0 skipped'")
-    listed = json.dumps(LISTED).replace("CLOSING", closing)
+    for test in LISTED:
+        write_program(folder, f"build/{test['name']}", "echo '1 passed, 0 failed, 0 skipped'")
+    listed = json.dumps(LISTED).replace("BUILD", f"{folder}/build")
     zero = ZERO.replace("PID", f"{folder}/pid").replace("ROW", json.dumps(ROW))
     write_program(folder, "bin/nvidia-smi", NVIDIA_SMI.replace("FOLDER", folder))
     write_program(folder, "bin/meson", MESON.replace("LISTED", listed))
@@ -105,7 +110,7 @@ def make_stage(folder, then, differ):
     write_program(
         folder, "build/examples/gpt2/gpt2_train", GPT2_TRAIN.replace("DIFFER", str(differ))
     )
-    write_program(folder, "build/examples/02_cuda_hooks/cuda_hooks", "exit 0")
+    write_program(folder, "build/examples/02_cuda_hooks/cuda_hooks", CUDA_HOOKS)
     return {
         "PATH": f"{folder}/bin:/usr/bin:/bin",
         "HOME": folder,
@@ -151,14 +156,16 @@ def all_is_well(root, folder):
     report, by_name = stages(folder)
     assert process.returncode == 0, process.returncode
     assert report["gpus"][0]["driver"] == "580.1" and report["commit"] and report["date"]
-    assert all(by_name[name]["status"] == "ok" for name in ("build", "bench", "gpt2", "tests"))
+    assert all(by_name[name]["status"] == "ok" for name in ("build", "kernels", "bench", "tests"))
     assert by_name["bench"]["figures"]["adamw_vs_copy, of a stand-in"] == 0.75
     assert by_name["bench"]["figures"]["SM clock, MHz"]["median"] == 1500
     trained = by_name["gpt2"]["figures"]
     for stage in range(4):
         assert trained[f"124M, bf16, 2 ranks, stage {stage}, tokens/s"]["median"] == 100
     assert trained["124M, bf16, 2 ranks, same losses at all stages"] is True
-    assert by_name["tests"]["figures"] == {"passed": 1, "failed": 0, "skipped": 0}
+    tests = by_name["tests"]["figures"]
+    assert tests["passed"] == 2 and tests["failed"] == tests["skipped"] == 0
+    assert by_name["kernels"]["figures"]["passed"] == 1
 
 
 def a_stage_fails(root, folder):
