@@ -4,10 +4,10 @@
 Usage: bench_torch_gpt.py --train PROGRAM --text FILE [--json FILE] [--seconds N]
 
 Both train 12 layers of width 768 on 16 samples of 1024 tokens a step, in bfloat16 with fp32 master
-parameters and moments, clip the norm to 1 and update by AdamW. PyTorch has what makes it fast: fused
-attention, torch.compile, a vocabulary padded to 50304, fused AdamW, and no host wait between steps.
-Its parameters are fp32 under autocast. ours is gpt2_train at stage 3, before and after; it reads
-back every step's loss. A ratio above 1 says that ours is faster.
+parameters and moments, clip the norm to 1 and update by AdamW. PyTorch has what makes it fast:
+fused attention, torch.compile, a vocabulary padded to 50304, fused AdamW, and no host wait between
+steps. Its parameters are fp32 under autocast. Ours is gpt2_train at stage 3, before and after; it
+reads back every step's loss. A ratio above 1 says that ours is faster.
 
 Without PyTorch or a GPU it says so and ends with status 0. The JSON is that of `zero bench`."""
 
@@ -140,7 +140,9 @@ def main():
     parser.add_argument("--train", required=True)
     parser.add_argument("--text", required=True)
     parser.add_argument("--json")
-    parser.add_argument("--seconds", type=int, default=150, help="for PyTorch's part, compiling included")
+    parser.add_argument(
+        "--seconds", type=int, default=150, help="for PyTorch's part, compiling included"
+    )
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     torch, why = take_torch()
@@ -148,7 +150,8 @@ def main():
     report["skipped"] = [] if torch else [{"metric": "gpt_vs_torch", "case": None, "reason": why}]
     if torch:
         ours, _ = train_ours(args.train, args.text)
-        signal.signal(signal.SIGALRM, lambda *_: sys.exit("bench_torch_gpt.py: PyTorch took too long"))
+        late = f"bench_torch_gpt.py: PyTorch took more than {args.seconds} s"
+        signal.signal(signal.SIGALRM, lambda *_: sys.exit(late))
         signal.alarm(args.seconds)
         theirs = train_theirs(torch)
         signal.alarm(0)
@@ -158,8 +161,10 @@ def main():
         report["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         report["results"] = [row_of(ours, theirs)]
     for row in report["results"]:
-        print(f"{row['metric']}  {row['case']}  {row['value']:.0f} tokens/s  "
-              f"torch {row['reference']:.0f}  ratio {row['ratio']:.3f}")
+        print(
+            f"{row['metric']}  {row['case']}  {row['value']:.0f} tokens/s  "
+            f"torch {row['reference']:.0f}  ratio {row['ratio']:.3f}"
+        )
     for row in report["skipped"]:
         print(f"skipped: {row['metric']}: {row['reason']}")
     if args.json:

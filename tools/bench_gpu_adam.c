@@ -19,12 +19,14 @@ typedef struct adam_case {
     zero_dtype grad;
     zero_dtype param; /* F32: the master itself, no copy out */
     zero_dtype moment;
+    bool alone; /* the narrow parameter has no master, and is rounded stochastically */
 } adam_case;
 
 static const adam_case cases[] = {
-    {"f32 throughout, GPU", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
-    {"bf16 grad and copy, GPU", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32},
-    {"bf16 grad, copy and moments, GPU", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16},
+    {"f32 throughout, GPU", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, false},
+    {"bf16 grad and copy, GPU", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, false},
+    {"bf16 grad, copy and moments, GPU", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false},
+    {"bf16 throughout, no master, GPU", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true},
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 
@@ -53,12 +55,17 @@ static bool has_copy(const adam_case *what)
     return what->param != ZERO_DTYPE_F32;
 }
 
+static bool has_array(const adam_case *what, uint32_t k)
+{
+    return k == MASTER ? !what->alone : k != COPY || has_copy(what);
+}
+
 /* Bytes that an update reads and writes for one element. */
 static size_t update_width(const adam_case *what)
 {
     const size_t copy = has_copy(what) ? zero_dtype_bytes(what->param) : 0;
-    return zero_dtype_bytes(what->grad) + 2 * sizeof(float) + 4 * zero_dtype_bytes(what->moment) +
-           copy;
+    const size_t param = what->alone ? 2 * copy : 2 * sizeof(float) + copy;
+    return zero_dtype_bytes(what->grad) + param + 4 * zero_dtype_bytes(what->moment);
 }
 
 /* --- the GPU's step --------------------------------------------------------------------------- */
@@ -162,7 +169,10 @@ static int make_arrays(adam_run *run)
     const zero_dtype dtypes[ARRAYS] = {what->grad, ZERO_DTYPE_F32, what->moment, what->moment,
                                        what->param};
     gpu_arrays_restart(rig);
-    for (uint32_t k = 0; k < (has_copy(what) ? ARRAYS : COPY); k++) {
+    for (uint32_t k = 0; k < ARRAYS; k++) {
+        if (!has_array(what, k)) {
+            continue;
+        }
         if (gpu_array_make(rig, dtypes[k], k, k == MOMENT2, &run->arrays[k]) != 0) {
             return 1;
         }
@@ -238,8 +248,9 @@ static int check_step(const adam_run *run)
                           block.decision.norm, (unsigned long long)run->host.decision.update,
                           run->host.decision.norm);
     }
-    for (uint32_t k = MASTER; k < (has_copy(run->what) ? ARRAYS : COPY); k++) {
-        if (gpu_array_check(run->rig, &run->arrays[k], run->what->name) != 0) {
+    for (uint32_t k = MASTER; k < ARRAYS; k++) {
+        if (has_array(run->what, k) &&
+            gpu_array_check(run->rig, &run->arrays[k], run->what->name) != 0) {
             return 1;
         }
     }

@@ -41,7 +41,8 @@ template <typename T, int DEPTH_MAX, bool BACKWARD> struct tiles {
         /* Blocks that a multiprocessor has registers for; 0: the compiler's choice, which here was
          * one more and a few registers in memory. */
         QUERY_BLOCKS = sizeof(T) == 4 && DEPTH_MAX == 32 ? 4 : 0,
-        FORWARD_BLOCKS = sizeof(T) == 2 && DEPTH_MAX == 64 ? 4 : 0
+        FORWARD_BLOCKS = sizeof(T) == 2 && DEPTH_MAX <= 64 ? 4 : 0,
+        KEY_BLOCKS = sizeof(T) == 2 && DEPTH_MAX == 32 ? 3 : 0
     };
     static_assert(KEY_BYTES <= 99 * 1024, "more than a block can have");
 };
@@ -469,7 +470,8 @@ static __device__ __forceinline__ void copy_queries(T *tiles, float *sums, uint3
 
 /* Rows are keys, so scores, p and ds lie transposed: dv = p' dmixed, dk = scale ds' q. */
 template <typename T, typename shape>
-static __global__ void __launch_bounds__(THREADS) key_grad_kernel(const gpt2_attention_job job)
+static __global__ void __launch_bounds__(THREADS, shape::KEY_BLOCKS)
+    key_grad_kernel(const gpt2_attention_job job)
 {
     GPT2_DYNAMIC_SHARED(shared);
     T *key_tile = (T *)shared;

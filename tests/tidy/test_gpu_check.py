@@ -7,9 +7,11 @@ Usage: test_gpu_check.py ROOT"""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
@@ -189,6 +191,33 @@ def a_stage_hangs(root, folder):
     assert is_gone(folder)
 
 
+def from_a_bundle(root, folder):
+    """Beside a bundle nothing is built, and what is in it runs."""
+    env = make_stage(folder, "exit 0", 0)
+    for name in ("meson", "ninja", "nvcc"):
+        write_program(folder, f"bin/{name}", "exit 1")
+    with open(f"{folder}/build/gpu_programs", "w", encoding="utf-8") as file:
+        file.write("".join(f"{test['name']}\n" for test in LISTED))
+    for name, text in (("text", "some words"), ("commit", "abc")):
+        with open(f"{folder}/build/{name}", "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+    os.mkdir(f"{folder}/there")
+    with tarfile.open(f"{folder}/there/bundle.tar.xz", "w:xz") as bundle:
+        bundle.add(f"{folder}/build", ".")
+    for name in ("gpu-check", "bench_torch.py", "bench_torch_gpt.py"):
+        shutil.copy(f"{root}/scripts/{name}", f"{folder}/there")
+    shutil.rmtree(f"{folder}/build")
+    del env["GPU_CHECK_BUILD"]
+    command = [f"{folder}/there/gpu-check", f"{folder}/out"]
+    env["GPU_CHECK_STEPS"] = "kernels bench nccl tests"
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=False)
+    report, by_name = stages(folder)
+    assert done.returncode == 0, done.stdout
+    assert list(by_name) == ["kernels", "bench", "nccl", "tests"] and report["commit"] == "abc"
+    assert by_name["bench"]["figures"]["adamw_vs_copy, of a stand-in"] == 0.75
+    assert by_name["tests"]["figures"]["passed"] == 2
+
+
 def some_steps_only(root, folder):
     process = start(root, folder, GPU_CHECK_STEPS="nccl bench")
     process.wait()
@@ -241,8 +270,8 @@ def torch_beside_ours(root, folder):
 
 def main():
     failed = 0
-    cases = (all_is_well, a_stage_fails, a_stage_hangs, some_steps_only, it_is_ended,
-             torch_beside_ours)  # fmt: skip
+    cases = (all_is_well, a_stage_fails, a_stage_hangs, from_a_bundle, some_steps_only,
+             it_is_ended, torch_beside_ours)  # fmt: skip
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -252,8 +281,9 @@ def main():
                 failed += 1
                 line = reason.__traceback__.tb_next.tb_lineno
                 print(f"FAILED  {case.__name__}: {reason!r} at line {line}")
-                with open(f"{folder}/said", encoding="utf-8") as said:
-                    print(said.read())
+                if os.path.exists(f"{folder}/said"):
+                    with open(f"{folder}/said", encoding="utf-8") as said:
+                        print(said.read())
     print(f"{len(cases) - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 

@@ -28,13 +28,15 @@
 #define ZI_WARP_COUNT_FEW 512
 #define ZI_MANY_FROM ((uint64_t)1 << 23)
 
-/* Of an update: one tile, so that all blocks under way are in one run of each array, as a GPU's
- * memory likes best. On an H100 it then moves 0.97 of what a copy does, with many 0.94. */
+/* Of an update: one tile or two, so that all blocks under way are in one run of each array, as a
+ * GPU's memory likes best (docs/decisions/091). Where the parameter is rounded stochastically,
+ * many: its lanes call Philox once each. */
 #define ZI_WARP_COUNT_LEAST 256
+#define ZI_WARP_COUNT_MOST 2048
 
 /* Blocks of an update whose state is in host memory. They wait for the bus, which so many can fill,
  * and leave the other processors to what else runs. */
-#define ZI_BUS_BLOCKS 32
+#define ZI_BUS_BLOCKS 16
 
 typedef struct zi_cuda_grid {
     uint64_t blocks;

@@ -58,15 +58,19 @@ ZI_LANE int zi_update_is_random(zi_update_form form)
     return !form.has_master || form.moment != ZERO_DTYPE_F32;
 }
 
-/* A lane that rounds stochastically calls Philox at its start. */
 ZI_LANE zi_cuda_grid zi_update_grid_of(const zi_update_job *job)
 {
+    const zi_update_form form = zi_update_form_of(job);
     if (job->over_bus) {
         return zi_cuda_grid_of_bus(job->count);
     }
-    return zi_update_is_random(zi_update_form_of(job))
-               ? zi_cuda_grid_of(job->count)
-               : zi_cuda_grid_with(job->count, ZI_WARP_COUNT_LEAST);
+    if (!zi_update_is_random(form)) {
+        return zi_cuda_grid_with(job->count, form.param == ZERO_DTYPE_NONE ? ZI_WARP_COUNT_FEW
+                                                                           : ZI_WARP_COUNT_LEAST);
+    }
+    return !form.has_master && job->count >= ZI_MANY_FROM
+               ? zi_cuda_grid_with(job->count, ZI_WARP_COUNT_MOST)
+               : zi_cuda_grid_of(job->count);
 }
 
 ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
