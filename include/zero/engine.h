@@ -46,7 +46,7 @@ typedef struct zero_engine zero_engine;
  *    what this build, machine or world lacks, and for ZERO_OPTIMIZER_CALLBACK on a GPU; STATE where
  *    another engine has a directory for this rank; MISMATCH naming the rank and the first unit,
  *    tensor or option that differs; OUT_OF_MEMORY, DEVICE, IO, COMM, TIMEOUT. Where another rank
- *    refused it is MISMATCH, or COMM with that rank's message. */
+ *    refused it is that rank's status and message. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_create(zero_world *world, const zero_model *model,
                                                         const zero_engine_options *options,
                                                         zero_engine **engine);

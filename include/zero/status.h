@@ -40,6 +40,8 @@ typedef struct zero_error {
     int32_t line;       /**< source line where the fault was found */
     const char *file;   /**< source file where the fault was found */
     char message[256];  /**< values and remedy, one line, cut at its end when too long */
+    uint32_t of_other;  /**< 1: the fault was found on another rank, which the message names first,
+                             and all ranks agreed on it; 0: any other fault */
 } zero_error;
 
 /** The calling thread's error record.

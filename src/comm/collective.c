@@ -135,7 +135,8 @@ void zi_rank_message(uint32_t rank, const zero_error *error,
                      char message[sizeof(((zero_error *)NULL)->message)])
 {
     const size_t bytes = sizeof error->message;
-    const char *text = error->message[0] != '\0' ? error->message : zero_status_text(error->status);
+    const char *cause = zi_error_cause(error, &rank);
+    const char *text = cause[0] != '\0' ? cause : zero_status_text(error->status);
     const int used = snprintf(message, bytes, "rank %u: ", rank);
     zi_assert(used > 0);
     const size_t left = bytes - (size_t)used;

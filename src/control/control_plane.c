@@ -78,11 +78,12 @@ static void set_failure(zi_control *control, const zi_control_message *message)
 static void set_lost(zi_control *control, uint32_t rank, const zero_error *error)
 {
     const bool differs = error->status == ZERO_MISMATCH;
+    const char *cause = zi_error_cause(error, &rank);
     const zi_control_frame frame = {.kind = ZI_CONTROL_NOTICE,
                                     .status = differs ? ZERO_MISMATCH : ZERO_COMM,
                                     .rank = rank,
                                     .native = error->native};
-    const zi_control_message message = zi_control_message_make(frame, error->message);
+    const zi_control_message message = zi_control_message_make(frame, cause);
     set_failure(control, &message);
 }
 

@@ -2,6 +2,7 @@
  * found. */
 #include "core/error.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +53,29 @@ zero_status zi_error_set(zero_status status, int native, const char *file, int l
     last_error.native = native;
     last_error.file = slash != NULL ? slash + 1 : file;
     last_error.line = line;
+    last_error.of_other = 0;
     return status;
+}
+
+zero_status zi_error_set_other(zero_status status, int native, const char *world, uint32_t rank,
+                               const char *message)
+{
+    (void)zi_error_set(status, native, __FILE__, __LINE__, "%srank %" PRIu32 ": %.230s", world,
+                       rank, message);
+    last_error.of_other = 1;
+    return status;
+}
+
+const char *zi_error_cause(const zero_error *error, uint32_t *rank)
+{
+    uint32_t named = 0;
+    int chars = 0;
+    if (error->of_other == 0 ||
+        sscanf(error->message, "rank %" SCNu32 ": %n", &named, &chars) != 1 || chars == 0) {
+        return error->message;
+    }
+    *rank = named;
+    return error->message + chars;
 }
 
 zero_status zi_error_adopt(const zero_error *error)

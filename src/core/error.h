@@ -20,6 +20,15 @@
 zero_status zi_error_set(zero_status status, int native, const char *file, int line,
                          const char *format, ...) __attribute__((format(printf, 5, 6)));
 
+/* The calling thread's record of an error that rank `rank` has found and told this one. world: ""
+ * or what comes before "rank", for ranks of another world. Returns `status`. */
+zero_status zi_error_set_other(zero_status status, int native, const char *world, uint32_t rank,
+                               const char *message);
+
+/* Whose error it is that a rank aborts with: *rank becomes the rank that found it, where the error
+ * names one of the same world. Returns the message without that rank's name, inside `error`. */
+const char *zi_error_cause(const zero_error *error, uint32_t *rank);
+
 /* Take a record that another thread left (a worker's, a peer's) as the calling thread's own. */
 zero_status zi_error_adopt(const zero_error *error);
 

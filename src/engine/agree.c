@@ -2,6 +2,7 @@
  * that they have allocated their resources, which gathers no rank needs any more; and the messages
  * for steps that ranks were given differently. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,40 +76,100 @@ static uint32_t first_unlike(const uint64_t *all, uint32_t size, uint32_t word, 
     return rank;
 }
 
-static zero_status compare(zero_world *world, const zi_layout *layout, zero_status planned,
-                           uint64_t *all)
+/* What a rank says of itself in an exchange: how something ended on it, and terms that all ranks
+ * are to have alike. */
+typedef struct rank_word {
+    int16_t status;
+    uint16_t of_other; /* the error is one that this rank was told */
+    int32_t native;
+    uint64_t terms[2];
+    char text[ROUND_WORDS * sizeof(uint64_t) - 3 * sizeof(uint64_t)];
+} rank_word;
+
+_Static_assert(sizeof(rank_word) == ROUND_WORDS * sizeof(uint64_t), "as exchanged");
+
+static rank_word word_of(zero_status status, const zero_error *error)
 {
-    const uint32_t size = zero_world_size(world);
-    uint64_t words[ROUND_WORDS] = {(uint64_t)planned};
-    if (planned == ZERO_OK) {
-        words[1] = zi_layout_hash(layout);
-        words[2] = zi_layout_item_count(layout);
+    rank_word word = {.status = (int16_t)status};
+    if (status != ZERO_OK) {
+        word.of_other = (uint16_t)error->of_other;
+        word.native = error->native;
+        (void)snprintf(word.text, sizeof word.text, "%.*s", (int)sizeof word.text - 1,
+                       error->message);
     }
-    ZI_TRY(exchange(world, words, all));
-    if (planned != ZERO_OK) {
-        return planned; /* the caller's last error still says why */
+    return word;
+}
+
+/* A rank has COMM and POISONED because of something else, and an error of another because it was
+ * told. */
+static bool is_cause(const rank_word *word)
+{
+    return word->status != ZERO_OK && word->status != ZERO_COMM && word->status != ZERO_POISONED &&
+           word->of_other == 0;
+}
+
+/* The rank whose error all others are to report: the first that has found one itself, else the
+ * first that failed. The world's size where none did. */
+static uint32_t first_cause(const uint64_t *all, uint32_t size)
+{
+    uint32_t failed = size;
+    for (uint32_t rank = 0; rank < size; rank++) {
+        rank_word word;
+        memcpy(&word, all + (size_t)rank * ROUND_WORDS, sizeof word);
+        if (is_cause(&word)) {
+            return rank;
+        }
+        failed = word.status != ZERO_OK && failed == size ? rank : failed;
     }
-    const uint32_t refused = first_unlike(all, size, 0, ZERO_OK);
-    if (refused < size && all[(size_t)refused * ROUND_WORDS] == ZERO_OUT_OF_MEMORY) {
-        ZI_FAIL(ZERO_OUT_OF_MEMORY,
-                "rank %" PRIu32 " has no memory left, or too small a budget, for "
-                "the plan; its own error says how much",
-                refused);
+    return failed;
+}
+
+/* Exchange how something ended, and the terms. mine: this rank's status, `own` its error, which it
+ * keeps. Where it is OK: the error of the rank that has the cause, in that rank's words. */
+static zero_status exchange_words(zero_engine *engine, zero_world *world, zero_status mine,
+                                  const uint64_t terms[2])
+{
+    const zero_error own = *zero_last_error();
+    rank_word word = word_of(mine, &own);
+    uint64_t words[ROUND_WORDS];
+    memcpy(word.terms, terms, sizeof word.terms);
+    memcpy(words, &word, sizeof word);
+    const zero_status exchanged = exchange(world, words, engine->agreement);
+    if (mine != ZERO_OK) {
+        return zi_error_adopt(&own);
     }
-    if (refused < size) {
-        ZI_FAIL(ZERO_MISMATCH,
-                "rank %" PRIu32 " refused its model or options with %s, this rank did "
-                "not; describe the same model with the same options on every rank",
-                refused, zero_status_name((zero_status)all[(size_t)refused * ROUND_WORDS]));
-    }
-    if (first_unlike(all, size, 1, words[1]) == size) {
+    ZI_TRY(exchanged);
+    const uint32_t rank = first_cause(engine->agreement, zero_world_size(world));
+    if (rank == zero_world_size(world)) {
         return ZERO_OK;
     }
+    memcpy(&word, engine->agreement + (size_t)rank * ROUND_WORDS, sizeof word);
+    return zi_error_set_other((zero_status)word.status, word.native,
+                              world == engine->mesh ? "model-parallel " : "", rank, word.text);
+}
+
+#define TERMS_AT (offsetof(rank_word, terms) / sizeof(uint64_t))
+
+zero_status zi_engine_agree_layout(zero_engine *engine, zero_status planned)
+{
+    zero_world *world = engine->world;
+    const zi_layout *layout = engine->layout;
+    const uint64_t *all = engine->agreement;
+    const uint32_t size = zero_world_size(world);
+    uint64_t terms[2] = {0};
     uint64_t most = 0;
-    for (uint32_t r = 0; r < size; r++) {
-        most = all[(size_t)r * ROUND_WORDS + 2] > most ? all[(size_t)r * ROUND_WORDS + 2] : most;
+    if (planned == ZERO_OK) {
+        terms[0] = zi_layout_hash(layout);
+        terms[1] = zi_layout_item_count(layout);
     }
-    return name_difference(world, layout, most, all);
+    ZI_TRY(exchange_words(engine, world, planned, terms));
+    if (first_unlike(all, size, TERMS_AT, terms[0]) == size) {
+        return ZERO_OK;
+    }
+    for (uint32_t r = 0; r < size; r++) {
+        most = zi_max_u64(most, all[(size_t)r * ROUND_WORDS + TERMS_AT + 1]);
+    }
+    return name_difference(world, layout, most, engine->agreement);
 }
 
 size_t zi_engine_agreement_words(uint32_t world_size)
@@ -200,25 +261,14 @@ zero_status zi_engine_check_refusal(const zero_engine *engine, const zi_step_ref
 zero_status zi_engine_agree_given(zero_engine *engine, zero_world *world, zero_status checked,
                                   uint64_t hash, const char *what)
 {
-    const uint32_t size = zero_world_size(world);
     const uint64_t *all = engine->agreement;
-    const uint64_t words[ROUND_WORDS] = {(uint64_t)checked, hash};
-    const zero_error error = *zero_last_error();
+    const uint64_t terms[2] = {hash};
     if (world == NULL) {
         return checked;
     }
-    ZI_TRY(exchange(world, words, engine->agreement));
-    if (checked != ZERO_OK) {
-        return zi_error_adopt(&error);
-    }
-    const uint32_t refused = first_unlike(all, size, 0, ZERO_OK);
-    if (refused < size) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "rank %" PRIu32 " refused its %s with %s, so no rank takes it; its own error says "
-                "why",
-                refused, what, zero_status_name((zero_status)all[(size_t)refused * ROUND_WORDS]));
-    }
-    const uint32_t unlike = first_unlike(all, size, 1, all[1]);
+    ZI_TRY(exchange_words(engine, world, checked, terms));
+    const uint32_t size = zero_world_size(world);
+    const uint32_t unlike = first_unlike(all, size, TERMS_AT, all[TERMS_AT]);
     if (unlike < size) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "ranks 0 and %" PRIu32 " were given a different %s; give every rank the same",
@@ -227,82 +277,16 @@ zero_status zi_engine_agree_given(zero_engine *engine, zero_world *world, zero_s
     return ZERO_OK;
 }
 
-zero_status zi_engine_agree_layout(zero_engine *engine, zero_status planned)
-{
-    const zero_error error = *zero_last_error();
-    const zero_status status = compare(engine->world, engine->layout, planned, engine->agreement);
-    return status != ZERO_OK && status == planned ? zi_error_adopt(&error) : status;
-}
-
-/* A rank's status before collective creation. */
-typedef struct ready_word {
-    int32_t status;
-    int32_t native;
-    char text[ROUND_WORDS * sizeof(uint64_t) - 2 * sizeof(int32_t)];
-} ready_word;
-
-_Static_assert(sizeof(ready_word) == ROUND_WORDS * sizeof(uint64_t), "as exchanged");
-
-/* Exchange this rank's status. *failed: the first rank whose status is not OK, and *word is its
- * own; the world's size where there is none. */
-static zero_status exchange_ready(zero_engine *engine, zero_world *world, zero_status mine,
-                                  uint32_t *failed, ready_word *word)
-{
-    const zero_error own = *zero_last_error();
-    uint64_t words[ROUND_WORDS];
-    *word = (ready_word){.status = (int32_t)mine};
-    if (mine != ZERO_OK) {
-        word->native = own.native;
-        (void)snprintf(word->text, sizeof word->text, "%.*s", (int)sizeof word->text - 1,
-                       own.message);
-    }
-    memcpy(words, word, sizeof *word);
-    const zero_status exchanged = exchange(world, words, engine->agreement);
-    if (mine != ZERO_OK) {
-        return zi_error_adopt(&own);
-    }
-    ZI_TRY(exchanged);
-    for (*failed = 0; *failed < zero_world_size(world); (*failed)++) {
-        memcpy(word, engine->agreement + (size_t)*failed * ROUND_WORDS, sizeof *word);
-        if (word->status != ZERO_OK) {
-            break;
-        }
-    }
-    return ZERO_OK;
-}
-
 zero_status zi_engine_agree_ready(zero_engine *engine, zero_world *world, zero_status mine)
 {
-    ready_word word;
-    uint32_t rank = 0;
-    if (world == NULL) {
-        return mine;
-    }
-    ZI_TRY(exchange_ready(engine, world, mine, &rank, &word));
-    if (rank < zero_world_size(world)) {
-        ZI_FAIL_NATIVE(ZERO_COMM, word.native, "%srank %" PRIu32 ": %.220s",
-                       world == engine->mesh ? "model-parallel " : "", rank, word.text);
-    }
-    return ZERO_OK;
-}
-
-/* Over one of the engine's worlds. */
-static zero_status agree_done(zero_engine *engine, zero_world *world, zero_status mine)
-{
-    ready_word word;
-    uint32_t rank = 0;
-    ZI_TRY(exchange_ready(engine, world, mine, &rank, &word));
-    if (rank < zero_world_size(world)) {
-        ZI_FAIL_NATIVE((zero_status)word.status, word.native, "%srank %" PRIu32 ": %.210s",
-                       world == engine->mesh ? "model-parallel " : "", rank, word.text);
-    }
-    return ZERO_OK;
+    const uint64_t none[2] = {0};
+    return world != NULL ? exchange_words(engine, world, mine, none) : mine;
 }
 
 zero_status zi_engine_agree_done(zero_engine *engine, zero_status mine)
 {
-    const zero_status own = agree_done(engine, engine->world, mine);
-    return engine->mesh != NULL ? agree_done(engine, engine->mesh, own) : own;
+    const zero_status own = zi_engine_agree_ready(engine, engine->world, mine);
+    return zi_engine_agree_ready(engine, engine->mesh, own);
 }
 
 zero_status zi_engine_add_up(zero_engine *engine, uint64_t *words, uint32_t count)

@@ -33,9 +33,12 @@ zero_status zi_engine_check(const zero_engine *engine)
 
 void zi_engine_abort(const zero_engine *engine, const zero_error *error)
 {
-    zero_world *const worlds[] = {engine->world, engine->mesh};
-    for (size_t i = 0; i < 2 && worlds[i] != NULL; i++) {
-        worlds[i]->comm->ops->abort(worlds[i]->comm, error);
+    zero_error of_mesh =
+        *error; /* that names a rank of the engine's world names none of the mesh */
+    of_mesh.of_other = 0;
+    engine->world->comm->ops->abort(engine->world->comm, error);
+    if (engine->mesh != NULL) {
+        engine->mesh->comm->ops->abort(engine->mesh->comm, &of_mesh);
     }
 }
 

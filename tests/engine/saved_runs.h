@@ -6,6 +6,7 @@
 #include "harness.h"
 
 #include <ftw.h>
+#include <unistd.h>
 
 #include "folders.h"
 #include "toy.h"
@@ -16,6 +17,7 @@
 #define RUN_GROUPS 3
 
 static char *run_directory; /* removed with all that is in it at the process's end */
+static pid_t run_directory_maker;
 
 static inline int run_remove_entry(const char *path, const struct stat *info, int kind,
                                    struct FTW *ftw)
@@ -26,8 +28,12 @@ static inline int run_remove_entry(const char *path, const struct stat *info, in
     return remove(path);
 }
 
+/* A rank that is a process of its own leaves it to the test. */
 static inline void run_directory_remove(void)
 {
+    if (getpid() != run_directory_maker) {
+        return;
+    }
     CHECK_EQ(nftw(run_directory, run_remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
     free(run_directory);
 }
@@ -35,6 +41,7 @@ static inline void run_directory_remove(void)
 static inline void run_directory_make(void)
 {
     run_directory = rig_folder(false);
+    run_directory_maker = getpid();
     CHECK_EQ(atexit(run_directory_remove), 0);
 }
 

@@ -387,7 +387,7 @@ static zero_status misuse(toy_trainer *trainer)
                 "array is NULL");
     /* One rank alone is wrong, or asks for something else. */
     CHECK_FAILS(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, rank == 1 ? &wide : NULL),
-                ZERO_INVALID_ARGUMENT, rank == 1 ? "strides[" : "rank 1 refused");
+                ZERO_INVALID_ARGUMENT, rank == 1 ? "strides[" : "rank 1: tensor");
     CHECK_FAILS(zero_tensor_export(engine, rank == 1, ZERO_ROLE_PARAM, NULL), ZERO_INVALID_ARGUMENT,
                 "ranks 0 and 1 were given a different tensor or role");
     CHECK_FAILS(

@@ -3,6 +3,7 @@
  * changes unless all ranks have found all, and an engine that was changed in part is poisoned. */
 #include <math.h>
 
+#include "launched.h"
 #include "saved_runs.h"
 
 #include "core/fault.h"
@@ -466,7 +467,7 @@ static const toy_model *some_model(bool is_saved, uint32_t group)
     return model;
 }
 
-static double value_of(const toy_state *state, zero_role role, uint64_t element)
+static double saved_value(const toy_state *state, zero_role role, uint64_t element)
 {
     return (double)toy_decode(state->bits[role][element], ZERO_DTYPE_F32);
 }
@@ -504,16 +505,17 @@ static zero_status load_some(toy_trainer *trainer)
             const bool is_frozen = (tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0;
             for (uint64_t e = 0; e < tensor->count; e++) {
                 const uint64_t at = tensor->base + e;
-                const double state[] = {value_of(&before, ZERO_ROLE_PARAM, at),
-                                        is_frozen ? 0 : value_of(&before, ZERO_ROLE_MOMENT1, at),
-                                        is_frozen ? 0 : value_of(&before, ZERO_ROLE_MOMENT2, at)};
+                const double state[] = {saved_value(&before, ZERO_ROLE_PARAM, at),
+                                        is_frozen ? 0 : saved_value(&before, ZERO_ROLE_MOMENT1, at),
+                                        is_frozen ? 0
+                                                  : saved_value(&before, ZERO_ROLE_MOMENT2, at)};
                 const double g =
                     (double)toy_gradient(trainer->run->flavour, t, e, number, 0, (float)state[0]);
                 const double update = step + 1 + (t == 0 ? (double)c->run.steps : 0);
                 const double wanted = is_frozen ? state[0]
                                                 : adamw_in_double(&trainer->run->params.hyper.adamw,
                                                                   update, state, g);
-                CHECK(fabs(wanted - value_of(&after, ZERO_ROLE_PARAM, at)) < 1e-6);
+                CHECK(fabs(wanted - saved_value(&after, ZERO_ROLE_PARAM, at)) < 1e-6);
             }
         }
         toy_state_free(&before);
@@ -642,6 +644,46 @@ TEST(a_damaged_byte_is_named_whoever_reads_it)
     flip("sums.bin", 3);
     flip("manifest.json", 30);
     refuse(&c, &run, 1, ZERO_CORRUPT, "manifest.json");
+    toy_state_free(&c.state);
+}
+
+/* Only rank 0 compares the list of sums with the manifest; the others have found nothing wrong. */
+static zero_status load_bad_sums(toy_trainer *trainer)
+{
+    const course *c = trainer->user;
+    const zero_error *error = zero_last_error();
+    const zero_status status = zero_load(trainer->engine, &c->options, NULL);
+    CHECK_FAILS(status, ZERO_CORRUPT, "sums.bin: ");
+    CHECK_EQ(strncmp(error->message, "rank 0: ", 8) == 0, trainer->rank != 0);
+    CHECK_EQ(error->of_other, trainer->rank != 0);
+    return status;
+}
+
+static zero_status check_bad_sums(zero_world *world, void *user)
+{
+    toy_trainer trainer;
+    course *c = user;
+    const toy_run run = run_of(run_model(ZERO_DTYPE_F32), ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT);
+    TOY_TRY(toy_open(&trainer, &run, world));
+    trainer.user = c;
+    CHECK_EQ(load_bad_sums(&trainer), ZERO_CORRUPT);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+/* Whoever ends first, what is reported is what rank 0 has found, in its words and its name. */
+TEST(what_one_rank_finds_is_every_ranks_error)
+{
+    const toy_run run = run_of(run_model(ZERO_DTYPE_F32), ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT);
+    run_directory_make();
+    course c = saved_course(&run, 2);
+    flip("sums.bin", 3);
+    for (int again = 0; again < 20; again++) {
+        CHECK_FAILS(toy_on_ranks(4, &run, load_bad_sums, &c), ZERO_CORRUPT, "sums.bin: ");
+        CHECK(strncmp(zero_last_error()->message, "rank 0: ", 8) == 0);
+        CHECK(strstr(zero_last_error()->message + 8, "rank ") == NULL);
+    }
+    run_launched(4, check_bad_sums, &c);
     toy_state_free(&c.state);
 }
 

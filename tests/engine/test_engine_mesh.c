@@ -187,7 +187,7 @@ static zero_status refuse_then_train(const place *at, void *user)
     const zero_status status = make_mistake(at, &run, kind, &engine);
     CHECK(status != ZERO_OK && engine == NULL);
     if (kind == NO_BUDGET && at->part == 0) {
-        CHECK_FAILS(status, ZERO_COMM, "model-parallel rank 1: ");
+        CHECK_FAILS(status, ZERO_OUT_OF_MEMORY, "model-parallel rank 1: ");
     }
     if (strstr(zero_last_error()->message, mistake_texts[kind]) == NULL) {
         TEST_FAIL("data %u, part %u: %s", at->data, at->part, zero_last_error()->message);

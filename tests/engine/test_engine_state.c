@@ -318,7 +318,7 @@ static zero_status misuse(toy_trainer *trainer)
     other.updates = 7;
     other.beta2_product[3] = trainer->rank == 1 ? 2 : 1;
     refused(trainer, &other, ZERO_INVALID_ARGUMENT,
-            trainer->rank == 1 ? "group 3: beta2_product 2" : "rank 1 refused its step state");
+            trainer->rank == 1 ? "group 3: beta2_product 2" : "rank 1: group 3: beta2_product 2");
     TOY_TRY(zero_step_state_get(trainer->engine, &other));
     CHECK_BYTES(&state, &other, sizeof state);
     return toy_step(trainer);

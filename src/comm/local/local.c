@@ -109,13 +109,19 @@ void zi_local_hub_release(zi_local_hub *hub)
     zi_free(hub);
 }
 
-/* With the mutex held. The first error counts, but COMM: a rank has that because of another, whose
- * own error may come after it. */
+/* How near to the cause an error is: a rank has COMM and POISONED because of something else, and
+ * one that is of another rank because it was told. */
+static int nearness(const zero_error *error)
+{
+    const bool follows = error->status == ZERO_COMM || error->status == ZERO_POISONED;
+    return follows ? 0 : error->of_other != 0 ? 1 : 2;
+}
+
+/* With the mutex held. The first of the errors that are nearest to the cause counts. */
 static void abort_locked(zi_local_hub *hub, uint32_t rank, const zero_error *error)
 {
     const bool known = hub->aborted;
-    if (known && (hub->abort_error.status != ZERO_COMM || error->status == ZERO_COMM ||
-                  error->status == ZERO_POISONED)) {
+    if (known && nearness(error) <= nearness(&hub->abort_error)) {
         return;
     }
     hub->aborted = true;
@@ -210,8 +216,10 @@ bool zi_local_hub_error(zi_local_hub *hub, zero_error *error)
 static zero_status alive(const zi_local_hub *hub)
 {
     if (hub->aborted) {
-        ZI_FAIL_NATIVE(zi_abort_status(hub->abort_error.status), hub->abort_error.native,
-                       "rank %u: %.200s", hub->abort_rank, hub->abort_error.message);
+        char message[sizeof hub->abort_error.message];
+        zi_rank_message(hub->abort_rank, &hub->abort_error, message);
+        ZI_FAIL_NATIVE(zi_abort_status(hub->abort_error.status), hub->abort_error.native, "%s",
+                       message);
     }
     return ZERO_OK;
 }

@@ -546,6 +546,7 @@ void zi_mpi_progress_notify(zi_mpi_progress *progress, uint64_t group_id, uint32
 {
     const zero_error kept =
         *error; /* may be this thread's error record, which a failed send replaces */
+    const char *cause = zi_error_cause(&kept, &who);
     (void)pthread_mutex_lock(&progress->notify_mutex);
     if (!progress->unsent) {
         progress->outgoing = (notice){
@@ -554,8 +555,7 @@ void zi_mpi_progress_notify(zi_mpi_progress *progress, uint64_t group_id, uint32
             .status = (int32_t)kept.status,
             .native = kept.native,
         };
-        (void)snprintf(progress->outgoing.text, sizeof progress->outgoing.text, "%.235s",
-                       kept.message);
+        (void)snprintf(progress->outgoing.text, sizeof progress->outgoing.text, "%.235s", cause);
         progress->notify_members = members;
         progress->notify_size = size;
         progress->notify_op = (zi_mpi_op){.start = start_notify,
