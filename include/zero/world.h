@@ -65,10 +65,11 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_
  *    at the port after that of NCCL_COMM_ID=host:port if the environment has it. Ranks whose
  *    TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT or ZERO_JOB_TOKEN differ do not meet.
  *  - Errors: INVALID_ARGUMENT for a half-described environment (WORLD_SIZE without RANK, rank >=
- *    size, several hosts without MASTER_PORT), UNSUPPORTED when the build or the machine lacks what
- *    the launcher needs, STATE when MPI's rank or size differs from the launcher's, TIMEOUT when a
- *    rank does not come, COMM when rank 0 cannot listen at its address, MISMATCH when ranks differ
- *    in the library's version or WORLD_SIZE. */
+ *    size, several hosts without MASTER_PORT, another MASTER_ADDR than localhost without
+ *    LOCAL_WORLD_SIZE), UNSUPPORTED when the build or the machine lacks what the launcher needs,
+ *    STATE when MPI's rank or size differs from the launcher's, TIMEOUT when a rank does not come,
+ *    COMM when rank 0 cannot listen at its address, MISMATCH when ranks differ in the library's
+ *    version or WORLD_SIZE. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_launched(uint32_t deadline_ms,
                                                                 zero_world **world);
 

@@ -32,7 +32,8 @@ typedef struct launcher_row {
 } launcher_row;
 
 static const launcher_row row_torchrun = {
-    "torchrun", ZI_LAUNCH_TORCHRUN, "RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_WORLD_SIZE"},
+    "torchrun",     ZI_LAUNCH_TORCHRUN, "RANK",
+    {"WORLD_SIZE"}, {"LOCAL_RANK"},     {"LOCAL_WORLD_SIZE", "LOCAL_SIZE"},
 };
 static const launcher_row row_open_mpi = {
     "mpirun",
@@ -262,23 +263,51 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch)
     return ZERO_OK;
 }
 
-bool zi_launch_on_one_host(const zi_launch *launch, const char *host)
-{
-    if (launch->local_size != 0) {
-        return launch->local_size == launch->size;
-    }
-    const char *address = launch->address;
-    /* Started by hand without an address: other hosts could not be found anyway. */
-    return address[0] == '\0' || strcmp(address, "localhost") == 0 ||
-           strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
-           strcmp(address, host) == 0;
-}
-
 /* Copy a host without the brackets of an IPv6 address. */
 static void copy_host(const char *text, size_t length, char host[256])
 {
     const bool brackets = length > 2 && text[0] == '[' && text[length - 1] == ']';
     (void)snprintf(host, 256, "%.*s", (int)(length - (brackets ? 2 : 0)), text + brackets);
+}
+
+/* Whether a host is this one under the names that every host has for itself. */
+static bool is_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "localhost.", 10) == 0 ||
+           strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+/* Where rank 0 is met, without a port; "" where the environment does not say. */
+static void meeting_host(const zi_launch *launch, char host[256])
+{
+    const char *colon = strrchr(launch->comm_id, ':');
+    if (colon != NULL) {
+        copy_host(launch->comm_id, (size_t)(colon - launch->comm_id), host);
+    } else {
+        copy_host(launch->address, strlen(launch->address), host);
+    }
+}
+
+/* A host's own name must not count: that of rank 0's host is MASTER_ADDR, the others' are not, so
+ * ranks would come to different answers. */
+zero_status zi_launch_on_one_host(const zi_launch *launch, bool *one)
+{
+    char host[256];
+    *one = launch->local_size == launch->size;
+    if (launch->local_size != 0) {
+        return ZERO_OK;
+    }
+    meeting_host(launch, host);
+    /* Started by hand without an address: other hosts could not be found anyway. */
+    *one = host[0] == '\0' || is_loopback(host);
+    if (*one) {
+        return ZERO_OK;
+    }
+    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            "environment: WORLD_SIZE=%u without LOCAL_WORLD_SIZE, and rank 0 at %.80s, leave open "
+            "which ranks share a host; set LOCAL_WORLD_SIZE on every rank to the ranks on its host "
+            "(%u if all are on one)",
+            launch->size, host, launch->size);
 }
 
 zero_status zi_launch_place(const zi_launch *launch, zi_control_place *place)
@@ -342,13 +371,10 @@ static zero_status join_over_nccl(const zi_launch *launch, uint32_t deadline_ms,
 
 static zero_status join_torchrun(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
-    char host[256];
-    if (gethostname(host, sizeof host) != 0) {
-        host[0] = '\0';
-    }
-    host[sizeof host - 1] = '\0';
-    return zi_launch_on_one_host(launch, host) ? join_on_host(launch, deadline_ms, comm)
-                                               : join_over_nccl(launch, deadline_ms, comm);
+    bool one = false;
+    ZI_TRY(zi_launch_on_one_host(launch, &one));
+    return one ? join_on_host(launch, deadline_ms, comm)
+               : join_over_nccl(launch, deadline_ms, comm);
 }
 
 zero_status zero_world_create_launched(uint32_t deadline_ms, zero_world **world)

@@ -40,8 +40,9 @@ typedef const char *(*zi_lookup_fn)(void *user, const char *name);
  * impossible one. */
 zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch);
 
-/* True when all of a TORCHRUN launch's ranks are on the host called `host`. */
-bool zi_launch_on_one_host(const zi_launch *launch, const char *host);
+/* *one: whether all of a TORCHRUN launch's ranks are on one host. It follows from what is the same
+ * on all ranks, and so does the refusal: INVALID_ARGUMENT where the environment leaves it open. */
+zero_status zi_launch_on_one_host(const zi_launch *launch, bool *one);
 
 /* The name of the memory in which a TORCHRUN launch's ranks of one host meet: nobody else's of this
  * user who has another port, run, restart, token or number of ranks. */

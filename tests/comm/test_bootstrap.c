@@ -167,26 +167,44 @@ TEST(meeting_place)
     CHECK_EQ(strlen(launch.address), 255);
 }
 
+typedef enum hosts { ONE, SEVERAL, OPEN } hosts;
+
+/* Without a number of ranks on the host only what every host calls itself says that there is one:
+ * rank 0 may have the name of its own host before it, the others have another's. */
 TEST(one_host)
 {
     static const struct {
         const char *pairs[PAIRS_MAX];
-        bool one;
+        hosts are;
     } rows[] = {
-        {{"RANK=0", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=elsewhere"}, true},
-        {{"RANK=0", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=localhost"}, false},
-        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=localhost"}, true},
-        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1"}, true},
-        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=::1"}, true},
-        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=here"}, true},
-        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=elsewhere"}, false},
-        {{"RANK=0", "WORLD_SIZE=4"}, true},
+        {{"RANK=0", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=elsewhere"}, ONE},
+        {{"RANK=0", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=localhost"}, SEVERAL},
+        {{"RANK=0", "WORLD_SIZE=4", "LOCAL_SIZE=4", "MASTER_ADDR=elsewhere"}, ONE},
+        {{"RANK=0", "WORLD_SIZE=4", "LOCAL_SIZE=1", "MASTER_ADDR=elsewhere"}, SEVERAL},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=localhost"}, ONE},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=localhost.localdomain"}, ONE},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=127.0.0.1"}, ONE},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=::1"}, ONE},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=[::1]"}, ONE},
+        {{"RANK=0", "WORLD_SIZE=4"}, ONE},
+        {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=elsewhere"}, OPEN},
+        {{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "MASTER_ADDR=elsewhere"}, OPEN},
+        {{"RANK=0", "WORLD_SIZE=4", "NCCL_COMM_ID=elsewhere:7"}, OPEN},
+        {{"RANK=0", "WORLD_SIZE=4", "NCCL_COMM_ID=[::1]:7", "MASTER_ADDR=elsewhere"}, ONE},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         zi_launch launch;
+        bool one = false;
         CHECK_OK(parse(rows[i].pairs, &launch));
-        if (zi_launch_on_one_host(&launch, "here") != rows[i].one) {
-            TEST_FAIL("case %zu is taken for %s", i, rows[i].one ? "several hosts" : "one host");
+        if (rows[i].are == OPEN) {
+            CHECK_FAILS(zi_launch_on_one_host(&launch, &one), ZERO_INVALID_ARGUMENT,
+                        "WORLD_SIZE=4 without LOCAL_WORLD_SIZE, and rank 0 at elsewhere, leave");
+            CHECK(strstr(zero_last_error()->message, "(4 if all are on one)") != NULL);
+            continue;
+        }
+        CHECK_OK(zi_launch_on_one_host(&launch, &one));
+        if (one != (rows[i].are == ONE)) {
+            TEST_FAIL("case %zu is taken for %s", i, one ? "one host" : "several hosts");
         }
     }
 }
@@ -283,21 +301,10 @@ TEST(keys_of_runs)
 static void clear_environment(void)
 {
     static const char *const names[] = {
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TORCHELASTIC_RUN_ID",
-        "PMI_RANK",
-        "PMI_SIZE",
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "SLURM_STEP_ID",
-        "NCCL_COMM_ID",
-        "ZERO_JOB_TOKEN",
-        "TORCHELASTIC_RESTART_COUNT",
+        "RANK",          "WORLD_SIZE",   "LOCAL_RANK",           "LOCAL_WORLD_SIZE",
+        "LOCAL_SIZE",    "MASTER_ADDR",  "MASTER_PORT",          "TORCHELASTIC_RUN_ID",
+        "PMI_RANK",      "PMI_SIZE",     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+        "SLURM_STEP_ID", "NCCL_COMM_ID", "ZERO_JOB_TOKEN",       "TORCHELASTIC_RESTART_COUNT",
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECK_EQ(unsetenv(names[i]), 0);
@@ -319,6 +326,25 @@ TEST(alone)
     CHECK_EQ(zero_world_size(world), 1);
     zero_world_destroy(world);
     CHECK_FAILS(zero_world_create_launched(0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+}
+
+/* The host of rank 0 is no exception, and nobody waits for anybody. */
+TEST(ranks_that_are_not_told_their_host)
+{
+    char own[256] = "";
+    clear_environment();
+    CHECK_EQ(gethostname(own, sizeof own - 1), 0);
+    const char *const addresses[] = {own, test_text("%s.cluster.local", own), "job-master-0"};
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        zero_world *world = NULL;
+        set("RANK", i % 2 == 0 ? "0" : "1");
+        set("WORLD_SIZE", "2");
+        set("MASTER_ADDR", addresses[i]);
+        set("MASTER_PORT", "23456");
+        CHECK_FAILS(zero_world_create_launched(60000, &world), ZERO_INVALID_ARGUMENT,
+                    "set LOCAL_WORLD_SIZE on every rank");
+        CHECK_EQ(zero_world_is_launched(), 1);
+    }
 }
 
 TEST(launched_alone)
