@@ -3,7 +3,8 @@
  * with rank 0; what is said over them is the same but for joining and gathers. Invariants:
  *  - a connection is nobody until it has proved that it knows the job's key, and until then it may
  *    send one small frame within two seconds;
- *  - nothing that one connection sends or leaves undone makes the thread wait;
+ *  - nothing that one connection sends or leaves undone makes the thread wait, and no number of
+ *    connections keeps it from those that it has;
  *  - the first failure stays; whoever waits is woken by an answer, a failure or the deadline.
  * `mutex` guards all that the thread and callers share. */
 #include "control/control_plane.h"
@@ -32,6 +33,8 @@
 /* How long a connection may take until either end knows the other, and how many may be about to. */
 #define HELLO_NS (2000 * NS_PER_MS)
 #define NEWCOMERS 64
+/* How many are accepted in one turn. */
+#define ACCEPTS 16
 /* Between two tries to join. */
 #define RETRY_NS 50000000
 /* How long rank 0 may take to answer a goodbye, or a gather whose deadline has passed, and stays
@@ -346,15 +349,25 @@ static zi_control_link *free_link(zi_control *control)
     return oldest;
 }
 
-static void accept_all(zi_control *control)
+/* What has come to the listener, ACCEPTS connections at most: strangers may connect faster than
+ * this accepts, and ranks do not wait for them. The mutex is not held. Returns their number. */
+static uint32_t accept_some(const zi_control *control, int fds[ACCEPTS])
+{
+    uint32_t count = 0;
+    while (count < ACCEPTS && (fds[count] = zi_control_accept(control->listener)) >= 0) {
+        count++;
+    }
+    return count;
+}
+
+static void challenge_some(zi_control *control, const int *fds, uint32_t count)
 {
     const zi_control_frame frame = {.kind = ZI_CONTROL_CHALLENGE,
                                     .bytes = sizeof(zi_control_challenge)};
     zi_control_challenge challenge = {.magic = ZI_CONTROL_MAGIC, .version = ZI_CONTROL_VERSION};
-    for (int fd = zi_control_accept(control->listener); fd >= 0;
-         fd = zi_control_accept(control->listener)) {
+    for (uint32_t i = 0; i < count; i++) {
         zi_control_link *link = free_link(control);
-        if (zi_control_link_open(link, fd, ZI_CONTROL_NEW_RANK) == ZERO_OK) {
+        if (zi_control_link_open(link, fds[i], ZI_CONTROL_NEW_RANK) == ZERO_OK) {
             challenge.nonce = link->nonce;
             (void)zi_control_link_put(link, frame, &challenge);
         }
@@ -420,6 +433,7 @@ static bool turn(zi_control *control)
 {
     const uint32_t count = control->link_count;
     struct pollfd *polled = control->polled;
+    int fds[ACCEPTS];
     uint64_t woken = 0;
     (void)pthread_mutex_lock(&control->mutex);
     for (uint32_t i = 0; i < count; i++) {
@@ -430,15 +444,14 @@ static bool turn(zi_control *control)
     polled[count + 1] = (struct pollfd){.fd = control->wake, .events = POLLIN};
     (void)poll(polled, count + 2, TURN_MS);
     (void)!read(control->wake, &woken, sizeof woken);
+    const uint32_t come = polled[count].revents != 0 ? accept_some(control, fds) : 0;
     (void)pthread_mutex_lock(&control->mutex);
     for (uint32_t i = 0; i < count; i++) {
         if (control->links[i].fd >= 0) {
             serve_link(control, &control->links[i], polled[i].revents != 0);
         }
     }
-    if (polled[count].revents != 0) {
-        accept_all(control);
-    }
+    challenge_some(control, fds, come);
     if (control->desc.rank == 0 && control->failures[LATE].frame.kind == 0) {
         settle_gather(control);
     }

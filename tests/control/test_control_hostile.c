@@ -77,14 +77,25 @@ static void busy_end(busy *b)
 
 /* ---- strangers ---- */
 
-static int stranger(const busy *b)
+/* -1 where the system has no port left, or the server is gone. */
+static int try_stranger(const busy *b)
 {
     const struct sockaddr_in at = {.sin_family = AF_INET,
                                    .sin_addr = {htonl(INADDR_LOOPBACK)},
                                    .sin_port = htons((uint16_t)b->g.place.port)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
-    CHECK_EQ(connect(fd, (const void *)&at, sizeof at), 0);
+    if (connect(fd, (const void *)&at, sizeof at) != 0) {
+        CHECK_EQ(close(fd), 0);
+        return -1;
+    }
+    return fd;
+}
+
+static int stranger(const busy *b)
+{
+    const int fd = try_stranger(b);
+    CHECK(fd >= 0);
     return fd;
 }
 
@@ -268,6 +279,162 @@ TEST(a_flood)
         expect_close(fds[i]);
     }
     busy_end(&b);
+}
+
+/* ---- connections without end ---- */
+
+/* While it is on, there is always one more connection, of a stranger that has gone. */
+static struct {
+    _Atomic int on;
+    _Atomic uint32_t accepted;
+} endless;
+
+/* More than the turns that the test's gathers take can accept. */
+#define ENDLESS_MAX 200000
+
+int __real_zi_control_accept(int listener);
+int __wrap_zi_control_accept(int listener);
+
+int __wrap_zi_control_accept(int listener)
+{
+    int pair[2];
+    if (atomic_load(&endless.on) == 0) {
+        return __real_zi_control_accept(listener);
+    }
+    if (atomic_fetch_add(&endless.accepted, 1) >= ENDLESS_MAX) {
+        TEST_FAIL("%d connections were accepted while ranks wait", ENDLESS_MAX);
+    }
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    CHECK_EQ(close(pair[1]), 0);
+    return pair[0];
+}
+
+/* A connection that nobody accepts keeps the listener readable. */
+static void amid_endless(zi_control *control, uint32_t rank, rig *g)
+{
+    const zero_error error = {.status = ZERO_IO, .message = "the disk is full"};
+    busy *b = g->user;
+    gather_once(control, rank, g->size, 0);
+    if (rank == 0) {
+        atomic_store(&endless.on, 1);
+        (void)stranger(b); /* until the process ends */
+    }
+    (void)pthread_barrier_wait(&g->met);
+    for (uint32_t round = 1; round < 50; round++) {
+        gather_once(control, rank, g->size, round);
+        CHECK_OK(zi_control_check(control));
+    }
+    (void)pthread_barrier_wait(&g->met);
+    if (rank == g->size - 1) {
+        zi_control_abort(control, &error);
+    }
+    AWAIT(zi_control_check(control) != ZERO_OK);
+    CHECK_FAILS(zi_control_check(control), ZERO_COMM, "rank 3: the disk is full");
+    (void)pthread_barrier_wait(&g->met);
+    atomic_store(&endless.on, 0);
+}
+
+/* However many connections there are, each turn serves the ranks, and none waits for the mutex. */
+TEST(more_connections_than_can_be_accepted)
+{
+    static busy b;
+    b.g.user = &b;
+    rig_serve(&b.g, SIZE, LONG_MS);
+    rig_run(&b.g, amid_endless);
+    CHECK(atomic_load(&endless.accepted) > 50);
+    printf("  %u connections amid 50 gathers\n", atomic_load(&endless.accepted));
+}
+
+#define FLOODERS 4
+#define HELD 32          /* connections of each that stay open */
+#define FLOOD_ROUNDS 100 /* gathers meanwhile */
+
+typedef struct flood {
+    busy b; /* of which the place */
+    _Atomic uint32_t connections;
+    _Atomic uint32_t worst_ms; /* that a rank waited for anything */
+    _Atomic uint64_t aborted_ns;
+    _Atomic int stop;
+} flood;
+
+/* Connect as fast as the system takes it. */
+static void *flood_main(void *argument)
+{
+    flood *f = argument;
+    const struct linger at_once = {.l_onoff = 1};
+    int held[HELD];
+    for (uint32_t i = 0; i < HELD; i++) {
+        held[i] = -1;
+    }
+    for (uint32_t i = 0; atomic_load(&f->stop) == 0; i = (i + 1) % HELD) {
+        if (held[i] >= 0) {
+            CHECK_EQ(close(held[i]), 0);
+        }
+        held[i] = try_stranger(&f->b);
+        if (held[i] >= 0) {
+            CHECK_EQ(setsockopt(held[i], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+            atomic_fetch_add(&f->connections, 1);
+        }
+    }
+    for (uint32_t i = 0; i < HELD; i++) {
+        (void)close(held[i]);
+    }
+    return NULL;
+}
+
+static void note_wait(flood *f, uint64_t start_ns)
+{
+    const uint32_t ms = (uint32_t)elapsed_ms(start_ns);
+    uint32_t worst = atomic_load(&f->worst_ms);
+    while (ms > worst && !atomic_compare_exchange_weak(&f->worst_ms, &worst, ms)) {
+    }
+}
+
+/* Gathers, then the last rank gives up, and the others ask until they know. */
+static void amid_flood(zi_control *control, uint32_t rank, rig *g)
+{
+    flood *f = g->user;
+    const zero_error error = {.status = ZERO_IO, .message = "the disk is full"};
+    for (uint32_t round = 0; round < FLOOD_ROUNDS; round++) {
+        const uint64_t start_ns = zi_clock_ns();
+        gather_once(control, rank, g->size, round);
+        CHECK_OK(zi_control_check(control));
+        note_wait(f, start_ns);
+    }
+    (void)pthread_barrier_wait(&g->met);
+    if (rank == g->size - 1) {
+        atomic_store(&f->aborted_ns, zi_clock_ns());
+        zi_control_abort(control, &error);
+    }
+    AWAIT(zi_control_check(control) != ZERO_OK);
+    CHECK_FAILS(zi_control_check(control), ZERO_COMM, "rank 3: the disk is full");
+    note_wait(f, atomic_load(&f->aborted_ns));
+    (void)pthread_barrier_wait(&g->met);
+}
+
+/* Whoever connects as fast as he can delays neither the meeting of the ranks nor what they say. */
+TEST(a_flood_without_end)
+{
+    pthread_t threads[FLOODERS];
+    flood *f = calloc(1, sizeof *f);
+    CHECK(f != NULL);
+    rig *g = &f->b.g;
+    g->user = f;
+    rig_serve(g, SIZE, LONG_MS);
+    for (uint32_t i = 0; i < FLOODERS; i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, flood_main, f), 0);
+    }
+    AWAIT(atomic_load(&f->connections) > 1000);
+    const uint64_t start_ns = zi_clock_ns();
+    rig_run(g, amid_flood);
+    printf("  %u connections, ranks amid them for %u ms, the longest wait %u ms\n",
+           atomic_load(&f->connections), (uint32_t)elapsed_ms(start_ns), atomic_load(&f->worst_ms));
+    CHECK(atomic_load(&f->worst_ms) < 2 * SOON_MS);
+    atomic_store(&f->stop, 1);
+    for (uint32_t i = 0; i < FLOODERS; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    }
+    free(f);
 }
 
 /* A rank of the job that breaks the rules is taken for dead: the others are told. */
