@@ -79,73 +79,31 @@ static uint32_t first_unlike(const uint64_t *all, uint32_t size, uint32_t word, 
 /* What a rank says of itself in an exchange: how something ended on it, and terms that all ranks
  * are to have alike. */
 typedef struct rank_word {
-    int16_t status;
-    uint16_t of_other; /* the error is one that this rank was told */
-    int32_t native;
+    zi_error_told told;
     uint64_t terms[2];
-    char text[ROUND_WORDS * sizeof(uint64_t) - 3 * sizeof(uint64_t)];
 } rank_word;
 
 _Static_assert(sizeof(rank_word) == ROUND_WORDS * sizeof(uint64_t), "as exchanged");
 
-static rank_word word_of(zero_status status, const zero_error *error)
-{
-    rank_word word = {.status = (int16_t)status};
-    if (status != ZERO_OK) {
-        word.of_other = (uint16_t)error->of_other;
-        word.native = error->native;
-        (void)snprintf(word.text, sizeof word.text, "%.*s", (int)sizeof word.text - 1,
-                       error->message);
-    }
-    return word;
-}
-
-/* A rank has COMM and POISONED because of something else, and an error of another because it was
- * told. */
-static bool is_cause(const rank_word *word)
-{
-    return word->status != ZERO_OK && word->status != ZERO_COMM && word->status != ZERO_POISONED &&
-           word->of_other == 0;
-}
-
-/* The rank whose error all others are to report: the first that has found one itself, else the
- * first that failed. The world's size where none did. */
-static uint32_t first_cause(const uint64_t *all, uint32_t size)
-{
-    uint32_t failed = size;
-    for (uint32_t rank = 0; rank < size; rank++) {
-        rank_word word;
-        memcpy(&word, all + (size_t)rank * ROUND_WORDS, sizeof word);
-        if (is_cause(&word)) {
-            return rank;
-        }
-        failed = word.status != ZERO_OK && failed == size ? rank : failed;
-    }
-    return failed;
-}
-
-/* Exchange how something ended, and the terms. mine: this rank's status, `own` its error, which it
- * keeps. Where it is OK: the error of the rank that has the cause, in that rank's words. */
+/* Exchange how something ended, and the terms. mine: this rank's status, whose error it keeps.
+ * Where it is OK: the error of the rank that has the cause, in that rank's words. */
 static zero_status exchange_words(zero_engine *engine, zero_world *world, zero_status mine,
                                   const uint64_t terms[2])
 {
     const zero_error own = *zero_last_error();
-    rank_word word = word_of(mine, &own);
+    const uint32_t size = zero_world_size(world);
+    const rank_word word = {zi_error_tell(mine), {terms[0], terms[1]}};
+    const rank_word *all = (const void *)engine->agreement;
     uint64_t words[ROUND_WORDS];
-    memcpy(word.terms, terms, sizeof word.terms);
     memcpy(words, &word, sizeof word);
     const zero_status exchanged = exchange(world, words, engine->agreement);
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
     ZI_TRY(exchanged);
-    const uint32_t rank = first_cause(engine->agreement, zero_world_size(world));
-    if (rank == zero_world_size(world)) {
-        return ZERO_OK;
-    }
-    memcpy(&word, engine->agreement + (size_t)rank * ROUND_WORDS, sizeof word);
-    return zi_error_set_other((zero_status)word.status, word.native,
-                              world == engine->mesh ? "model-parallel " : "", rank, word.text);
+    const uint32_t rank = zi_error_first_cause(&all->told, sizeof *all, size);
+    const char *kind = world == engine->mesh ? "model-parallel " : "";
+    return rank < size ? zi_error_hear(&all[rank].told, kind, rank) : ZERO_OK;
 }
 
 #define TERMS_AT (offsetof(rank_word, terms) / sizeof(uint64_t))

@@ -299,7 +299,8 @@ static zero_status case_no_memory(zero_world *world, void *user)
     if (comm->rank == last) {
         zi_fault_arm(ZI_FAULT_ALLOC, 1);
     }
-    const char *words = test_text(comm->rank == last ? "injected" : "rank ");
+    const char *words =
+        comm->rank == last ? "no 4096 bytes" : test_text("rank %u: no 4096 bytes", last);
     CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_OUT_OF_MEMORY, words);
     CHECK(piece == NULL);
     if (comm->size > 1) {

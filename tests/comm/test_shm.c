@@ -375,7 +375,7 @@ static void ask_too_much(uint32_t rank, void *user)
         zi_fault_arm(ZI_FAULT_ALLOC, 1);
     }
     CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_OUT_OF_MEMORY,
-                rank == 1 ? "injected" : "rank 1");
+                rank == 1 ? "(injected)" : "rank 1: no 4096 bytes of shared memory (injected)");
     CHECK(piece == NULL);
     CHECK_FAILS(comm->ops->memory_alloc(comm, (1 + rank) * ZI_PAGE_BYTES, &piece), ZERO_MISMATCH,
                 "rank 0");

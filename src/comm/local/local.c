@@ -356,8 +356,8 @@ static void arrive(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status m
     }
     if (mine != ZERO_OK) {
         rendezvous->error = *zero_last_error();
-        rendezvous->error.status = ZERO_COMM;
         name_rank(&rendezvous->error, rank);
+        rendezvous->error.of_other = 1;
     } else if (bytes != rendezvous->bytes) {
         (void)zi_error_set(ZERO_MISMATCH, 0, __FILE__, __LINE__,
                            "rank %u allocates %zu bytes of shared memory, rank %u %zu; all ranks "

@@ -94,39 +94,40 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     return zi_shared_group_create(comm->shared, kernels, members, size, name, out);
 }
 
+/* All ranks fail when one does, with what that one has found. */
+static zero_status hear_failure(const zi_mpi_comm *comm)
+{
+    const uint32_t size = comm->base.size;
+    const uint32_t rank = zi_error_first_cause(&comm->words->told, sizeof comm->words[0], size);
+    return rank < size ? zi_error_hear(&comm->words[rank].told, "", rank) : ZERO_OK;
+}
+
 /* Exchange between hosts how the allocation went. */
 static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine)
 {
-    zero_error own = {.status = mine};
-    if (mine != ZERO_OK) {
-        own = *zero_last_error();
-    }
-    const uint64_t words[2] = {bytes, (uint64_t)mine};
-    uint64_t(*const all)[2] = comm->words;
-    const zero_status status = zi_mpi_exchange_records(&comm->control, words, sizeof words, all,
-                                                       sizeof words, "memory_alloc");
+    const zero_error own = *zero_last_error();
+    const zi_mpi_word word = {bytes, zi_error_tell(mine)};
+    const zi_mpi_word *all = comm->words;
+    const zero_status status = zi_mpi_exchange_records(&comm->control, &word, sizeof word,
+                                                       comm->words, sizeof word, "memory_alloc");
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
     ZI_TRY(status);
     for (uint32_t i = 0; i < comm->base.size; i++) {
-        if (all[i][0] == ZI_MPI_LEFT) {
+        if (all[i].bytes == ZI_MPI_LEFT) {
             return zi_mpi_abort_left(comm, i, "memory_alloc");
         }
     }
     for (uint32_t i = 0; i < comm->base.size; i++) {
-        if (all[i][0] != bytes) {
+        if (all[i].bytes != bytes) {
             ZI_FAIL(ZERO_MISMATCH,
                     "memory_alloc: rank %u asked for %llu bytes, rank %u for %zu; all ranks of a "
                     "world allocate alike",
-                    i, (unsigned long long)all[i][0], comm->base.rank, bytes);
-        }
-        if (all[i][1] != ZERO_OK) {
-            ZI_FAIL((zero_status)all[i][1],
-                    "memory_alloc: rank %u could not have its %zu bytes; see its error", i, bytes);
+                    i, (unsigned long long)all[i].bytes, comm->base.rank, bytes);
         }
     }
-    return ZERO_OK;
+    return hear_failure(comm);
 }
 
 static zero_status memory_alloc(zi_comm *base, size_t bytes, void **out)
@@ -176,12 +177,12 @@ static void abort_all(zi_comm *base, const zero_error *error)
  * this one elsewhere reads instead. */
 static bool leave_hosts(zi_mpi_comm *comm)
 {
-    const uint64_t words[2] = {ZI_MPI_LEFT};
-    uint64_t(*const all)[2] = comm->words;
-    bool left = zi_mpi_exchange_records(&comm->control, words, sizeof words, all, sizeof words,
-                                        "the end of the world") == ZERO_OK;
+    const zi_mpi_word word = {.bytes = ZI_MPI_LEFT};
+    const zi_mpi_word *all = comm->words;
+    bool left = zi_mpi_exchange_records(&comm->control, &word, sizeof word, comm->words,
+                                        sizeof word, "the end of the world") == ZERO_OK;
     for (uint32_t i = 0; i < comm->base.size && left; i++) {
-        left = all[i][0] == ZI_MPI_LEFT;
+        left = all[i].bytes == ZI_MPI_LEFT;
     }
     return left;
 }
@@ -337,22 +338,17 @@ static zero_status join_host(zi_mpi_comm *comm, zi_mpi_handle host)
 }
 
 /* Exchange whether joining worked: all ranks fail when one does. All arrive here, since joining has
- * a deadline. what: whom one could not join. */
-static zero_status agree_joined(zi_mpi_comm *comm, zero_status mine, const char *what)
+ * a deadline. */
+static zero_status agree_joined(zi_mpi_comm *comm, zero_status mine)
 {
-    uint64_t *all = comm->words[0];
-    const uint64_t own = (uint64_t)mine;
-    const int code = zi_mpi->allgather(&own, all, sizeof own, comm->world);
+    const zero_error own = *zero_last_error();
+    const zi_mpi_word word = {.told = zi_error_tell(mine)};
+    const int code = zi_mpi->allgather(&word, comm->words, sizeof word, comm->world);
     if (mine != ZERO_OK) {
-        return mine;
+        return zi_error_adopt(&own);
     }
     ZI_TRY(check_code(code, "MPI_Allgather"));
-    for (uint32_t i = 0; i < comm->base.size; i++) {
-        if (all[i] != ZERO_OK) {
-            ZI_FAIL((zero_status)all[i], "rank %u could not meet %s; see its error", i, what);
-        }
-    }
-    return ZERO_OK;
+    return hear_failure(comm);
 }
 
 static bool several_hosts(const zi_mpi_comm *comm)
@@ -365,15 +361,18 @@ static bool several_hosts(const zi_mpi_comm *comm)
  * leaves by its deadline. */
 static zero_status join_plane(zi_mpi_comm *comm)
 {
-    zi_control_place place = {.port = 0};
+    struct {
+        zi_control_place place;
+        zi_error_told told;
+    } said = {.told.status = ZERO_OK};
     zi_control *control = NULL;
     zero_status served = ZERO_OK;
     if (comm->base.rank == 0) {
-        served = zi_control_serve(&place, comm->base.size, comm->base.deadline_ms, &control);
+        served = zi_control_serve(&said.place, comm->base.size, comm->base.deadline_ms, &control);
     }
     const zero_error error = *zero_last_error();
-    place.port = served == ZERO_OK ? place.port : 0;
-    const int code = zi_mpi->bcast(&place, (int)sizeof place, 0, comm->world);
+    said.told = zi_error_tell(served);
+    const int code = zi_mpi->bcast(&said, (int)sizeof said, 0, comm->world);
     if (served != ZERO_OK) {
         return zi_error_adopt(&error);
     }
@@ -381,11 +380,11 @@ static zero_status join_plane(zi_mpi_comm *comm)
         zi_control_leave(control);
         return zi_mpi_error(code, "MPI_Bcast");
     }
-    if (place.port == 0) {
-        ZI_FAIL(ZERO_COMM, "rank 0 could not serve the control plane; see its error");
+    if (said.told.status != ZERO_OK) {
+        return zi_error_hear(&said.told, "", 0);
     }
     const zi_control_desc desc = {
-        .place = &place,
+        .place = &said.place,
         .rank = comm->base.rank,
         .size = comm->base.size,
         .deadline_ms = comm->base.deadline_ms,
@@ -403,13 +402,13 @@ static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options)
 {
     zi_mpi_handle host = {0};
     ZI_TRY(find_hosts(comm, options->ranks_per_host, &host));
-    const zero_status status = agree_joined(comm, join_host(comm, host), "the ranks of its host");
+    const zero_status status = agree_joined(comm, join_host(comm, host));
     (void)zi_mpi->comm_free(&host);
     ZI_TRY(status);
     if (!several_hosts(comm)) {
         return ZERO_OK;
     }
-    ZI_TRY(agree_joined(comm, join_plane(comm), "rank 0 on the control plane"));
+    ZI_TRY(agree_joined(comm, join_plane(comm)));
     ZI_TRY(zi_mpi_progress_create(comm->world, comm->base.rank, comm->base.size, &comm->progress));
     zi_mpi_progress_on_wait(comm->progress, poll, comm->shared);
     comm->control = (zi_mpi_exchange){

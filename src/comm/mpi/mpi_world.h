@@ -7,6 +7,7 @@
 #include "comm/mpi/mpi_exchange.h"
 #include "comm/shm/shared.h"
 #include "control/control_plane.h"
+#include "core/error.h"
 
 /* Groups across hosts that exist at once. */
 #define ZI_MPI_GROUPS_MAX 64
@@ -33,6 +34,12 @@ typedef struct zi_mpi_link {
     bool dead; /* its group failed: messages may be left in it */
 } zi_mpi_link;
 
+/* What a rank says of itself when the ranks allocate or join. */
+typedef struct zi_mpi_word {
+    uint64_t bytes; /* that it allocates; ZI_MPI_LEFT: it leaves */
+    zi_error_told told;
+} zi_mpi_word;
+
 typedef struct zi_mpi_comm {
     zi_comm base;
     zi_mpi_handle world;       /* ours alone */
@@ -49,7 +56,7 @@ typedef struct zi_mpi_comm {
     uint32_t *host_of;   /* lowest world rank on each rank's host */
     uint32_t *ranks;     /* 0, 1, 2, ... */
     uint32_t *on_host;   /* world ranks of this host, base.local_size of them */
-    uint64_t words[][2]; /* of each rank, when the ranks allocate or join */
+    zi_mpi_word words[]; /* of each rank, when the ranks allocate or join */
 } zi_mpi_comm;
 
 /* The same of a rank that has left the world, where this rank has received the message that the

@@ -19,7 +19,7 @@
 
 /* What the ranks exchange before they connect. */
 typedef struct base_record {
-    uint32_t status; /* what getting ready ended with */
+    zi_error_told told; /* what getting ready ended with */
     int32_t version;
     ncclUniqueId id; /* of rank 0 */
 } base_record;
@@ -72,11 +72,11 @@ static zero_status prepare(zi_comm *comm, zi_nccl_group **base, base_record *min
 /* MISMATCH, or the status of a rank that could not prepare. */
 static zero_status compare(const zi_comm *comm, const base_record *all)
 {
+    const uint32_t failed = zi_error_first_cause(&all->told, sizeof *all, comm->size);
+    if (failed < comm->size) {
+        return zi_error_hear(&all[failed].told, "", failed);
+    }
     for (uint32_t i = 0; i < comm->size; i++) {
-        if (all[i].status != ZERO_OK) {
-            ZI_FAIL((zero_status)all[i].status,
-                    "rank %u could not get ready for NCCL; see its error", i);
-        }
         if (all[i].version != all[0].version) {
             ZI_FAIL(ZERO_MISMATCH,
                     "rank %u loads NCCL %d, rank 0 NCCL %d; install one version everywhere", i,
@@ -99,7 +99,7 @@ zero_status zi_nccl_base_get(zero_world *world)
     ZI_TRY(zi_calloc(comm->size, sizeof *all, (void **)&all));
     const zero_status ready = prepare(comm, &base, &mine);
     const zero_error error = *zero_last_error();
-    mine.status = (uint32_t)ready;
+    mine.told = zi_error_tell(ready);
     zero_status status = zi_group_gather(world->control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(comm, all);

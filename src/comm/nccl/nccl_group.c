@@ -23,8 +23,8 @@
 
 /* What the ranks of the world exchange before each makes its group of a name. */
 typedef struct rendezvous_record {
-    uint32_t status; /* what getting ready ended with */
-    uint32_t color;  /* the lowest world rank of the group */
+    zi_error_told told; /* what getting ready ended with */
+    uint32_t color;     /* the lowest world rank of the group */
     uint32_t size;
     uint32_t found;   /* 0; ranks of this color, where the records are compared */
     uint64_t members; /* hash of the list */
@@ -246,12 +246,12 @@ static zero_status prepare(zi_nccl_group *group, const zi_group_desc *desc)
  */
 static zero_status compare(const zi_nccl_group *group, const rendezvous_record *all)
 {
-    for (uint32_t i = 0; i < group->comm->size; i++) {
-        if (all[i].status != ZERO_OK) {
-            ZI_FAIL((zero_status)all[i].status,
-                    "group %s: rank %u could not get ready for NCCL; see its error",
-                    group->base.name, i);
-        }
+    const uint32_t size = group->comm->size;
+    const uint32_t failed = zi_error_first_cause(&all->told, sizeof *all, size);
+    if (failed < size) {
+        return zi_error_hear(&all[failed].told, "", failed);
+    }
+    for (uint32_t i = 0; i < size; i++) {
         if (strcmp(all[i].name, all[0].name) != 0) {
             ZI_FAIL(ZERO_MISMATCH,
                     "rank %u makes group %s, rank 0 group %s; all ranks must make their groups in "
@@ -318,7 +318,7 @@ static zero_status rendezvous(zi_nccl_group *group, zi_group *control, const zi_
     const zero_error error = *zero_last_error();
     rendezvous_record *all = NULL;
     rendezvous_record mine = {
-        .status = (uint32_t)ready,
+        .told = zi_error_tell(ready),
         .color = color,
         .size = desc->size,
         .members = zi_hash_bytes(ZI_HASH_START, desc->members, desc->size * sizeof *desc->members),

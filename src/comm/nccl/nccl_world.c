@@ -204,25 +204,26 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
     zi_control *served = NULL;
     struct {
         zi_control_place place;
-        uint64_t status;
-    } said = {.status = ZERO_OK};
+        zi_error_told told;
+    } said = {.told.status = ZERO_OK};
     ZI_TRY(zi_nccl_base_make(&comm->base, borrowed));
     if (comm->base.size == 1) {
         return ZERO_OK;
     }
+    zero_status status = ZERO_OK;
     if (comm->base.rank == 0) {
-        said.status =
-            zi_control_serve(&said.place, comm->base.size, comm->base.deadline_ms, &served);
+        status = zi_control_serve(&said.place, comm->base.size, comm->base.deadline_ms, &served);
     }
     const zero_error error = *zero_last_error();
+    said.told = zi_error_tell(status);
     const zero_status shared = zi_nccl_base_share(zi_nccl_base_of(&comm->base), &said, sizeof said);
-    if (comm->base.rank == 0 && said.status != ZERO_OK) {
+    if (status != ZERO_OK) {
         return zi_error_adopt(&error);
     }
-    if (shared != ZERO_OK || said.status != ZERO_OK) {
+    if (shared != ZERO_OK || said.told.status != ZERO_OK) {
         zi_control_leave(served);
         ZI_TRY(shared);
-        ZI_FAIL(ZERO_COMM, "rank 0 could not serve the control plane; see its error");
+        return zi_error_hear(&said.told, "", 0);
     }
     return join(comm, &said.place, served, (uint32_t)zi_min_u64(comm->base.deadline_ms, REACH_MS));
 }

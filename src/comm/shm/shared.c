@@ -183,26 +183,23 @@ static void unmap_window(const zi_shared *shared, uint64_t offset, size_t bytes,
     zi_shared_drop(shared, offset + shared->index * (uint64_t)bytes, bytes);
 }
 
-/* Exchange how mapping went; all ranks fail when one does. */
+/* Exchange how mapping went; all ranks fail when one does. A rank writes the next word in the
+ * second exchange after this one, when all have read this one. */
 static zero_status agree_mapped(zi_shared *shared, zero_status mine)
 {
-    zero_error own = {0};
-    if (mine != ZERO_OK) {
-        own = *zero_last_error();
-    }
-    const uint64_t values[ZI_SHARED_VALUES] = {(uint64_t)mine};
-    ZI_TRY(exchange(shared, values, "memory_alloc"));
+    const zi_shared_slot *slots = shared->header->slots;
+    const uint64_t values[ZI_SHARED_VALUES] = {0};
+    const zero_error own = *zero_last_error();
+    shared->header->slots[shared->index].told = zi_error_tell(mine);
+    const zero_status exchanged = exchange(shared, values, "memory_alloc");
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
-    for (uint32_t i = 0; i < shared->size; i++) {
-        const zero_status status = (zero_status)values_of(shared, i)[0];
-        if (status != ZERO_OK) {
-            ZI_FAIL(status, "memory_alloc: rank %u of this host has no memory left; see its error",
-                    shared->world_ranks[i]);
-        }
-    }
-    return ZERO_OK;
+    ZI_TRY(exchanged);
+    const uint32_t failed = zi_error_first_cause(&slots->told, sizeof *slots, shared->size);
+    return failed < shared->size
+               ? zi_error_hear(&slots[failed].told, "", shared->world_ranks[failed])
+               : ZERO_OK;
 }
 
 zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)

@@ -8,9 +8,10 @@
 
 #include "comm/peer/peer.h"
 #include "comm/shm/shared.h"
+#include "core/error.h"
 
 /* "zero" and the version of this layout. */
-#define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000004)
+#define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000005)
 #define ZI_SHARED_VALUES 4
 /* Groups being created at one moment, and groups that one rank is a member of. */
 #define ZI_SHARED_ENTRIES 256
@@ -37,6 +38,7 @@ typedef struct zi_shared_slot {
     _Atomic uint32_t presence;          /* zi_shared_presence */
     _Atomic uint64_t exchanges;
     uint64_t values[2][ZI_SHARED_VALUES];
+    zi_error_told told; /* how the last allocation ended; stays until all have read it */
 } zi_shared_slot;
 
 /* A group that is being made: written by its first member, joined by the others, then free again.

@@ -62,7 +62,10 @@ zero_status zi_shared_fail(zi_shared *shared)
 
 void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *error)
 {
-    set_failure(shared->header, world_rank, ZERO_COMM, error);
+    zero_error found = *error;
+    uint32_t finder = world_rank;
+    (void)snprintf(found.message, sizeof found.message, "%s", zi_error_cause(error, &finder));
+    set_failure(shared->header, finder, ZERO_COMM, &found);
     (void)pthread_mutex_lock(&shared->mutex);
     for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
         unsigned char *base = shared->blocks[i].base;
