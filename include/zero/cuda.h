@@ -2,7 +2,7 @@
  *  Engines on NVIDIA GPUs; needs the CUDA toolkit's headers and a build with CUDA.
  *
  *  Set zero_engine_options.device to ZERO_DEVICE_CUDA and make the GPU current (cudaSetDevice) on
- *  the thread that creates the engine and calls its hooks. Views of parameters, gradients and
+ *  each thread that creates the engine or calls its hooks. Views of parameters, gradients and
  *  shards are then memory of that GPU; shards on the host tier are host memory.
  *
  *  Hooks enqueue and return. These calls wait for the GPU on the host:

@@ -38,7 +38,10 @@ ZERO_BEGIN
  *      v = beta2 v + (1 - beta2) g^2
  *      p = (1 - lr weight_decay) p - lr (m / c1) / (sqrt(v / c2) + eps)
  *
- *  where c1 is 1 - the product of the beta1 so far, and c2 likewise. */
+ *  where c1 is 1 - the product of the beta1 so far, and c2 likewise.
+ *
+ *  Take the struct that zero_step_params_init() gives and assign single fields. `(zero_adamw){.lr =
+ *  1e-3f}` has betas and eps of 0 and is refused. */
 typedef struct zero_adamw {
     float lr;           /**< learning rate, finite, >= 0 */
     float beta1;        /**< in [0, 1) */

@@ -17,8 +17,22 @@ static zero_status check_number(uint32_t group, const char *name, float value, b
     return ZERO_OK;
 }
 
+/* A struct that was assigned in part: beta1 and beta2 may be 0 on purpose, eps never is. */
+static zero_status check_filled(uint32_t group, const zero_adamw *a)
+{
+    if (a->beta1 == 0.0f && a->beta2 == 0.0f && a->eps == 0.0f) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "group %" PRIu32 ": beta1, beta2 and eps are all 0, so this zero_adamw (lr %g) was "
+                "not filled; take zero_step_params_init() (its hyper for each entry of groups), "
+                "then assign single fields",
+                group, (double)a->lr);
+    }
+    return ZERO_OK;
+}
+
 static zero_status check_adamw(uint32_t group, const zero_adamw *a)
 {
+    ZI_TRY(check_filled(group, a));
     ZI_TRY(check_number(group, "lr", a->lr, a->lr >= 0.0f));
     ZI_TRY(check_number(group, "beta1", a->beta1, a->beta1 >= 0.0f && a->beta1 < 1.0f));
     ZI_TRY(check_number(group, "beta2", a->beta2, a->beta2 >= 0.0f && a->beta2 < 1.0f));

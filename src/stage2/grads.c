@@ -298,11 +298,11 @@ static zero_status check_unit(const zi_grads *grads, uint32_t unit)
                 unit, name_of(grads, unit));
     }
     if (grads->units[unit].ready) {
-        ZI_FAIL(
-            ZERO_STATE,
-            "unit %" PRIu32 " \"%.60s\": its gradient of this micro-step was already "
-            "declared ready; hold it acquired until all that is added to it was put on a stream",
-            unit, name_of(grads, unit));
+        ZI_FAIL(ZERO_STATE,
+                "unit %" PRIu32 " \"%.40s\": its gradient of this micro-step was already declared "
+                "ready; for a unit that backward uses more than once call zero_unit_grads_acquire "
+                "before its first use and zero_unit_grads_ready after its last",
+                unit, name_of(grads, unit));
     }
     if (bucket != ZI_NO_INDEX && bucket < grads->next) {
         ZI_FAIL(ZERO_STATE,

@@ -128,6 +128,27 @@ MICRO_STEPS(three_times)
 
 TEST_CALL(unit_acquired_three_times_in_a_pass, compare_everywhere(three_times, toy_step, 2, 2));
 
+/* Each unit is used again after all others, in backward too: its gradient is held open over both
+ * uses, and is added at the first, or at the last. */
+MICRO_STEPS(held_over_two_uses)
+{
+    TOY_TRY(forward_all(trainer));
+    TOY_TRY(forward_all(trainer));
+    for (uint32_t u = units_of(trainer); u-- > 0;) {
+        const bool trained = toy_unit_trained(trainer->run->model, u);
+        TOY_TRY(trained ? zero_unit_grads_acquire(trainer->engine, u, toy_stream()) : ZERO_OK);
+        TOY_TRY(u % 2 == 0 ? toy_backward(trainer, u) : toy_backward_zero(trainer, u));
+    }
+    for (uint32_t u = units_of(trainer); u-- > 0;) {
+        const bool trained = toy_unit_trained(trainer->run->model, u);
+        TOY_TRY(u % 2 != 0 ? toy_backward(trainer, u) : toy_backward_zero(trainer, u));
+        TOY_TRY(trained ? zero_unit_grads_ready(trainer->engine, u, toy_stream()) : ZERO_OK);
+    }
+    return ZERO_OK;
+}
+
+TEST_CALL(unit_used_twice_in_backward, compare_out_of_order(held_over_two_uses));
+
 /* Units 1 and 3 again after everything else: a shared layer. */
 MICRO_STEPS(come_back)
 {

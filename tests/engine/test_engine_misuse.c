@@ -194,6 +194,48 @@ TEST_AT_ALL_STAGES(gradients_at_the_wrong_time)
     return still_works(trainer);
 }
 
+/* A second use in backward, after the first has declared the gradient ready: the refusal names the
+ * calls that hold it open over both. */
+TEST_AT_ALL_STAGES(second_use_in_backward)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(toy_backward(trainer, BLOCK1));
+    CHECK_FAILS(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_STATE, "block1");
+    CHECK(strstr(zero_last_error()->message,
+                 "zero_unit_grads_acquire before its first use and zero_unit_grads_ready after its "
+                 "last") != NULL);
+    TOY_TRY(params_acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD));
+    TOY_TRY(params_release(trainer, BLOCK1));
+    TOY_TRY(end_step(trainer));
+    return still_works(trainer);
+}
+
+/* ---- hyper-parameters ---- */
+
+/* Structs that were assigned in part. Numbers that are 0 on purpose pass. */
+TEST_AT_ALL_STAGES(betas_and_eps_that_were_forgotten)
+{
+    zero_step_params params = zero_step_params_init();
+    const zero_hyper partly = {.adamw = {.lr = 1e-3f}};
+    TOY_TRY(toy_micros(trainer));
+    params.hyper.adamw = partly.adamw;
+    CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_INVALID_ARGUMENT,
+                "beta1, beta2 and eps are all 0");
+    CHECK(strstr(zero_last_error()->message, "zero_step_params_init()") != NULL);
+    params = zero_step_params_init();
+    params.groups = &partly;
+    params.group_count = 1;
+    CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_INVALID_ARGUMENT,
+                "group 0: beta1, beta2 and eps are all 0");
+    params = zero_step_params_init();
+    params.hyper.adamw.beta1 = 0;
+    params.hyper.adamw.beta2 = 0;
+    TOY_TRY(zero_step(trainer->engine, &params, toy_stream()));
+    trainer->micro = 0;
+    trainer->step++;
+    return still_works(trainer);
+}
+
 /* ---- slots ---- */
 
 static zero_status hold_too_many(toy_trainer *trainer)
