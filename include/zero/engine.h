@@ -29,7 +29,11 @@
 
 ZERO_BEGIN
 
-/** One rank's engine. Threads: one thread calls it; several engines may live in a process. */
+/** One rank's engine. Several may live in a process.
+ *  - Threads: one at a time calls it, any of the process; the caller orders the calls, for example
+ *    by a lock. So backward may run on another thread than forward. Two calls at once are undefined
+ *    but where a call says "Threads: any". On a GPU each of the threads has made it current
+ *    (zero/cuda.h). zero_last_error is of the thread that made the call. */
 typedef struct zero_engine zero_engine;
 
 /** Allocate the plan and start the streams.
@@ -123,7 +127,8 @@ typedef struct zero_stats {
     uint64_t steps_redone;      /**< speculative steps that were discarded because of clipping and
                                    updated again */
     uint64_t taken_ns;          /**< when these counts were read, by a monotonic clock */
-    uint64_t steps_discarded;   /**< steps that zero_step_discard dropped; not in `steps` */
+    uint64_t steps_discarded;   /**< steps that zero_step_discard or zero_micro_abandon dropped; not
+                                   in `steps` */
     uint64_t steps_held_back;   /**< predicted steps that were updated after backward like others,
                                    because those before them had been discarded
                                    (zero_step_predict) */

@@ -32,6 +32,17 @@
  *  every acquire of them is released, and the gradient is complete when every acquire of it is
  *  closed.
  *
+ *  **A unit that is used more than once** in a micro-step (a shared layer) is acquired and released
+ *  at each use. Its gradient must stay open from the first use in backward to the last:
+ *
+ *      zero_unit_grads_acquire                              before the first
+ *        zero_unit_acquire(BACKWARD), compute, zero_unit_release    at each
+ *      zero_unit_grads_ready                                after the last, which reduces it once
+ *
+ *  The engine cannot count the uses itself, since recomputation acquires units in forward too.
+ *  Without this the second acquire in backward is refused, and says so: the release of the first
+ *  has declared the gradient ready.
+ *
  *  **Ties.** A unit that ties to tensors of another unit, their owner, acquires and releases the
  *  owner with itself. The owner's gradient is complete when its own and those of all units that tie
  *  to it are.
@@ -51,7 +62,7 @@
  *  Do not divide the loss by the number of micro-steps or ranks: the step does (grad_divisor;
  *  zero/step.h says what a loss that is divided twice looks like).
  *
- *  **Threads.** One thread at a time calls an engine. */
+ *  **Threads.** As zero_engine says: one thread at a time, any thread. */
 #ifndef ZERO_UNIT_H
 #define ZERO_UNIT_H
 
@@ -92,6 +103,27 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, int32
  *  - Errors: STATE when no micro-step is open, or when a unit or gradient is still acquired, which
  *    the message names. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_end(zero_engine *engine);
+
+/** Drop the step under way, wherever in it this rank is: the way out of an exception in forward or
+ *  backward, or of a batch that turns out bad. Every unit and gradient that is acquired is
+ * released, by however many calls, so all views are invalid. The open micro-step, if there is one,
+ * is closed without the gradients that are missing. The sums of the step's earlier micro-steps are
+ * dropped with it, as by zero_step_discard, since the shards hold one sum of all of them.
+ * Parameters, moments, the count of updates, the loss scale and the bits of all later steps are as
+ * if the step's micro-steps had not been made. zero_micro_begin comes next.
+ *  - stream: after the work on views so far. Where several streams read or write them, let this one
+ *    wait for the others first.
+ *  - Collective: every rank makes the call in the same micro-step, each wherever it is in it, or
+ *    after its end. A rank that is alone in abandoning cannot: the others go on to zero_step, and
+ *    the first collective that differs is MISMATCH or TIMEOUT. Where units stay acquired while
+ *    others of their size are gathered (see Ranks above), all ranks abandon at the same call.
+ *  - Stream: as zero_micro_end, and likewise it takes part in all gathers and reductions that are
+ *    left of the micro-step.
+ *  - Memory: none. The open micro-step counts in zero_stats.micro_steps, the step in
+ *    steps_discarded. Shards of role GRAD (zero/shard.h) hold part of its sums until the next step.
+ *  - Errors: INVALID_ARGUMENT (stream). STATE when no step is under way, and inside a capture
+ *    (zero/capture.h). COMM, TIMEOUT, MISMATCH. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_micro_abandon(zero_engine *engine, zero_stream stream);
 
 /** What zero_unit_acquire hands out: the unit's own tensors in the order they were added, then
  *  those that it ties to in the order of zero_tensor_tie. Only the library fills it; later versions

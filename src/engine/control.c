@@ -92,10 +92,9 @@ static zero_status discard_speculation(zero_engine *engine)
     return ZERO_OK;
 }
 
-static zero_status discard(zero_engine *engine)
+zero_status zi_engine_drop_step(zero_engine *engine)
 {
     const zi_device *device = engine->device;
-    ZI_TRY(zi_engine_admit(engine, ZI_CALL_DISCARD, "zero_step_discard"));
     ZI_TRY(zi_grads_wait_reduced(engine->grads, engine->step_stream));
     ZI_TRY(discard_speculation(engine));
     ZI_TRY(zi_grads_consumed(engine->grads, engine->step_stream));
@@ -104,6 +103,12 @@ static zero_status discard(zero_engine *engine)
     engine->evicted.grads_lost = false;
     engine->stats.steps_discarded++;
     return ZERO_OK;
+}
+
+static zero_status discard(zero_engine *engine)
+{
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_DISCARD, "zero_step_discard"));
+    return zi_engine_drop_step(engine);
 }
 
 zero_status zero_step_discard(zero_engine *engine)

@@ -1,4 +1,4 @@
-/* Decisions that do not change the step's state. (control.c) */
+/* Decisions that do not change the step's state, and its end without one. (control.c) */
 #ifndef ZI_ENGINE_CONTROL_H
 #define ZI_ENGINE_CONTROL_H
 
@@ -8,5 +8,8 @@
  * memory that the device reaches. */
 zero_status zi_engine_predict_decision(zero_engine *engine, const zi_step_input *input,
                                        zi_step_decision *outcome);
+/* Drop the step under way, whose micro-steps are all over: its sums, its prediction, its
+ * speculative update. */
+zero_status zi_engine_drop_step(zero_engine *engine);
 
 #endif

@@ -49,6 +49,7 @@
     X(GRADS, "gradients", "zero_unit_grads_acquire, zero_unit_grads_ready", 0)                   \
     X(STEP, "step", "zero_step", ZI_NEEDS_NO_UNIT)                                               \
     X(DISCARD, "discard", "zero_step_discard", 0)                                                \
+    X(ABANDON, "abandon", "zero_micro_abandon", 0)                                               \
     X(NORM, "norm", "zero_grad_norm", 0)                                                         \
     X(PREDICT, "predict", "zero_step_predict", 0)                                                \
     X(WAIT, "wait", "zero_step_wait, zero_step_state_get, a dynamic zero_loss_scale", 0)         \

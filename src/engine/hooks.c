@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "core/error.h"
+#include "engine/control.h"
 #include "engine/guard.h"
 #include "engine/replicas.h"
 #include "engine/speculate.h"
@@ -51,9 +52,9 @@ zero_status zero_micro_begin(zero_engine *engine, int32_t last)
     return zi_engine_leave(engine, call, status);
 }
 
-static zero_status micro_end(zero_engine *engine)
+/* Everything that ranks do together at the end of a micro-step. No gradient is acquired. */
+static zero_status close_micro(zero_engine *engine)
 {
-    ZI_TRY(zi_engine_admit(engine, ZI_CALL_MICRO_END, "zero_micro_end"));
     const zi_engine_state next = zi_engine_on(engine->state, ZI_CALL_MICRO_END).next;
     const bool last = zi_engine_on(next, ZI_CALL_STEP).legal;
     if (engine->layout->tuning.left_out_at_once != 0) {
@@ -69,6 +70,12 @@ static zero_status micro_end(zero_engine *engine)
     engine->micro_index++;
     engine->stats.micro_steps++;
     return ZERO_OK;
+}
+
+static zero_status micro_end(zero_engine *engine)
+{
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_MICRO_END, "zero_micro_end"));
+    return close_micro(engine);
 }
 
 zero_status zero_micro_end(zero_engine *engine)
@@ -153,6 +160,47 @@ static zero_status acquire_params(zero_engine *engine, uint32_t unit, zero_pass 
         return zi_error_adopt(&error);
     }
     return ZERO_OK;
+}
+
+/* Release whatever the caller holds of a unit: its gradient first, so that the events of its
+ * reduction are recorded while its parameters are still held. */
+static zero_status release_all(zero_engine *engine, uint32_t unit, zi_stream *stream)
+{
+    engine_unit *it = &engine->views.units[unit];
+    it->depth = 0;
+    it->backward_depth = 0;
+    it->view.grads = NULL;
+    while (zi_grads_own_count(engine->grads, unit) != 0) {
+        ZI_TRY(zi_grads_ready(engine->grads, unit, stream));
+    }
+    while (zi_params_own_count(engine->params, unit) != 0) {
+        ZI_TRY(release_params(engine, unit, stream));
+    }
+    return ZERO_OK;
+}
+
+/* Other ranks may be further on in the micro-step or not as far, so this one takes part in all that
+ * is left of it. */
+static zero_status micro_abandon(zero_engine *engine, zero_stream stream)
+{
+    zi_stream *target = NULL;
+    ZI_TRY(zi_engine_admit(engine, ZI_CALL_ABANDON, "zero_micro_abandon"));
+    ZI_TRY(zi_engine_wrap(engine, stream, &target));
+    for (uint32_t u = engine->layout->unit_count; u-- > 0;) { /* as backward does */
+        ZI_TRY(release_all(engine, u, target));
+    }
+    if (zi_engine_on(engine->state, ZI_CALL_MICRO_END).legal) {
+        ZI_TRY(close_micro(engine));
+    }
+    return zi_engine_drop_step(engine);
+}
+
+zero_status zero_micro_abandon(zero_engine *engine, zero_stream stream)
+{
+    ZI_TRY(zi_engine_check(engine));
+    zi_engine_span_begin(engine, ZI_SPAN_MICRO_END, "abandoned");
+    const zero_status status = zi_engine_span_end(engine, micro_abandon(engine, stream));
+    return zi_engine_leave(engine, ZI_CALL_ABANDON, status);
 }
 
 static zero_status acquire_grads(zero_engine *engine, uint32_t unit, zi_stream *stream)

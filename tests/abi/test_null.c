@@ -266,6 +266,7 @@ static void on_hooks(const rig *r)
     zero_view view;
     REFUSES(zero_micro_begin(NULL, 1));
     REFUSES(zero_micro_end(NULL));
+    REFUSES(zero_micro_abandon(NULL, zero_stream_host()));
     REFUSES(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host, NULL));
     REFUSES(zero_unit_release(NULL, 0, host));
     REFUSES(zero_unit_params_acquire(NULL, 0, ZERO_PASS_EVAL, host));
@@ -478,7 +479,8 @@ static const struct {
      "zero_engine_collectives_write zero_engine_disk_path zero_engine_memory zero_engine_path "
      "zero_engine_plan zero_engine_stats zero_engine_trace"},
     {on_hooks,
-     "zero_micro_begin zero_micro_end zero_tensor_data zero_tensor_grad zero_unit_acquire "
+     "zero_micro_abandon zero_micro_begin zero_micro_end zero_tensor_data zero_tensor_grad "
+     "zero_unit_acquire "
      "zero_unit_grads_acquire zero_unit_grads_ready zero_unit_params_acquire "
      "zero_unit_params_release zero_unit_pass zero_unit_release"},
     {on_step_control, "zero_grad_norm zero_step_discard zero_step_state_get zero_step_state_set"},

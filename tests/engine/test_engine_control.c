@@ -202,6 +202,94 @@ TEST(dropped_steps_never_were_where_rounded_by_chance)
     over_ways(&c, ZERO_DTYPE_BF16, ZERO_DTYPE_NONE);
 }
 
+/* ---- steps that are abandoned ---- */
+
+/* Go `calls` calls into a micro-step, and leave open what is open then. Units are held twice, and
+ * gradients beside their units. */
+static zero_status go_into(toy_trainer *trainer, uint32_t calls)
+{
+    const uint32_t units = trainer->run->model->unit_count;
+    for (uint32_t u = 0; u < units && calls > 0; u++, calls--) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    for (uint32_t u = units; u-- > 0 && calls > 0; calls--) {
+        TOY_TRY(toy_backward(trainer, u));
+        if (calls == 1 && u > 0) {
+            const bool trained = toy_unit_trained(trainer->run->model, u - 1);
+            zero_engine *engine = trainer->engine;
+            TOY_TRY(trained ? zero_unit_grads_acquire(engine, u - 1, toy_stream()) : ZERO_OK);
+            TOY_TRY(zero_unit_acquire(engine, u - 1, ZERO_PASS_BACKWARD, toy_stream(), NULL));
+            TOY_TRY(zero_unit_params_acquire(engine, u - 1, ZERO_PASS_BACKWARD, toy_stream()));
+            TOY_TRY(trained ? toy_add_gradient(trainer, u - 1) : ZERO_OK);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Nothing is held any more, and no view is given. */
+static void expect_released(const toy_trainer *trainer)
+{
+    const toy_model *model = trainer->run->model;
+    zero_pass pass = ZERO_PASS_EVAL;
+    zero_view view;
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        CHECK_OK(zero_unit_pass(trainer->engine, u, &pass));
+        CHECK_EQ(pass, ZERO_PASS_NONE);
+        CHECK_FAILS(zero_unit_release(trainer->engine, u, toy_stream()), ZERO_STATE, "release");
+    }
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        CHECK_FAILS(zero_tensor_data(trainer->engine, t, &view), ZERO_STATE, "not acquired");
+        CHECK(zero_tensor_grad(trainer->engine, t, &view) != ZERO_OK);
+    }
+}
+
+/* Each rank gives up at another place of the micro-step, some after its end; before it there may be
+ * a micro-step that is over. Gradients are not finite now and then. */
+static zero_status abandon_step(toy_trainer *trainer, const course *c)
+{
+    const uint64_t step = trainer->step;
+    const float scale = trainer->loss_scale;
+    const bool last = step % 4 >= 2;
+    trainer->step = step + 1000;
+    trainer->loss_scale = step % 3 == 1 ? (float)INFINITY : 1.0f;
+    if (step % 2 != 0) {
+        TOY_TRY(toy_micro(trainer, false));
+    }
+    TOY_TRY(toy_micro_begin(trainer, last));
+    if (trainer->rank == 1 && step % 3 == 0) {
+        TOY_TRY(toy_passes(trainer));
+        TOY_TRY(toy_micro_end(trainer));
+    } else {
+        TOY_TRY(go_into(trainer, (uint32_t)(step * 5 + trainer->rank * 3) % 14));
+    }
+    TOY_TRY(zero_micro_abandon(trainer->engine, toy_stream()));
+    expect_released(trainer);
+    CHECK_FAILS(zero_micro_abandon(trainer->engine, toy_stream()), ZERO_STATE, "no step is under");
+    CHECK(c->extra == abandon_step);
+    trainer->step = step;
+    trainer->micro = 0;
+    trainer->loss_scale = scale;
+    return ZERO_OK;
+}
+
+TEST(abandoned_steps_never_were_in_f32)
+{
+    course c = {.extra = abandon_step};
+    over_ways(&c, ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT);
+}
+
+TEST(abandoned_steps_never_were_in_f16)
+{
+    course c = {.extra = abandon_step, .asks = true};
+    over_ways(&c, ZERO_DTYPE_F16, ZERO_DTYPE_F32);
+}
+
+TEST(abandoned_steps_never_were_where_rounded_by_chance)
+{
+    course c = {.extra = abandon_step};
+    over_ways(&c, ZERO_DTYPE_BF16, ZERO_DTYPE_NONE);
+}
+
 /* ---- around it ---- */
 
 /* Both calls, where neither is legal. */

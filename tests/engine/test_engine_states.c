@@ -264,6 +264,7 @@ static zero_status call_grad_ready(zero_engine *engine)
 }
 
 CALL(step, zero_step(engine, NULL, stream()))
+CALL(abandon, zero_micro_abandon(engine, stream()))
 CALL(norm, zero_grad_norm(engine, NULL, stream(), (double[]){0}))
 CALL(predict, zero_step_predict(engine, NULL))
 CALL(wait, zero_step_wait(engine, (zero_step_result[]){zero_step_result_init()}))
@@ -355,6 +356,7 @@ static const struct {
     {ZI_CALL_GRADS, "zero_unit_grads_ready of unit 1 \"layer1\"", call_grad_ready},
     {ZI_CALL_STEP, "zero_step", call_step},
     {ZI_CALL_DISCARD, "zero_step_discard", zero_step_discard},
+    {ZI_CALL_ABANDON, "zero_micro_abandon", call_abandon},
     {ZI_CALL_NORM, "zero_grad_norm", call_norm},
     {ZI_CALL_PREDICT, "zero_step_predict", call_predict},
     {ZI_CALL_WAIT, "zero_step_wait", call_wait},
