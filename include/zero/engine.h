@@ -13,7 +13,20 @@
  *    enqueued. They leave ranks or streams out of step, unless a call says otherwise. From then on
  *    every call is POISONED with the first message; zero_engine_destroy still works.
  *  - STATE after the world was destroyed (zero/world.h), and in a forked child: an engine works
- *    only in the process that made it. */
+ *    only in the process that made it.
+ *  - STATE in a callback of zero_engine_fill, and after one that did not return.
+ *
+ *  **Collective calls that only some ranks make.** Each exchange of ranks carries the public call
+ *  that it is part of. If ranks meet in one exchange and are in different calls, all get MISMATCH
+ *  with both names. If they wait in different ones, it is TIMEOUT; where ranks share a host it also
+ *  says which call this rank and the first late one began last.
+ *
+ *  **Callbacks return.** No longjmp and no C++ exception may leave zero_fill_fn, zero_update_fn,
+ *  zero_log_fn or zero_rank_fn: the library would be left in the middle of a collective, with locks
+ *  held. In C++ catch everything inside them. A zero_fill_fn that was left is noticed: from then on
+ *  every call on its engine is STATE, which says so, and zero_engine_destroy still works and frees
+ *  everything. zero_update_fn and zero_rank_fn run on threads of the library, where an exception
+ *  ends the process. Of zero_log_fn nothing is noticed. */
 #ifndef ZERO_ENGINE_H
 #define ZERO_ENGINE_H
 
@@ -63,7 +76,8 @@ ZERO_API void zero_engine_destroy(zero_engine *engine);
 
 /** Writes the initial values of a tensor's elements [first, first + count) as fp32 to host memory.
  *  An element must get the same value in whatever range and on whatever rank it is asked for, so
- *  key random numbers by index (zero/random.h). */
+ *  key random numbers by index (zero/random.h). It must return, and it must not call the engine
+ *  that is filled; other engines it may. */
 typedef void (*zero_fill_fn)(void *user, uint32_t tensor, uint64_t first, uint64_t count,
                              float *values);
 

@@ -59,7 +59,7 @@ typedef struct zero_update_range {
 
 /** The caller's own element-wise optimizer. Called from several of the engine's threads at once, on
  *  ranges that do not overlap. It may depend on its arguments and read-only state only; otherwise
- *  the result depends on how the model is sharded. */
+ *  the result depends on how the model is sharded. It must return (zero/engine.h, Callbacks). */
 typedef void (*zero_update_fn)(void *user, const zero_update_range *range);
 
 /** Options of a plan and an engine: what users set. Everything else is in zero_tuning, with

@@ -24,6 +24,34 @@ const char *zi_collective_kind_name(zi_collective_kind kind)
     return "unknown collective";
 }
 
+const char *zi_public_call_text(uint32_t call)
+{
+#define ZI_TEXT_ROW(name, text) text,
+    static const char *const texts[] = {ZI_PUBLIC_CALLS(ZI_TEXT_ROW)};
+#undef ZI_TEXT_ROW
+    return call < ZI_PUBLIC_CALL_COUNT ? texts[call] : "an unknown call";
+}
+
+/* Of a tag that is no unit's. */
+static void tag_text(uint32_t tag, char *text, size_t text_bytes)
+{
+    if (tag == ZI_TAG_STEP || tag == ZI_TAG_NORM) {
+        (void)snprintf(text, text_bytes, "%s",
+                       tag == ZI_TAG_STEP ? "the step's norm" : "the norm before the step");
+        return;
+    }
+    const bool in_call = tag >= ZI_TAG_CALL;
+    const uint32_t bytes =
+        in_call ? tag & ((UINT32_C(1) << ZI_TAG_CALL_BITS) - 1) : tag - ZI_TAG_WORLD;
+    const char *call = in_call ? zi_public_call_text((tag - ZI_TAG_CALL) >> ZI_TAG_CALL_BITS)
+                               : "zero_world_gather";
+    if (bytes == 0) {
+        (void)snprintf(text, text_bytes, "%s", in_call ? call : "zero_world_barrier");
+    } else {
+        (void)snprintf(text, text_bytes, "%s's %u bytes", call, bytes);
+    }
+}
+
 const char *zi_collective_text(const zi_collective *collective, char *text, size_t text_bytes)
 {
     const char *accumulate = (collective->flags & ZI_COLLECTIVE_ACCUMULATE) != 0 ? " added" : "";
@@ -34,16 +62,11 @@ const char *zi_collective_text(const zi_collective *collective, char *text, size
     if (collective->recv_dtype != collective->send_dtype) {
         (void)snprintf(target, sizeof target, " to %s", zero_dtype_name(collective->recv_dtype));
     }
-    char about[48] = "the step's norm";
-    if (collective->tag == ZI_TAG_NORM) {
-        (void)snprintf(about, sizeof about, "the norm before the step");
-    } else if (collective->tag < ZI_TAG_WORLD) {
+    char about[48];
+    if (collective->tag < ZI_TAG_WORLD) {
         (void)snprintf(about, sizeof about, "unit %u", collective->tag);
-    } else if (collective->tag == ZI_TAG_WORLD) {
-        (void)snprintf(about, sizeof about, "zero_world_barrier");
-    } else if (collective->tag != ZI_TAG_STEP) {
-        (void)snprintf(about, sizeof about, "zero_world_gather's %u bytes",
-                       collective->tag - ZI_TAG_WORLD);
+    } else {
+        tag_text(collective->tag, about, sizeof about);
     }
     (void)snprintf(text, text_bytes, "%s of %s, %zu x %s%s%s%s",
                    zi_collective_kind_name(collective->kind), about, collective->count,

@@ -41,6 +41,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "comm/call.h"
 #include "comm/recorder.h"
 #include "control/silence.h"
 #include "core/capabilities.h"
@@ -74,6 +75,13 @@ typedef enum zi_collective_flags {
 #define ZI_TAG_NORM (UINT32_MAX - 1)
 /* From here on tags are of the world itself: its gather of so many bytes, or its barrier (0). */
 #define ZI_TAG_WORLD (UINT32_C(1) << 31)
+/* From here on they are of exchanges that are part of a public call: its number (call.h) above as
+ * many bits of bytes. */
+#define ZI_TAG_CALL (UINT32_C(3) << 30)
+#define ZI_TAG_CALL_BITS 22
+
+_Static_assert(ZI_PUBLIC_CALL_COUNT < 1 << (30 - ZI_TAG_CALL_BITS),
+               "the last number of that size is of ZI_TAG_STEP and ZI_TAG_NORM");
 
 typedef struct zi_collective {
     zi_collective_kind kind;
@@ -182,6 +190,10 @@ struct zi_comm {
      * made, and for transports that split none. Destroyed after them. Written by the rank's thread,
      * read by any. */
     zi_group *_Atomic parent;
+    /* The call that this rank began last; the backend's, where others can read it, else own_call
+     * (zi_world_create). */
+    zi_call_note *call;
+    zi_call_note own_call;
 };
 
 /* One rank's membership: the public zero_world. `control` is a group of all ranks for small
@@ -236,6 +248,11 @@ static inline bool zi_group_connects(const zi_group *group)
 {
     return group->size > 1 && group->ops->connect != NULL;
 }
+
+/* zero_world_gather and zero_world_barrier as part of the public call that this rank is in: a rank
+ * in another one is MISMATCH, which names both. (world.c) */
+zero_status zi_world_gather(zero_world *world, const void *send, void *recv, uint32_t bytes);
+zero_status zi_world_barrier(zero_world *world);
 
 /* Gather `bytes` bytes of every member, a multiple of 4, to `all`, in the order of group ranks.
  * - group: over memory of the host; the gather is on the host stream and blocks.

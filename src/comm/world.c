@@ -79,6 +79,7 @@ zero_status zi_world_create(zi_comm *comm, zero_world **out)
     *out = NULL;
     world_memory *memory = NULL;
     comm->host = comm->host != 0 ? comm->host : zi_host_id();
+    comm->call = comm->call != NULL ? comm->call : &comm->own_call;
     const size_t bytes = sizeof *memory + ((size_t)comm->size + 1) * GATHER_BYTES;
     zero_status status = zi_calloc(1, bytes, (void **)&memory);
     if (status == ZERO_OK) {
@@ -383,23 +384,26 @@ void zi_world_group_path(const zero_world *world, const zi_group *group, bool in
     write_text(path);
 }
 
-zero_status zero_world_barrier(zero_world *world)
+/* The tag holds the bytes of each rank in all, so ranks that ask for different sizes find out in
+ * the first gather. */
+static uint32_t tag_of(uint32_t call, uint32_t bytes)
 {
-    ZI_TRY(zi_world_check(world));
-    unsigned char *buffers = ((world_memory *)world)->buffers;
-    return zi_group_gather(world->control, ZI_TAG_WORLD, buffers, buffers + GATHER_BYTES, 0);
+    const uint32_t most = (UINT32_C(1) << ZI_TAG_CALL_BITS) - 1;
+    return call == ZI_IN_NONE
+               ? ZI_TAG_WORLD + (uint32_t)zi_min_u64(bytes, ZI_TAG_CALL - ZI_TAG_WORLD - 1)
+               : ZI_TAG_CALL + (call << ZI_TAG_CALL_BITS) + (uint32_t)zi_min_u64(bytes, most);
 }
 
-zero_status zero_world_gather(zero_world *world, const void *send, void *recv, uint32_t bytes)
+static zero_status barrier(zero_world *world, uint32_t call)
 {
-    ZI_TRY(zi_world_check(world));
-    if (bytes != 0 && (send == NULL || recv == NULL)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is NULL; %u bytes of each rank need a place",
-                send == NULL ? "send" : "recv", bytes);
-    }
-    /* The tag holds the bytes of each rank in all, so ranks that ask for different sizes find out
-     * in the first gather. */
-    const uint32_t tag = ZI_TAG_WORLD + (uint32_t)zi_min_u64(bytes, ZI_TAG_WORLD - 3);
+    unsigned char *buffers = ((world_memory *)world)->buffers;
+    return zi_group_gather(world->control, tag_of(call, 0), buffers, buffers + GATHER_BYTES, 0);
+}
+
+static zero_status gather(zero_world *world, uint32_t call, const void *send, void *recv,
+                          uint32_t bytes)
+{
+    const uint32_t tag = tag_of(call, bytes);
     unsigned char *send_buffer = ((world_memory *)world)->buffers;
     unsigned char *recv_buffer = send_buffer + GATHER_BYTES;
     uint32_t done = 0;
@@ -416,6 +420,34 @@ zero_status zero_world_gather(zero_world *world, const void *send, void *recv, u
         done += part;
     } while (done < bytes);
     return ZERO_OK;
+}
+
+zero_status zero_world_barrier(zero_world *world)
+{
+    ZI_TRY(zi_world_check(world));
+    return barrier(world, ZI_IN_NONE);
+}
+
+zero_status zero_world_gather(zero_world *world, const void *send, void *recv, uint32_t bytes)
+{
+    ZI_TRY(zi_world_check(world));
+    if (bytes != 0 && (send == NULL || recv == NULL)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is NULL; %u bytes of each rank need a place",
+                send == NULL ? "send" : "recv", bytes);
+    }
+    return gather(world, ZI_IN_NONE, send, recv, bytes);
+}
+
+zero_status zi_world_barrier(zero_world *world)
+{
+    ZI_TRY(zi_world_check_open(world));
+    return barrier(world, zi_call_get(world->comm->call));
+}
+
+zero_status zi_world_gather(zero_world *world, const void *send, void *recv, uint32_t bytes)
+{
+    ZI_TRY(zi_world_check_open(world));
+    return gather(world, zi_call_get(world->comm->call), send, recv, bytes);
 }
 
 void zero_world_abort(zero_world *world)

@@ -18,7 +18,7 @@
 
 static zero_status exchange(zero_world *world, const uint64_t *words, uint64_t *all)
 {
-    return zero_world_gather(world, words, all, ROUND_WORDS * sizeof *words);
+    return zi_world_gather(world, words, all, ROUND_WORDS * sizeof *words);
 }
 
 /* Hashes of items [first, first + ROUND_WORDS), 0 beyond the end. */
@@ -252,8 +252,8 @@ zero_status zi_engine_add_up(zero_engine *engine, uint64_t *words, uint32_t coun
     zero_world *const worlds[] = {engine->world, engine->mesh};
     zi_assert_cmp(count, <=, ROUND_WORDS);
     for (size_t i = 0; i < 2 && worlds[i] != NULL; i++) {
-        ZI_TRY(zero_world_gather(worlds[i], words, engine->agreement,
-                                 count * (uint32_t)sizeof *words));
+        ZI_TRY(
+            zi_world_gather(worlds[i], words, engine->agreement, count * (uint32_t)sizeof *words));
         memset(words, 0, count * sizeof *words);
         for (uint32_t at = 0; at < count * zero_world_size(worlds[i]); at++) {
             words[at % count] += engine->agreement[at];

@@ -309,7 +309,7 @@ static zero_status broadcast_tensors(fill_job *job, zero_fill_fn fn, void *user)
             const uint64_t found = find_source(engine, t, fn, user, &source);
             words[(t - first) / 64] |= found << (t - first) % 64;
         }
-        ZI_TRY(zero_world_gather(engine->world, words, engine->agreement, sizeof words));
+        ZI_TRY(zi_world_gather(engine->world, words, engine->agreement, sizeof words));
         memcpy(words, engine->agreement, sizeof words);
         for (uint32_t t = first; t < end; t++) {
             if ((words[(t - first) / 64] >> (t - first) % 64 & 1) != 0) {
@@ -328,15 +328,26 @@ static bool broadcasts(const zero_engine *engine)
     return engine->layout->tuning.broadcast_initial != 0 && zero_world_size(engine->world) > 1;
 }
 
+void zi_engine_close_fill(zero_engine *engine)
+{
+    if (engine->fill_staging != NULL) {
+        engine->device->ops->host_free(engine->device->self, engine->fill_staging, STAGED_BYTES);
+        engine->fill_staging = NULL;
+    }
+    zi_free(engine->fill_hashes);
+    engine->fill_hashes = NULL;
+}
+
 /* name: of the call, for warnings. */
 static zero_status fill_all(zero_engine *engine, zero_fill_fn fn, void *user, const char *name)
 {
     const zi_device *device = engine->device;
     fill_job job = {.engine = engine, .by_slice = true};
-    ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, (void **)&job.staging));
+    ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, &engine->fill_staging));
+    job.staging = engine->fill_staging;
     const zero_status status =
         broadcasts(engine) ? broadcast_tensors(&job, fn, user) : fill_tensors(&job, fn, user);
-    device->ops->host_free(device->self, job.staging, STAGED_BYTES);
+    zi_engine_close_fill(engine);
     ZI_TRY(status);
     ZI_TRY(zi_engine_flush_shards(engine));
     ZI_TRY(zi_engine_join_overflow(engine, &job.overflow));
@@ -377,15 +388,13 @@ zero_status zi_engine_take_initial(zero_engine *engine)
 /* Ranks compare what they fill from, before anything is filled. */
 static zero_status compare_sources(zero_engine *engine, zero_fill_fn fn, void *user)
 {
-    uint64_t *hashes = NULL;
     if (zero_world_size(engine->world) == 1 || broadcasts(engine)) {
         return ZERO_OK;
     }
-    ZI_TRY(zi_calloc(engine->layout->tensor_count, sizeof *hashes, (void **)&hashes));
-    hash_sources(engine, fn, user, hashes);
-    const zero_status status = zi_engine_compare_given(engine, hashes, ZERO_INVALID_ARGUMENT);
-    zi_free(hashes);
-    return status;
+    uint64_t **hashes = &engine->fill_hashes;
+    ZI_TRY(zi_calloc(engine->layout->tensor_count, sizeof **hashes, (void **)hashes));
+    hash_sources(engine, fn, user, *hashes);
+    return zi_engine_compare_given(engine, *hashes, ZERO_INVALID_ARGUMENT);
 }
 
 static zero_status fill(zero_engine *engine, zero_fill_fn fn, void *user)
@@ -399,16 +408,21 @@ static zero_status fill(zero_engine *engine, zero_fill_fn fn, void *user)
     /* Units that were gathered ahead hold old values, so they are invalidated. No rank gathers
      * again before all ranks have filled. */
     ZI_TRY(zi_params_refill_begin(engine->params));
-    ZI_TRY(zero_world_barrier(engine->world));
+    ZI_TRY(zi_world_barrier(engine->world));
     zi_engine_touch(engine, FILLED);
     ZI_TRY(fill_all(engine, fn, user, "zero_engine_fill"));
-    return zero_world_barrier(engine->world);
+    return zi_world_barrier(engine->world);
 }
 
 zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn, void *user)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, fill(engine, fn, user));
+    zi_engine_enter_call(engine, ZI_IN_ENGINE_FILL);
+    engine->filling = true;
+    const zero_status status = fill(engine, fn, user);
+    engine->filling = false;
+    zi_engine_close_fill(engine);
+    return zi_engine_finish(engine, status);
 }
 
 /* ---- the caller's arrays ---- */
@@ -487,6 +501,7 @@ zero_status zero_tensor_import(zero_engine *engine, uint32_t tensor, zero_role r
                                const zero_array *array)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_TENSOR_IMPORT);
     return zi_engine_finish(engine, import(engine, tensor, role, array));
 }
 
@@ -641,5 +656,6 @@ zero_status zero_tensor_export(zero_engine *engine, uint32_t tensor, zero_role r
                                const zero_array *array)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_TENSOR_EXPORT);
     return zi_engine_finish(engine, export(engine, tensor, role, array));
 }

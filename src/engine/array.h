@@ -10,5 +10,7 @@ zero_status zi_engine_compare_initial(zero_engine *engine);
 /* Fill this rank's shards from the `initial` arrays of the model's tensors. Collective over
  * the world. */
 zero_status zi_engine_take_initial(zero_engine *engine);
+/* Free what a fill has allocated, if anything. */
+void zi_engine_close_fill(zero_engine *engine);
 
 #endif

@@ -61,6 +61,7 @@ static zero_status prepare(zero_engine *engine)
 zero_status zero_capture_prepare(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_CAPTURE_PREPARE);
     return zi_engine_leave(engine, ZI_CALL_PREPARE, prepare(engine));
 }
 
@@ -83,6 +84,7 @@ static zero_status begin(zero_engine *engine, zero_stream stream)
 zero_status zero_capture_begin(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_CAPTURE_BEGIN);
     return zi_engine_leave(engine, ZI_CALL_CAPTURE_BEGIN, begin(engine, stream));
 }
 
@@ -103,6 +105,7 @@ static zero_status end(zero_engine *engine, zero_stream stream)
 zero_status zero_capture_end(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_CAPTURE_END);
     return zi_engine_leave(engine, ZI_CALL_CAPTURE_END, end(engine, stream));
 }
 
@@ -125,6 +128,7 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
 zero_status zero_replay_begin(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_REPLAY_BEGIN);
     return zi_engine_leave(engine, ZI_CALL_REPLAY_BEGIN, replay_begin(engine, stream));
 }
 
@@ -198,5 +202,6 @@ static zero_status replay_end(zero_engine *engine, zero_stream stream)
 zero_status zero_replay_end(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_REPLAY_END);
     return zi_engine_leave(engine, ZI_CALL_REPLAY_END, replay_end(engine, stream));
 }

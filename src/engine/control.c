@@ -70,6 +70,7 @@ zero_status zero_grad_norm(zero_engine *engine, const zero_step_params *params, 
                            double *norm)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_GRAD_NORM);
     return zi_engine_finish(engine, grad_norm(engine, params, stream, norm));
 }
 
@@ -114,5 +115,6 @@ static zero_status discard(zero_engine *engine)
 zero_status zero_step_discard(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_STEP_DISCARD);
     return zi_engine_leave(engine, ZI_CALL_DISCARD, discard(engine));
 }

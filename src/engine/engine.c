@@ -301,7 +301,7 @@ static zero_status join(zero_engine *engine)
     ZI_TRY(zi_engine_take_initial(engine));
     ZI_TRY(zi_engine_align_clocks(engine));
     /* No rank gathers from one that still copies its initial values. */
-    return zero_world_barrier(engine->world);
+    return zi_world_barrier(engine->world);
 }
 
 static zero_status plan(zero_engine *engine, const zero_model *model,
@@ -378,6 +378,7 @@ static zero_status make_engine(zero_world *world, const zero_engine_options *opt
     engine->device = &world->device;
     zi_world_retain(world);
     take_mesh(engine, options);
+    zi_engine_enter_call(engine, ZI_IN_ENGINE_CREATE);
     *out = engine;
     const uint64_t most = zi_max_u64(zero_world_size(world), zero_world_size(engine->mesh));
     return zi_calloc(zi_engine_agreement_words((uint32_t)most), sizeof *engine->agreement,
@@ -443,13 +444,14 @@ void zero_engine_destroy(zero_engine *engine)
     }
     zero_world *world = engine->world;
     zero_world *mesh = engine->mesh;
-    if (zi_engine_state_owes(engine->state)) {
+    if (zi_engine_state_owes(engine->state) || engine->filling) {
         /* The streams may wait for ranks that wait for calls of this rank, which will not come. The
          * reason is most likely what failed last on this thread. */
         const zero_error *last = zero_last_error();
         zero_error error = {.status = ZERO_COMM, .file = "engine.c", .line = __LINE__};
         (void)snprintf(error.message, sizeof error.message,
-                       "a rank destroyed its engine in the middle of a step%s%.180s",
+                       "a rank destroyed its engine in the middle of a %s%s%.180s",
+                       engine->filling ? "fill" : "step",
                        last->status != ZERO_OK ? "; its last error: " : "",
                        last->status != ZERO_OK ? last->message : "");
         zi_engine_abort(engine, &error);
@@ -473,6 +475,7 @@ void zero_engine_destroy(zero_engine *engine)
     zi_engine_free_arenas(engine);
     engine->device->ops->host_free(engine->device->self, engine->host, host_bytes());
     zi_engine_close_given(engine);
+    zi_engine_close_fill(engine);
     zi_free(engine->agreement);
     zi_free(engine->hang_directory);
     zi_device_destroy(&engine->own_device);

@@ -207,6 +207,9 @@ struct zero_engine {
     /* each of the engine's streams -> host or the caller's stream, around captures and launches */
     zi_event *joined[ENGINE_STREAMS];
     zi_engine_state state;
+    bool filling; /* zero_engine_fill has not returned: its callback runs, or never came back */
+    void *fill_staging; /* what it has allocated, freed with the engine if it never comes back */
+    uint64_t *fill_hashes;
     bool has_graph;            /* a step was captured, and nothing was evicted since */
     uint32_t step_slot;        /* of the next plain step */
     uint32_t last_step_slot;   /* of the last */
@@ -227,6 +230,15 @@ struct zero_engine {
     zero_error poison;    /* of ZI_ENGINE_POISONED */
     zero_stats stats;
 };
+
+/* This rank is in a public call from here on, for exchanges and errors of its worlds. */
+static inline void zi_engine_enter_call(const zero_engine *engine, zi_public_call call)
+{
+    zi_call_set(engine->world->comm->call, call);
+    if (engine->mesh != NULL) {
+        zi_call_set(engine->mesh->comm->call, call);
+    }
+}
 
 /* Whether the host takes part in the work of streams besides issuing it: disk I/O, or updates for a
  * GPU. Such a GPU's streams have threads that issue. */

@@ -420,6 +420,7 @@ static zero_status evict(zero_engine *engine, uint32_t roles, zero_tier tier)
 zero_status zero_engine_evict(zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_EVICT);
     zi_engine_span_begin(engine, ZI_SPAN_EVICT, "");
     return zi_engine_span_end(engine, evict(engine, roles, tier));
 }
@@ -442,6 +443,7 @@ static zero_status restore(zero_engine *engine)
 zero_status zero_engine_restore(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_RESTORE);
     zi_engine_span_begin(engine, ZI_SPAN_RESTORE, "");
     return zi_engine_span_end(engine, restore(engine));
 }

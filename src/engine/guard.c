@@ -27,6 +27,11 @@ zero_status zi_engine_check(const zero_engine *engine)
     if (engine->state == ZI_ENGINE_POISONED) {
         ZI_FAIL(ZERO_POISONED, "%.240s", engine->poison.message);
     }
+    if (engine->filling) {
+        ZI_FAIL(ZERO_STATE, "zero_engine_fill has not returned: its fn calls the engine that it "
+                            "fills, or longjmp or a C++ exception has left fn; let fn return, or "
+                            "destroy the engine");
+    }
     ZI_TRY(zi_world_check_open(engine->world));
     return engine->mesh != NULL ? zi_world_check_open(engine->mesh) : ZERO_OK;
 }

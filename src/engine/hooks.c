@@ -44,6 +44,7 @@ zero_status zero_micro_begin(zero_engine *engine, int32_t last)
 {
     const zi_engine_call call = last == 1 ? ZI_CALL_LAST_BEGIN : ZI_CALL_MICRO_BEGIN;
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_MICRO_BEGIN);
     if (last != 0 && last != 1) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "last %" PRId32 " is neither 0 nor 1", last);
     }
@@ -81,6 +82,7 @@ static zero_status micro_end(zero_engine *engine)
 zero_status zero_micro_end(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_MICRO_END);
     zi_engine_span_begin(engine, ZI_SPAN_MICRO_END, "");
     const zero_status status = zi_engine_span_end(engine, micro_end(engine));
     return zi_engine_leave(engine, ZI_CALL_MICRO_END, status);
@@ -198,6 +200,7 @@ static zero_status micro_abandon(zero_engine *engine, zero_stream stream)
 zero_status zero_micro_abandon(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_MICRO_ABANDON);
     zi_engine_span_begin(engine, ZI_SPAN_MICRO_END, "abandoned");
     const zero_status status = zi_engine_span_end(engine, micro_abandon(engine, stream));
     return zi_engine_leave(engine, ZI_CALL_ABANDON, status);
@@ -254,6 +257,7 @@ zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit, zero_pass pass
                               zero_stream stream, const zero_unit_view **view)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_ACQUIRE);
     zi_engine_span_begin(engine, ZI_SPAN_ACQUIRE, span_name(engine, unit));
     const zero_status status = acquire(engine, unit, pass, stream);
     if (status == ZERO_OK && view != NULL) {
@@ -288,6 +292,7 @@ static zero_status release(zero_engine *engine, uint32_t unit, zero_stream strea
 zero_status zero_unit_release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_RELEASE);
     zi_engine_span_begin(engine, ZI_SPAN_RELEASE, span_name(engine, unit));
     return leave(engine, release(engine, unit, stream));
 }
@@ -306,6 +311,7 @@ zero_status zero_unit_params_acquire(zero_engine *engine, uint32_t unit, zero_pa
                                      zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_PARAMS_ACQUIRE);
     zi_engine_span_begin(engine, ZI_SPAN_PARAMS_ACQUIRE, span_name(engine, unit));
     return leave(engine, params_acquire(engine, unit, pass, stream));
 }
@@ -327,6 +333,7 @@ static zero_status params_release(zero_engine *engine, uint32_t unit, zero_strea
 zero_status zero_unit_params_release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_PARAMS_RELEASE);
     zi_engine_span_begin(engine, ZI_SPAN_PARAMS_RELEASE, span_name(engine, unit));
     return leave(engine, params_release(engine, unit, stream));
 }
@@ -375,6 +382,7 @@ static zero_status grads_acquire(zero_engine *engine, uint32_t unit, zero_stream
 zero_status zero_unit_grads_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_GRADS_ACQUIRE);
     zi_engine_span_begin(engine, ZI_SPAN_GRADS_ACQUIRE, span_name(engine, unit));
     return leave(engine, grads_acquire(engine, unit, stream));
 }
@@ -417,6 +425,7 @@ static zero_status grads_ready(zero_engine *engine, uint32_t unit, zero_stream s
 zero_status zero_unit_grads_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_GRADS_READY);
     zi_engine_span_begin(engine, ZI_SPAN_GRADS_READY, span_name(engine, unit));
     return leave(engine, grads_ready(engine, unit, stream));
 }

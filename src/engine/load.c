@@ -398,6 +398,7 @@ zero_status zero_load(zero_engine *engine, const zero_load_options *options,
                       zero_load_report *report)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_LOAD);
     engine_load *load = NULL;
     const zero_status made = zi_calloc(1, sizeof *load, (void **)&load);
     if (made != ZERO_OK) {

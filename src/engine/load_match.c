@@ -295,8 +295,8 @@ static zero_status join_expected(engine_load *load)
     const uint32_t words = expected_words(load);
     for (uint32_t first = 0; first < words && mesh != NULL; first += WORDS_AT_ONCE) {
         const uint32_t count = (uint32_t)zi_min_u64(words - first, WORDS_AT_ONCE);
-        ZI_TRY(zero_world_gather(mesh, load->expected + first, load->engine->agreement,
-                                 count * (uint32_t)sizeof *all));
+        ZI_TRY(zi_world_gather(mesh, load->expected + first, load->engine->agreement,
+                               count * (uint32_t)sizeof *all));
         for (uint32_t i = 0; i < count * zero_world_size(mesh); i++) {
             load->expected[first + i % count] |= all[i];
         }

@@ -143,6 +143,7 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
 zero_status zero_step_wait(zero_engine *engine, zero_step_result *result)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_STEP_WAIT);
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_step_wait"));
     return zi_engine_finish(engine, zi_engine_take_result(engine, result));
 }

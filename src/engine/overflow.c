@@ -84,7 +84,7 @@ zero_status zi_engine_join_overflow(zero_engine *engine, engine_overflow *overfl
 {
     const uint32_t size = zero_world_size(engine->world);
     const engine_overflow own = *overflow;
-    ZI_TRY(zero_world_gather(engine->world, &own, engine->agreement, sizeof own));
+    ZI_TRY(zi_world_gather(engine->world, &own, engine->agreement, sizeof own));
     *overflow = (engine_overflow){0};
     for (uint32_t r = 0; r < size; r++) {
         engine_overflow other;

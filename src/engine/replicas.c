@@ -111,8 +111,8 @@ static uint32_t first_unlike(const zero_engine *engine, uint32_t words, uint32_t
 
 static zero_status gather(zero_engine *engine, const uint64_t *words, uint32_t count)
 {
-    return zero_world_gather(engine->world, words, engine->agreement,
-                             count * (uint32_t)sizeof *words);
+    return zi_world_gather(engine->world, words, engine->agreement,
+                           count * (uint32_t)sizeof *words);
 }
 
 zero_status zi_engine_compare_given(zero_engine *engine, const uint64_t *hashes,

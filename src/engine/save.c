@@ -317,6 +317,7 @@ static zero_status begin(zero_engine *engine, const zero_save_options *given, en
         zi_engine_agree_given(engine, engine->world, checked, of_part, "options of a save");
     ZI_TRY(zi_engine_agree_given(engine, engine->mesh, agreed, of_all, "options of a save"));
     ZI_TRY(zero_save_end(engine)); /* of the one before, where it is still under way */
+    zi_engine_enter_call(engine, ZI_IN_SAVE);
     ZI_TRY(zi_engine_compare_replicas(engine));
     return prepare(*save, options.replace != 0);
 }
@@ -326,6 +327,7 @@ static zero_status begin_save(zero_engine *engine, const zero_save_options *opti
 {
     engine_save *save = NULL;
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_SAVE);
     const zero_status status = begin(engine, options, &save);
     if (status != ZERO_OK) {
         free_save(save);
@@ -422,6 +424,7 @@ zero_status zero_save_end(zero_engine *engine)
     if (engine->save == NULL) {
         return ZERO_OK;
     }
+    zi_engine_enter_call(engine, ZI_IN_SAVE_END);
     ZI_TRY(zi_engine_finish(engine, await_writers(engine->save)));
     return leave(engine, end(engine->save));
 }

@@ -95,7 +95,7 @@ static zero_status exchange_tensors(const engine_save *save)
     }
     for (uint32_t first = 0; first < most; first += BATCH) {
         tell_tensors(save, first, told);
-        ZI_TRY(zero_world_gather(mesh, told, all->batch, sizeof told));
+        ZI_TRY(zi_world_gather(mesh, told, all->batch, sizeof told));
         if (all->tensors != NULL) {
             keep_batch(save, first);
         }
@@ -208,7 +208,7 @@ zero_status zi_save_join_parts(engine_save *save)
     }
     ZI_TRY(zi_engine_agree_done(engine, make_parts(save)));
     const told_part told = tell_part(save);
-    ZI_TRY(zero_world_gather(engine->mesh, &told, save->parts->parts, sizeof told));
+    ZI_TRY(zi_world_gather(engine->mesh, &told, save->parts->parts, sizeof told));
     ZI_TRY(zi_engine_agree_done(engine, take_parts(save)));
     if (zero_world_rank(engine->world) == 0) {
         ZI_TRY(exchange_tensors(save));

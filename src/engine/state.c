@@ -155,5 +155,6 @@ static zero_status set(zero_engine *engine, const zero_step_state *given)
 zero_status zero_step_state_set(zero_engine *engine, const zero_step_state *state)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_STATE_SET);
     return zi_engine_finish(engine, set(engine, state));
 }

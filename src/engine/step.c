@@ -109,6 +109,7 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
 zero_status zero_step(zero_engine *engine, const zero_step_params *params, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
+    zi_engine_enter_call(engine, ZI_IN_STEP);
     zi_engine_span_begin(engine, ZI_SPAN_STEP, "");
     const zero_status status = zi_engine_span_end(engine, take_step(engine, params, stream));
     return zi_engine_leave(engine, ZI_CALL_STEP, status);

@@ -116,7 +116,7 @@ zero_status zi_engine_align_clocks(zero_engine *engine)
     for (uint32_t i = 0; i <= CLOCK_ROUNDS; i++) {
         own[i].entered_ns = zi_clock_ns();
         const zi_clock_round sent = {own[i].entered_ns, i != 0 ? own[i - 1].left_ns : 0};
-        ZI_TRY(zero_world_gather(world, &sent, all, sizeof sent));
+        ZI_TRY(zi_world_gather(world, &sent, all, sizeof sent));
         own[i].left_ns = zi_clock_ns();
         first[i].entered_ns = all[0].entered_ns;
         if (i != 0) {

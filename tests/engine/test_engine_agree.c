@@ -10,6 +10,7 @@
 #include "engine/engine_internal.h"
 #include "folders.h"
 #include "launched.h"
+#include "saved_runs.h"
 #include "toy.h"
 
 #define SHORT_MS 2000
@@ -386,6 +387,100 @@ TEST(processes)
             j.fn = hurry;
             j.text = "micro-step";
             run_launched(ranks, on_rank, &j);
+        }
+    }
+}
+
+/* ---- calls that some ranks make alone ---- */
+
+/* What each of two ranks does after a step, and what all are told. */
+typedef struct parting {
+    zero_status (*does[2])(toy_trainer *trainer);
+    zero_status status;
+    const char *text;
+    const char *other;
+} parting;
+
+static zero_status save_alone(toy_trainer *trainer)
+{
+    const zero_save_options options = run_save_options("alone");
+    return zero_save(trainer->engine, &options);
+}
+
+static zero_status load_alone(toy_trainer *trainer)
+{
+    const zero_load_options options = run_load_options(NULL);
+    return zero_load(trainer->engine, &options, NULL);
+}
+
+static zero_status set_state(toy_trainer *trainer)
+{
+    const zero_step_state state = zero_step_state_init();
+    return zero_step_state_set(trainer->engine, &state);
+}
+
+static zero_status fill_alone(toy_trainer *trainer)
+{
+    return zero_engine_fill(trainer->engine, toy_fill, NULL);
+}
+
+/* Ranks compare what they were filled with in their first micro-step. */
+static zero_status begin_first(toy_trainer *trainer)
+{
+    return zero_micro_begin(trainer->engine, 1);
+}
+
+/* Later than any deadline here. */
+static zero_status wait_and_sleep(toy_trainer *trainer)
+{
+    TOY_TRY(toy_wait(trainer));
+    const struct timespec pause = {.tv_nsec = 700 * 1000 * 1000};
+    (void)nanosleep(&pause, NULL);
+    return ZERO_OK;
+}
+
+static zero_status part_from_another(toy_trainer *trainer)
+{
+    const parting *p = trainer->user;
+    const bool first = p->does[trainer->ranks - 1] == begin_first;
+    TOY_TRY(first ? ZERO_OK : toy_step(trainer));
+    return p->does[trainer->rank](trainer);
+}
+
+static zero_status part(zero_world *world, void *user)
+{
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, &run, world));
+    trainer.user = user;
+    const zero_status status = part_from_another(&trainer);
+    toy_close(&trainer);
+    return status;
+}
+
+TEST(calls_that_some_ranks_make_alone)
+{
+    parting ways[] = {
+        {{save_alone, load_alone}, ZERO_MISMATCH, "zero_save's 256 bytes", "zero_load's"},
+        {{set_state, save_alone}, ZERO_MISMATCH, "zero_save's", "zero_step_state_set's"},
+        {{fill_alone, set_state}, ZERO_MISMATCH, "zero_engine_fill", "zero_step_state_set's"},
+        {{save_alone, begin_first}, ZERO_MISMATCH, "zero_save's", "zero_micro_begin's"},
+        {{save_alone, wait_and_sleep},
+         ZERO_TIMEOUT,
+         "rank 1 did not arrive at all_gather of "
+         "zero_save's",
+         "last calls: rank 0 zero_save, rank 1 zero_step_wait"},
+        {{wait_and_sleep, fill_alone},
+         ZERO_TIMEOUT,
+         "zero_engine_fill",
+         "last calls: rank 1 zero_engine_fill, rank 0 zero_step_wait"},
+    };
+    run_directory_make();
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        const uint32_t deadline_ms = ways[i].status == ZERO_TIMEOUT ? 300 : TOY_DEADLINE_MS;
+        CHECK_FAILS(zero_world_run(2, deadline_ms, part, &ways[i]), ways[i].status, ways[i].text);
+        if (strstr(zero_last_error()->message, ways[i].other) == NULL) {
+            TEST_FAIL("way %zu: no \"%s\" in: %s", i, ways[i].other, zero_last_error()->message);
         }
     }
 }

@@ -1,6 +1,9 @@
 /* Owns the tests of calls that are wrong: each is refused with a status and a message that names
  * what was wrong, and the engine goes on as if it had never been made. */
 #include "harness.h"
+#include "reads.h"
+
+#include <setjmp.h>
 
 #include "at_stages.h"
 
@@ -234,6 +237,59 @@ TEST_AT_ALL_STAGES(betas_and_eps_that_were_forgotten)
     trainer->micro = 0;
     trainer->step++;
     return still_works(trainer);
+}
+
+/* ---- callbacks that do not return ---- */
+
+typedef struct bad_fill {
+    zero_engine *engine;
+    jmp_buf out;
+    bool leaves;
+} bad_fill;
+
+static void fill_badly(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    bad_fill *bad = user;
+    toy_fill(NULL, tensor, first, count, values);
+    if (bad->leaves) {
+        longjmp(bad->out, 1);
+    }
+    CHECK_FAILS(zero_micro_begin(bad->engine, 1), ZERO_STATE, "zero_engine_fill has not returned");
+    CHECK_FAILS(zero_engine_fill(bad->engine, toy_fill, NULL), ZERO_STATE, "let fn return");
+    CHECK_EQ(engine_stats(bad->engine).steps, 0); /* what only reads may be asked */
+}
+
+/* On rank 0 the callback is left by longjmp; the other waits for it, until the engine is destroyed.
+ */
+static zero_status leave_fill(toy_trainer *trainer)
+{
+    bad_fill bad = {.engine = trainer->engine};
+    zero_pass pass = ZERO_PASS_NONE;
+    TOY_TRY(zero_engine_fill(trainer->engine, fill_badly, &bad));
+    TOY_TRY(still_works(trainer));
+    if (trainer->rank != 0) {
+        return zero_engine_fill(trainer->engine, toy_fill, NULL);
+    }
+    bad.leaves = true;
+    if (setjmp(bad.out) == 0) {
+        TOY_TRY(zero_engine_fill(trainer->engine, fill_badly, &bad));
+        TEST_FAIL("the callback was to leave by longjmp");
+    }
+    CHECK_FAILS(zero_micro_begin(trainer->engine, 1), ZERO_STATE, "longjmp or a C++ exception");
+    CHECK_FAILS(zero_unit_pass(trainer->engine, 0, &pass), ZERO_STATE, "destroy the engine");
+    return ZERO_OK;
+}
+
+TEST(callback_that_is_left_by_longjmp)
+{
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    for (int broadcast = 0; broadcast < 2; broadcast++) {
+        run.tuning.broadcast_initial = broadcast;
+        for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+            CHECK_FAILS(toy_on_ranks(ranks, &run, leave_fill, NULL), ZERO_COMM,
+                        "a rank destroyed its engine in the middle of a fill");
+        }
+    }
 }
 
 /* ---- slots ---- */

@@ -53,8 +53,9 @@ struct zi_local_hub {
     local_block *blocks;
     hub_rendezvous rendezvous;
     uint32_t left_count;
-    bool *arrived;   /* by rank: at the current rendezvous; behind `left` */
-    uint32_t left[]; /* by rank: its place in the order of leaving, from 1; 0: it is here */
+    zi_call_note *calls; /* by rank; each rank writes its own */
+    bool *arrived;       /* by rank: at the current rendezvous; behind `left` */
+    uint32_t left[];     /* by rank: its place in the order of leaving, from 1; 0: it is here */
 };
 
 static void lock(zi_local_hub *hub)
@@ -75,6 +76,11 @@ zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_lo
     const size_t rank_bytes = sizeof hub->left[0] + sizeof hub->arrived[0];
     ZI_TRY(zi_calloc(1, sizeof *hub + rank_count * rank_bytes, (void **)&hub));
     hub->arrived = (bool *)(hub->left + rank_count);
+    const zero_status status = zi_calloc(rank_count, sizeof *hub->calls, (void **)&hub->calls);
+    if (status != ZERO_OK) {
+        zi_free(hub);
+        return status;
+    }
     (void)pthread_mutex_init(&hub->mutex, NULL);
     zi_deadline_cond_init(&hub->changed);
     hub->references = 1;
@@ -106,6 +112,7 @@ void zi_local_hub_release(zi_local_hub *hub)
     }
     (void)pthread_cond_destroy(&hub->changed);
     (void)pthread_mutex_destroy(&hub->mutex);
+    zi_free(hub->calls);
     zi_free(hub);
 }
 
@@ -516,6 +523,11 @@ static const zi_comm_ops local_ops = {
     .check = check,
 };
 
+static const zi_call_note *call_of(const void *owner, uint32_t world_rank)
+{
+    return &((const zi_local_hub *)owner)->calls[world_rank];
+}
+
 zero_status zi_local_comm_create(zi_local_hub *hub, uint32_t rank, zi_comm **out)
 {
     *out = NULL;
@@ -537,6 +549,9 @@ zero_status zi_local_comm_create(zi_local_hub *hub, uint32_t rank, zi_comm **out
     comm->hub = hub;
     comm->space.one_address_space = true;
     comm->space.world_rank = rank;
+    comm->space.call_of = call_of;
+    comm->space.call_owner = hub;
+    comm->base.call = &hub->calls[rank];
     *out = &comm->base;
     return ZERO_OK;
 }

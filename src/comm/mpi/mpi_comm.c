@@ -334,7 +334,9 @@ static zero_status join_host(zi_mpi_comm *comm, zi_mpi_handle host)
     while (on_host[desc.index] != comm->base.rank) {
         desc.index++;
     }
-    return zi_shared_join(&desc, &comm->shared);
+    ZI_TRY(zi_shared_join(&desc, &comm->shared));
+    comm->base.call = zi_shared_call(comm->shared);
+    return ZERO_OK;
 }
 
 /* Exchange whether joining worked: all ranks fail when one does. All arrive here, since joining has

@@ -58,6 +58,21 @@ static void poll(const void *user)
     space->poll(space->poll_owner, what);
 }
 
+/* What this rank and the first that is late are in, or were last. */
+static const char *calls_text(const zi_peer_group *group, uint32_t late, char *text,
+                              size_t text_bytes)
+{
+    const zi_peer_space *space = group->space;
+    text[0] = '\0';
+    if (space->call_of != NULL) {
+        const uint32_t own = zi_call_get(space->call_of(space->call_owner, space->world_rank));
+        const uint32_t other = zi_call_get(space->call_of(space->call_owner, late));
+        (void)snprintf(text, text_bytes, "; last calls: rank %u %s, rank %u %s", space->world_rank,
+                       zi_public_call_text(own), late, zi_public_call_text(other));
+    }
+    return text;
+}
+
 zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing)
 {
     zi_peer_group *group = batch->group;
@@ -82,8 +97,10 @@ zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing)
         group->missing[i] = group->members[group->missing[i]];
     }
     char silent[ZI_SILENCE_TEXT_BYTES];
+    char calls[112];
+    (void)zi_silence_text(group->space->silence, silent, sizeof silent);
     ZI_FAIL(ZERO_TIMEOUT, "%s did not %s %s (group %s, a batch of %u) within %u ms%s",
             zi_ranks_text(group->missing, count, who, sizeof who), doing, batch_text(batch, what),
             group->base.name, batch->count, group->deadline_ms,
-            zi_silence_text(group->space->silence, silent, sizeof silent));
+            silent[0] != '\0' ? silent : calls_text(group, group->missing[0], calls, sizeof calls));
 }

@@ -39,6 +39,7 @@ typedef struct zi_shared_slot {
     _Atomic uint64_t exchanges;
     uint64_t values[2][ZI_SHARED_VALUES];
     zi_error_told told; /* how the last allocation ended; stays until all have read it */
+    zi_call_note call;  /* on a line of its own */
 } zi_shared_slot;
 
 /* A group that is being made: written by its first member, joined by the others, then free again.

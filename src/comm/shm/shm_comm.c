@@ -88,6 +88,7 @@ zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, 
         .local_size = place->size,
         .deadline_ms = deadline_ms,
         .submit_waits = true,
+        .call = zi_shared_call(comm->shared),
     };
     *out = &comm->base;
     return ZERO_OK;

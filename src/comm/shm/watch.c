@@ -159,11 +159,28 @@ static void poll(void *owner, const char *what)
     (void)zi_shared_poll(owner, what);
 }
 
+zi_call_note *zi_shared_call(const zi_shared *shared)
+{
+    return &shared->header->slots[shared->index].call;
+}
+
+static const zi_call_note *call_of(const void *owner, uint32_t world_rank)
+{
+    const zi_shared *shared = owner;
+    uint32_t index = 0;
+    while (index + 1 < shared->size && shared->world_ranks[index] != world_rank) {
+        index++;
+    }
+    return &shared->header->slots[index].call;
+}
+
 void zi_shared_watch(zi_shared *shared)
 {
     atomic_init(&shared->polled_ns, zi_clock_ns());
     shared->space.poll = poll;
     shared->space.poll_owner = shared;
+    shared->space.call_of = call_of;
+    shared->space.call_owner = shared;
 }
 
 void zi_shared_begin_leave(zi_shared *shared)
