@@ -56,15 +56,28 @@ zero_status zi_pages_alloc_on(size_t bytes, int node, void **out)
         ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, ENOMEM,
                        "the host has no %zu bytes left for an arena; shard over more ranks", bytes);
     }
-    /* Huge pages are an optimisation and populating may be refused on old kernels: pages then fault
-     * on first use. */
-    (void)madvise(pointer, bytes, MADV_HUGEPAGE);
+    (void)madvise(pointer, bytes, MADV_HUGEPAGE); /* an optimisation */
     (void)zi_numa_bind(pointer, bytes, node);
-#ifdef MADV_POPULATE_WRITE
-    (void)madvise(pointer, bytes, MADV_POPULATE_WRITE);
-#endif
+    const int code = zi_pages_populate(pointer, bytes);
+    if (code != 0) {
+        (void)munmap(pointer, bytes);
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code,
+                       "the host has no %zu bytes left for an arena: %s; shard over more ranks",
+                       bytes, strerror(code));
+    }
     *out = pointer;
     return ZERO_OK;
+}
+
+int zi_pages_populate(void *pointer, size_t bytes)
+{
+    int code = 0;
+#ifdef MADV_POPULATE_WRITE
+    do {
+        code = madvise(pointer, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+    } while (code == EINTR || code == EAGAIN);
+#endif
+    return code == EINVAL ? 0 : code; /* a kernel that does not know it faults on first use */
 }
 
 void zi_pages_free(void *pointer, size_t bytes)
@@ -90,12 +103,7 @@ zero_status zi_pages_discard(void *pointer, size_t bytes)
 
 zero_status zi_pages_restore(void *pointer, size_t bytes)
 {
-    int code = zi_fault_hit(ZI_FAULT_ALLOC) ? ENOMEM : 0;
-#ifdef MADV_POPULATE_WRITE
-    if (code == 0 && madvise(pointer, bytes, MADV_POPULATE_WRITE) != 0) {
-        code = errno == EINVAL ? 0 : errno; /* a kernel that does not know it faults on first use */
-    }
-#endif
+    const int code = zi_fault_hit(ZI_FAULT_ALLOC) ? ENOMEM : zi_pages_populate(pointer, bytes);
     if (code != 0) {
         (void)zi_pages_discard(pointer, bytes);
         ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code,

@@ -27,6 +27,10 @@ zero_status zi_pages_alloc(size_t bytes, void **out);
 /* The same, on a node of the host (core/numa.h). node < 0: on any. */
 zero_status zi_pages_alloc_on(size_t bytes, int node, void **out);
 
+/* Fault mapped pages in. Returns 0, or the system's error: pages are not to be had, so what touches
+ * them would be killed. A kernel that cannot do it in advance is no error. */
+int zi_pages_populate(void *pointer, size_t bytes);
+
 /* Accepts NULL. bytes as allocated. */
 void zi_pages_free(void *pointer, size_t bytes);
 

@@ -172,6 +172,14 @@ static zero_status map_window(const zi_shared *shared, uint64_t offset, size_t b
         ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code, "cannot map %zu bytes of each of %u ranks: %s",
                        bytes, shared->size, strerror(code));
     }
+    /* So that the first step has no page faults, and no signal where there are no pages. */
+    const int code = zi_pages_populate((unsigned char *)map + shared->index * bytes, bytes);
+    if (code != 0) {
+        (void)munmap(map, shared->size * bytes);
+        zi_shared_drop(shared, own, bytes);
+        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code, "the host has no %zu bytes of shared memory: %s",
+                       bytes, strerror(code));
+    }
     *base = map;
     return ZERO_OK;
 }
@@ -234,12 +242,7 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
     shared->space.windows[window] = (zi_peer_window){.bytes = bytes, .base = base};
     shared->space.window_count = (uint32_t)zi_max_u64(shared->space.window_count, window + 1);
     shared->window_offsets[window] = offset;
-    unsigned char *own = base + shared->index * bytes;
-#ifdef MADV_POPULATE_WRITE
-    /* So that the first step has no page faults; where the kernel refuses, it has them. */
-    (void)madvise(own, bytes, MADV_POPULATE_WRITE);
-#endif
-    *out = own;
+    *out = base + shared->index * bytes;
     return ZERO_OK;
 }
 
