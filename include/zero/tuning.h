@@ -190,6 +190,11 @@ typedef struct zero_tuning {
                                   ranks as two floats each, and no rank holds more than 16384 of
                                   them besides its shards. Default 0: each rank takes its own, and
                                   ranks that differ are told */
+
+    int32_t host_overcommit; /**< 1: zero_engine_create takes memory even where the plans of the
+                                ranks that share a host or a cgroup are together larger than what
+                                it has left, so the kernel may swap, throttle or kill them.
+                                Default 0: OUT_OF_MEMORY with the shortfall */
 } zero_tuning;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -189,24 +189,127 @@ zi_cpu_pool zi_cpu_quota(const char *root)
     return pool;
 }
 
-/* "max": no limit. Version 1 says so with a number that is larger than any memory. */
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* "max": no limit. Version 1 says so with a number that is larger than any memory. UINT64_MAX where
+ * there is none. */
+static uint64_t read_limit(const char *folder, const char *name)
+{
+    uint64_t bytes = 0;
+    char text[64];
+    const bool found = read_in(folder, name, text, sizeof text) &&
+                       sscanf(text, "%" SCNu64, &bytes) == 1 && bytes != 0;
+    return found ? bytes : UINT64_MAX;
+}
+
 static void visit_memory(const char *folder, bool v2, void *known)
 {
     uint64_t *least = known;
-    uint64_t bytes = 0;
-    char text[64];
-    if (read_in(folder, v2 ? "memory.max" : "memory.limit_in_bytes", text, sizeof text) &&
-        sscanf(text, "%" SCNu64, &bytes) == 1 && bytes != 0) {
-        *least = zi_min_u64(*least, bytes);
-    }
+    *least = zi_min_u64(*least, read_limit(folder, v2 ? "memory.max" : "memory.limit_in_bytes"));
 }
+
+static const cgroup_controller memory_limits = {"memory", {"/memory", ""}, visit_memory};
 
 uint64_t zi_memory_limit(const char *root)
 {
-    static const cgroup_controller memory = {"memory", {"/memory", ""}, visit_memory};
     uint64_t least = UINT64_MAX;
-    visit_cgroups(root, &memory, &least);
+    visit_cgroups(root, &memory_limits, &least);
     return least;
+}
+
+/* The sum of the numbers behind two names, each at the start of a line of its own. */
+static uint64_t add_named(const char *path, const char *first, const char *second)
+{
+    char line[128];
+    uint64_t sum = 0;
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return 0;
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        const size_t name_chars = strcspn(line, ": ");
+        const bool wanted =
+            (strlen(first) == name_chars && strncmp(line, first, name_chars) == 0) ||
+            (strlen(second) == name_chars && strncmp(line, second, name_chars) == 0);
+        uint64_t value = 0;
+        if (wanted && sscanf(line + name_chars, "%*[: ]%" SCNu64, &value) == 1) {
+            sum += value;
+        }
+    }
+    (void)fclose(file);
+    return sum;
+}
+
+/* Pools found so far. */
+typedef struct pool_list {
+    zi_memory_pool *pools;
+    uint32_t count;
+} pool_list;
+
+static void add_pool(pool_list *list, const zi_memory_pool *pool, const char *path)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (list->pools[i].id == pool->id) {
+            return; /* one folder under two names */
+        }
+    }
+    if (list->count < ZI_MEMORY_POOLS) {
+        const size_t chars = strlen(path);
+        zi_memory_pool *added = &list->pools[list->count++];
+        *added = *pool;
+        (void)snprintf(added->source, sizeof added->source, "%s",
+                       path +
+                           (chars < sizeof added->source ? 0 : chars + 1 - sizeof added->source));
+    }
+}
+
+/* Without the page cache: the kernel drops it before it refuses or kills. */
+static uint64_t used_of(const char *folder, bool v2)
+{
+    char path[PATH_BYTES + 32];
+    (void)snprintf(path, sizeof path, "%s/memory.stat", folder);
+    const uint64_t current = read_limit(folder, v2 ? "memory.current" : "memory.usage_in_bytes");
+    const uint64_t cache = v2 ? add_named(path, "inactive_file", "active_file")
+                              : add_named(path, "total_inactive_file", "total_active_file");
+    return current == UINT64_MAX || current < cache ? 0 : current - cache;
+}
+
+static void visit_pool(const char *folder, bool v2, void *known)
+{
+    const uint64_t most = read_limit(folder, v2 ? "memory.max" : "memory.limit_in_bytes");
+    const uint64_t high = v2 ? read_limit(folder, "memory.high") : UINT64_MAX;
+    zi_memory_pool pool = {.limit = zi_min_u64(most, high)};
+    struct stat found;
+    if (pool.limit >= (uint64_t)INT64_MAX / 2 || stat(folder, &found) != 0) {
+        return; /* of version 1 a number that is larger than any memory */
+    }
+    char path[PATH_BYTES + 32];
+    (void)snprintf(path, sizeof path, "%s/%s", folder,
+                   high < most ? "memory.high"
+                   : v2        ? "memory.max"
+                               : "memory.limit_in_bytes");
+    const uint64_t place = zi_hash_u64(zi_host_id(), (uint64_t)found.st_dev);
+    pool.id = zi_hash_u64(place, (uint64_t)found.st_ino);
+    pool.used = used_of(folder, v2);
+    add_pool(known, &pool, path);
+}
+
+uint32_t zi_memory_pools(const char *root, zi_memory_pool pools[ZI_MEMORY_POOLS])
+{
+    static const cgroup_controller memory = {"memory", {"/memory", ""}, visit_pool};
+    pool_list list = {pools, 0};
+    char path[PATH_BYTES];
+    (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    const uint64_t total_kib = add_named(path, "MemTotal", "");
+    const uint64_t available_kib = add_named(path, "MemAvailable", "");
+    if (available_kib != 0 && available_kib <= total_kib) {
+        const zi_memory_pool host = {.id = zi_host_id(),
+                                     .limit = total_kib * 1024,
+                                     .used = (total_kib - available_kib) * 1024};
+        add_pool(&list, &host, path);
+    }
+    visit_cgroups(root, &memory, &list);
+    return list.count;
 }
 
 uint32_t zi_cpu_count(void)

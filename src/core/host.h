@@ -1,4 +1,5 @@
-/* The host this process runs on: which one it is, and how many CPUs the process may use of it. */
+/* The host this process runs on: which one it is, and how many CPUs and how
+ * much memory the process may use of it. */
 #ifndef ZI_CORE_HOST_H
 #define ZI_CORE_HOST_H
 
@@ -40,5 +41,22 @@ uint32_t zi_cpu_count(void);
 /* The least limit on the memory of this process's cgroup and of those above it, in bytes, where
  * zi_cpu_quota looks and version 1 in its folder memory; UINT64_MAX where nothing limits. */
 uint64_t zi_memory_limit(const char *root);
+
+#define ZI_MEMORY_SOURCE_BYTES 88
+/* More than a hierarchy of cgroups has limits; those of the innermost are kept. */
+#define ZI_MEMORY_POOLS 7
+
+/* Memory that everybody who names the same pool shares. */
+typedef struct zi_memory_pool {
+    uint64_t id;
+    uint64_t limit; /* bytes */
+    uint64_t used;  /* bytes of it that the kernel cannot take back without writing them out */
+    char source[ZI_MEMORY_SOURCE_BYTES]; /* the file that says the limit, or the end of its path */
+} zi_memory_pool;
+
+/* The pools that this process takes memory from: the host (`root`/proc/meminfo), then every cgroup
+ * that limits it, where zi_memory_limit looks; of version 2 by memory.max or memory.high, whichever
+ * is less. Returns how many. What cannot be read is no pool. */
+uint32_t zi_memory_pools(const char *root, zi_memory_pool pools[ZI_MEMORY_POOLS]);
 
 #endif

@@ -17,6 +17,7 @@
 #include "engine/given.h"
 #include "engine/groups.h"
 #include "engine/guard.h"
+#include "engine/host_room.h"
 #include "engine/save.h"
 #include "engine/speculate.h"
 #include "engine/tiers.h"
@@ -336,9 +337,14 @@ static zero_status build(zero_engine *engine, const zero_model *model,
 {
     zero_status status = plan(engine, model, options, backend, out);
     engine->layout = engine->plan.layout;
+    zi_host_room room;
     status = zi_engine_agree_layout(engine, status);
+    if (status == ZERO_OK && backend == NULL) { /* a given one need not take what it plans */
+        status = zi_engine_check_room(engine, engine->world, zi_engine_find_room(engine, &room));
+    }
     ZI_TRY(zi_engine_agree_ready(engine, engine->mesh, status));
-    status = zi_engine_agree_parts(engine);
+    status = backend == NULL ? zi_engine_check_room(engine, engine->mesh, &room) : ZERO_OK;
+    status = status == ZERO_OK ? zi_engine_agree_parts(engine) : status;
     status = status == ZERO_OK ? prepare(engine, options, backend) : status;
     status = zi_engine_agree_ready(engine, engine->world, status);
     status = status == ZERO_OK ? zi_engine_compare_initial(engine) : status;

@@ -117,6 +117,8 @@
     X(tuning, nccl_net_name, POINTER, 0, 0, 0, OWN, "NCCL's choice",                              \
       "name of the network that NCCL uses")                                                       \
     X(tuning, broadcast_initial, FLAG, 0, 1, 0, SAME, "0",                                        \
-      "1: all ranks begin with rank 0's initial values")
+      "1: all ranks begin with rank 0's initial values")                                          \
+    X(tuning, host_overcommit, FLAG, 0, 1, 0, SAME, "0",                                          \
+      "1: do not refuse a plan that is larger than the host's memory or its limit")
 
 #endif

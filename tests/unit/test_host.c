@@ -1,4 +1,5 @@
-/* core: how many CPUs a process may use, by its affinity and by quotas in a made-up root folder. */
+/* core: how many CPUs and how much memory a process may use, by its affinity and by limits in a
+ * made-up root folder. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <sched.h>
@@ -194,6 +195,91 @@ TEST(the_least_limit_of_memory_counts)
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
     put("/sys/fs/cgroup/memory/b/memory.limit_in_bytes", "1073741824\n");
     CHECK_EQ(zi_memory_limit(root), UINT64_C(1073741824));
+}
+
+static uint32_t pools_of(zi_memory_pool *pools)
+{
+    memset(pools, 0, ZI_MEMORY_POOLS * sizeof *pools);
+    return zi_memory_pools(root, pools);
+}
+
+static void check_pool(const zi_memory_pool *pool, uint64_t limit, uint64_t used,
+                       const char *source)
+{
+    CHECK_EQ(pool->limit, limit);
+    CHECK_EQ(pool->used, used);
+    if (strstr(pool->source, source) == NULL) {
+        TEST_FAIL("%s does not name %s", pool->source, source);
+    }
+}
+
+TEST(the_host_is_a_pool_by_what_is_available)
+{
+    zi_memory_pool pools[ZI_MEMORY_POOLS];
+    open_root();
+    CHECK_EQ(pools_of(pools), 0);
+    put("/proc/meminfo", "MemTotal:       1000 kB\nMemFree:         1 kB\n");
+    CHECK_EQ(pools_of(pools), 0);
+    put("/proc/meminfo", "MemTotal:       1000 kB\nMemFree:         1 kB\n"
+                         "MemAvailable:    300 kB\nSwapTotal:       7 kB\n");
+    CHECK_EQ(pools_of(pools), 1);
+    check_pool(&pools[0], 1000 * 1024, 700 * 1024, "/proc/meminfo");
+}
+
+/* Every level that has a limit, with the page cache counted as free. */
+TEST(cgroups_of_version_2_are_pools)
+{
+    zi_memory_pool pools[ZI_MEMORY_POOLS];
+    open_root();
+    put("/proc/self/cgroup", "0::/pod/one\n");
+    put("/sys/fs/cgroup/pod/one/memory.max", "max\n");
+    put("/sys/fs/cgroup/pod/one/memory.high", "max\n");
+    CHECK_EQ(pools_of(pools), 0);
+    put("/sys/fs/cgroup/pod/one/memory.high", "5000\n");
+    put("/sys/fs/cgroup/pod/one/memory.current", "900\n");
+    put("/sys/fs/cgroup/pod/one/memory.stat",
+        "anon 600\nfile 400\ninactive_file 200\nactive_file 50\nworkingset_active_file 9\n");
+    put("/sys/fs/cgroup/pod/memory.max", "7000\n");
+    put("/sys/fs/cgroup/pod/memory.high", "8000\n");
+    CHECK_EQ(pools_of(pools), 2);
+    check_pool(&pools[0], 5000, 650, "/pod/one/memory.high");
+    check_pool(&pools[1], 7000, 0, "/pod/memory.max");
+    const uint64_t pod = pools[1].id;
+    put("/proc/self/cgroup", "0::/pod/two\n");
+    put("/sys/fs/cgroup/pod/two/memory.max", "4000\n");
+    CHECK_EQ(pools_of(pools), 2);
+    check_pool(&pools[0], 4000, 0, "/pod/two/memory.max");
+    CHECK_EQ(pools[1].id, pod);
+    CHECK(pools[0].id != pod);
+}
+
+TEST(cgroups_of_version_1_are_pools)
+{
+    zi_memory_pool pools[ZI_MEMORY_POOLS];
+    open_root();
+    put("/proc/self/cgroup", "4:memory:/b\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/memory/b/memory.limit_in_bytes", "6000\n");
+    put("/sys/fs/cgroup/memory/b/memory.usage_in_bytes", "3000\n");
+    put("/sys/fs/cgroup/memory/b/memory.stat",
+        "inactive_file 1\nactive_file 1\ntotal_inactive_file 700\ntotal_active_file 300\n");
+    CHECK_EQ(pools_of(pools), 1);
+    check_pool(&pools[0], 6000, 2000, "/b/memory.limit_in_bytes");
+}
+
+TEST(more_levels_than_pools_are_left_out)
+{
+    zi_memory_pool pools[ZI_MEMORY_POOLS];
+    char folder[128] = "/sys/fs/cgroup";
+    open_root();
+    put("/proc/self/cgroup", "0::/a/a/a/a/a/a/a/a/a\n");
+    for (int level = 0; level < 9; level++) {
+        char name[160];
+        strcat(folder, "/a");
+        (void)snprintf(name, sizeof name, "%s/memory.max", folder);
+        put(name, "4096\n");
+    }
+    CHECK_EQ(pools_of(pools), ZI_MEMORY_POOLS);
 }
 
 TEST_MAIN()
