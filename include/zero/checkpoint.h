@@ -189,6 +189,11 @@ typedef struct zero_load_options {
                                 are an error, INVALID_ARGUMENT, once all is read; the engine is
                                 poisoned then. 0: they become infinite, and rank 0 logs a warning
                                 with their number and the first of them */
+    int32_t if_any;   /**< 1: where path is a run's directory without a whole checkpoint, or is not
+                         there, the call is OK and nothing changes; the report's folder is empty.
+                         For jobs that are started again by the same command. Not with a name, and
+                         a checkpoint that is there but damaged is an error as ever. 0: an error */
+    int32_t reserved; /**< 0 */
 } zero_load_options;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

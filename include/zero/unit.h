@@ -77,7 +77,8 @@ ZERO_BEGIN
 
 /** What the caller is doing with a unit. */
 typedef enum zero_pass {
-    ZERO_PASS_NONE = 0,     /**< not acquired; an answer of zero_unit_pass, no pass to acquire in */
+    ZERO_PASS_NONE = 0,     /**< of zero_unit_pass: not acquired. Of an acquire: FORWARD where a
+                               micro-step is open, EVAL where none is */
     ZERO_PASS_FORWARD = 1,  /**< forward of a micro-step */
     ZERO_PASS_BACKWARD = 2, /**< backward of a micro-step, and the unit's recomputation just
                                before it. Backward has reached this unit: gradients of units
@@ -137,8 +138,9 @@ typedef struct zero_unit_view {
 
 /** Make a unit's parameters, and those of units it ties to, readable on `stream`; with
  *  ZERO_PASS_BACKWARD make their gradients writable too.
- *  - pass: FORWARD, BACKWARD or EVAL. In BACKWARD a unit without trained tensors is acquired
- *    without gradients, so trainers need no special case for it.
+ *  - pass: FORWARD, BACKWARD or EVAL; NONE: FORWARD or EVAL, as a micro-step is open or not, so
+ *    that one forward serves training and validation. In BACKWARD a unit without trained tensors is
+ * acquired without gradients, so trainers need no special case for it.
  *  - stream: the caller's stream that reads the parameters and adds to the gradients.
  *  - view: out, or NULL. Untouched on failure.
  *  - Collective over the ranks that share the unit's parameters.

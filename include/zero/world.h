@@ -131,6 +131,14 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_barrier(zero_world *world);
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_gather(zero_world *world, const void *send,
                                                        void *recv, uint32_t bytes);
 
+/** The mean of a number of every rank, such as a loss, the same bits on all ranks.
+ *  - value: this rank's.
+ *  - mean: out: the sum in rank order, divided by zero_world_size. Not finite if one value is not.
+ *  - Collective. It blocks until all have called it.
+ *  - Errors: INVALID_ARGUMENT for NULL; TIMEOUT, COMM, MISMATCH; STATE after the world was
+ *    destroyed. `mean` is untouched then. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_world_mean(zero_world *world, double value, double *mean);
+
 /** Tell the other ranks that this one cannot go on: their collectives return COMM at once instead
  *  of waiting for the deadline.
  *  - Local call. The message is the calling thread's last error. Accepts NULL. */

@@ -437,8 +437,9 @@ static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_B
         return zi_error_adopt(&unread);
     }
     if (count == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "%s has no whole checkpoint; name a run's directory or a checkpoint's folder", run);
+        ZI_FAIL_NATIVE(
+            ZERO_INVALID_ARGUMENT, ENOENT,
+            "%s has no whole checkpoint; name a run's directory or a checkpoint's folder", run);
     }
     const zi_checkpoint_entry *full = last_full(entries, count);
     const zi_checkpoint_entry newest = full != NULL ? *full : entries[count - 1];

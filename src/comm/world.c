@@ -450,6 +450,28 @@ zero_status zi_world_gather(zero_world *world, const void *send, void *recv, uin
     return gather(world, zi_call_get(world->comm->call), send, recv, bytes);
 }
 
+zero_status zero_world_mean(zero_world *world, double value, double *mean)
+{
+    ZI_TRY(zi_world_check(world));
+    if (mean == NULL) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT, "mean is NULL; pass the address of a double");
+    }
+    unsigned char *send = ((world_memory *)world)->buffers;
+    unsigned char *recv = send + GATHER_BYTES;
+    const uint32_t size = zero_world_size(world);
+    double sum = 0.0;
+    memcpy(send, &value, sizeof value);
+    ZI_TRY(zi_group_gather(world->control, ZI_TAG_WORLD + (uint32_t)sizeof value, send, recv,
+                           sizeof value));
+    for (uint32_t i = 0; i < size; i++) {
+        double own;
+        memcpy(&own, recv + i * sizeof own, sizeof own);
+        sum += own;
+    }
+    *mean = sum / size;
+    return ZERO_OK;
+}
+
 void zero_world_abort(zero_world *world)
 {
     if (world == NULL || zi_world_check_open(world) != ZERO_OK) {

@@ -88,6 +88,15 @@ zero_status zero_micro_end(zero_engine *engine)
     return zi_engine_leave(engine, ZI_CALL_MICRO_END, status);
 }
 
+/* Of an acquire that names none: forward if a micro-step is open. */
+static zero_pass infer_pass(const zero_engine *engine, zero_pass pass)
+{
+    if (pass != ZERO_PASS_NONE) {
+        return pass;
+    }
+    return zi_engine_on(engine->state, ZI_CALL_TRAIN).legal ? ZERO_PASS_FORWARD : ZERO_PASS_EVAL;
+}
+
 static zero_status check_pass(const zero_engine *engine, uint32_t unit, zero_pass pass)
 {
     switch (pass) {
@@ -259,7 +268,7 @@ zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit, zero_pass pass
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_ACQUIRE);
     zi_engine_span_begin(engine, ZI_SPAN_ACQUIRE, span_name(engine, unit));
-    const zero_status status = acquire(engine, unit, pass, stream);
+    const zero_status status = acquire(engine, unit, infer_pass(engine, pass), stream);
     if (status == ZERO_OK && view != NULL) {
         *view = &engine->views.units[unit].view;
     }
@@ -313,7 +322,7 @@ zero_status zero_unit_params_acquire(zero_engine *engine, uint32_t unit, zero_pa
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_PARAMS_ACQUIRE);
     zi_engine_span_begin(engine, ZI_SPAN_PARAMS_ACQUIRE, span_name(engine, unit));
-    return leave(engine, params_acquire(engine, unit, pass, stream));
+    return leave(engine, params_acquire(engine, unit, infer_pass(engine, pass), stream));
 }
 
 static zero_status params_release(zero_engine *engine, uint32_t unit, zero_stream stream)

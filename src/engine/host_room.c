@@ -78,7 +78,7 @@ zero_status zi_engine_check_room(const zero_engine *engine, zero_world *world, z
     if (world == NULL) {
         return ZERO_OK;
     }
-    ZI_TRY(zero_world_gather(world, room, engine->agreement, sizeof(room_message)));
+    ZI_TRY(zi_world_gather(world, room, engine->agreement, sizeof(room_message)));
     for (uint64_t i = 0; i < room->count; i++) {
         room->needs[i] = add_up(all, size, room->needs[i].id);
         if (room->needs[i].bytes > room->needs[i].room) {

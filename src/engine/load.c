@@ -1,6 +1,7 @@
 /* Owns a load: the agreement of ranks on one checkpoint, the ranges that this rank reads, and what
  * is compared at the end. Invariant: until all ranks have found all that they want, nothing of the
  * engine has changed; once something has, it ends well or the engine is poisoned. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,9 +88,20 @@ static void report_manifest(engine_load *load, const zi_manifest *manifest)
     }
 }
 
+/* Nothing to load is an answer where it was asked for: ENOENT is of a directory's search alone. */
+static bool is_none(const engine_load *load, zero_status status)
+{
+    return status == ZERO_INVALID_ARGUMENT && zero_last_error()->native == ENOENT &&
+           load->options.if_any != 0 && load->options.name == NULL;
+}
+
 static zero_status open_checkpoint(engine_load *load)
 {
-    ZI_TRY(find_folder(load));
+    const zero_status found = find_folder(load);
+    load->none = is_none(load, found);
+    if (load->none || found != ZERO_OK) {
+        return load->none ? ZERO_OK : found;
+    }
     (void)snprintf(load->report.folder, sizeof load->report.folder, "%.*s",
                    (int)sizeof load->report.folder - 1, load->folder);
     ZI_TRY(zi_checkpoint_reader_open(load->folder, &load->reader));
@@ -123,12 +135,15 @@ static zero_status prepare(engine_load *load, const zero_load_options *options,
     ZI_TRY(zi_engine_admit(load->engine, ZI_CALL_LOAD, "zero_load"));
     ZI_TRY(zero_step_state_get(load->engine, &load->own));
     ZI_TRY(open_checkpoint(load));
-    return zi_load_match_open(load);
+    return load->none ? ZERO_OK : zi_load_match_open(load);
 }
 
 /* Ranks load one checkpoint in one way. */
 static uint64_t hash_of(const engine_load *load)
 {
+    if (load->none) {
+        return ZI_HASH_START; /* other ranks find none either */
+    }
     const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
     uint64_t hash =
         zi_hash_u64(ZI_HASH_START, zi_manifest_model_hash(zi_checkpoint_reader_map(load->reader)));
@@ -375,6 +390,9 @@ static zero_status agree_on_all(engine_load *load, const zero_load_options *opti
 {
     const zero_status prepared = prepare(load, options, report);
     ZI_TRY(agree(load->engine, prepared, prepared == ZERO_OK ? hash_of(load) : 0));
+    if (load->none) {
+        return ZERO_OK;
+    }
     zero_status status = zi_load_match(load);
     status = status == ZERO_OK ? zi_load_open_feed(load) : status;
     status = status == ZERO_OK ? zi_load_open_share(load) : status;
@@ -390,7 +408,7 @@ static zero_status load_all(engine_load *load, const zero_load_options *options,
         return agreed == ZERO_COMM || agreed == ZERO_TIMEOUT ? zi_engine_finish(engine, agreed)
                                                              : agreed;
     }
-    const zero_status status = change(load);
+    const zero_status status = load->none ? ZERO_OK : change(load);
     return status != ZERO_OK ? zi_engine_poison(engine, status) : ZERO_OK;
 }
 

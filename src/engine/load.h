@@ -22,6 +22,7 @@ typedef struct engine_load {
     zero_step_state state; /* that the engine goes on with */
     bool resumes; /* a trained tensor was found, or there is none: the run's counts and loss scale
                      are the saved one's */
+    bool none;    /* there is no checkpoint, and options.if_any */
     struct load_feed *feed;
     struct load_share *share; /* NULL: nothing is shared */
     engine_overflow overflow; /* values beyond the range of the engine's types */

@@ -36,6 +36,7 @@ static void on_world_create(const rig *r)
 
 static void on_world(const rig *r)
 {
+    double mean = 0.0;
     uint32_t value = 7;
     (void)zero_world_is_launched();
     zero_world_destroy(NULL);
@@ -46,6 +47,8 @@ static void on_world(const rig *r)
     CHECK(strcmp(zero_world_backend(NULL), "none") == 0);
     REFUSES(zero_world_barrier(NULL));
     REFUSES(zero_world_gather(NULL, &value, &value, 4));
+    REFUSES(zero_world_mean(NULL, 1.0, &mean));
+    REFUSES(zero_world_mean(r->world, 1.0, NULL));
     REFUSES(zero_world_gather(r->world, NULL, &value, 4));
     REFUSES(zero_world_gather(r->world, &value, NULL, 4));
     CHECK_OK(zero_world_gather(r->world, NULL, NULL, 0));
@@ -457,6 +460,7 @@ static const struct {
                       "zero_world_create_nccl zero_world_create_self zero_world_run"},
     {on_world, "zero_world_abort zero_world_backend zero_world_barrier zero_world_cpus "
                "zero_world_destroy zero_world_gather zero_world_is_launched zero_world_local_size "
+               "zero_world_mean "
                "zero_world_rank zero_world_size"},
     {on_model_add, "zero_model_add_layers zero_model_add_unit zero_model_create zero_model_destroy "
                    "zero_tensor_add zero_tensor_tie zero_unit_add"},

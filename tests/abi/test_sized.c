@@ -186,7 +186,8 @@ static const field save_progress_fields[] = {
 #define THE_STRUCT zero_load_options
 static const field load_options_fields[] = {
     FIELD(struct_bytes), FIELD(path),    FIELD(name),    FIELD(prefix),
-    FIELD(params_only),  FIELD(partial), FIELD(reflink), FIELD(refuse_overflow)};
+    FIELD(params_only),  FIELD(partial), FIELD(reflink), FIELD(refuse_overflow),
+    FIELD(if_any),       FIELD(reserved)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_load_report
 static const field load_report_fields[] = {

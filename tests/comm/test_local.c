@@ -1,6 +1,8 @@
 /* The conformance cases over ranks that are threads of one process. */
 #include "conformance.h"
 
+#include <math.h>
+
 static const uint32_t worlds[] = {1, 2, 3, 4, 5, 8};
 #define WORLDS (sizeof worlds / sizeof worlds[0])
 #define LONG_MS 60000
@@ -36,6 +38,27 @@ TEST(late)
 
 TEST_CALL(gather, run_everywhere(case_gather));
 TEST_CALL(memory, run_everywhere(case_memory));
+
+/* Of thirds, whose sum depends on its order. */
+static zero_status take_mean(zero_world *world, void *user)
+{
+    const uint32_t size = zero_world_size(world);
+    double mean = -1.0;
+    double sum = 0.0;
+    (void)user;
+    for (uint32_t rank = 0; rank < size; rank++) {
+        sum += 1.0 / (3.0 + rank);
+    }
+    CHECK_FAILS(zero_world_mean(world, 1.0, NULL), ZERO_INVALID_ARGUMENT, "mean is NULL");
+    CHECK_OK(zero_world_mean(world, 1.0 / (3.0 + zero_world_rank(world)), &mean));
+    CHECK(mean == sum / size);
+    const bool last = zero_world_rank(world) == size - 1;
+    CHECK_OK(zero_world_mean(world, last ? (double)NAN : 1.0, &mean));
+    CHECK(mean != mean);
+    return ZERO_OK;
+}
+
+TEST_CALL(mean, run_everywhere(take_mean));
 
 TEST(abort)
 {

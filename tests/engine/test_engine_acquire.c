@@ -247,6 +247,42 @@ TEST(a_refused_acquire_leaves_no_trace)
     }
 }
 
+static void expect_inferred(toy_trainer *trainer, zero_pass expected)
+{
+    const zero_stream here = zero_stream_host();
+    const zero_unit_view *view = NULL;
+    zero_pass pass = ZERO_PASS_NONE;
+    CHECK_OK(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_NONE, here, &view));
+    CHECK_OK(zero_unit_pass(trainer->engine, 0, &pass));
+    CHECK_EQ(pass, expected);
+    CHECK(view->grads == NULL);
+    CHECK_OK(zero_unit_release(trainer->engine, 0, here));
+    CHECK_OK(zero_unit_params_acquire(trainer->engine, 0, ZERO_PASS_NONE, here));
+    CHECK_OK(zero_unit_pass(trainer->engine, 0, &pass));
+    CHECK_EQ(pass, expected);
+    CHECK_OK(zero_unit_params_release(trainer->engine, 0, here));
+}
+
+/* Before a micro-step, in it, and while its step is due. */
+static zero_status infer_passes(toy_trainer *trainer)
+{
+    expect_inferred(trainer, ZERO_PASS_EVAL);
+    TOY_TRY(toy_micro_begin(trainer, true));
+    expect_inferred(trainer, ZERO_PASS_FORWARD);
+    TOY_TRY(toy_passes(trainer));
+    TOY_TRY(toy_micro_end(trainer));
+    expect_inferred(trainer, ZERO_PASS_EVAL);
+    TOY_TRY(toy_update(trainer));
+    expect_inferred(trainer, ZERO_PASS_EVAL);
+    return toy_wait(trainer);
+}
+
+TEST(the_pass_is_inferred)
+{
+    const toy_run run = toy_run_equal(3, 100, ZERO_DTYPE_F32);
+    CHECK_OK(toy_on_stages(2, &run, infer_passes, NULL));
+}
+
 /* Units of one size but for the last; `last` ties to `first`, for which there is one slot more. */
 enum { TIED_FIRST, TIED_FREE, TIED_LEFT, TIED_RIGHT, TIED_LAST, TIED_OTHER, TIED_UNITS };
 

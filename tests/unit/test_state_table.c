@@ -9,21 +9,21 @@
  * waits or changes values; eviction; captures and launches. */
 static const char letters[] = "IMALDEPimaldCRX";
 static const char *const expected[] = {
-    "ML..==. ...= ======= E. P..R..", /* I idle */
-    "..A=.== ...= =...... .. ......", /* M micro-step */
-    "ML..==. ...= =.=..== .. ......", /* A accumulating */
-    "..D=.== .... =...... .. ......", /* L last micro-step */
-    "....==. II=. =...... .. ......", /* D step due */
-    "....==. ...= ==...== .I ......", /* E evicted */
-    "....... .... ....... .. .iI...", /* P capture prepared */
-    "ml..==. .... ....... .. ......", /* i capturing */
-    "..a=.== .... ....... .. ......", /* m, a, l, d: the same in a capture */
-    "ml..==. .... ....... .. ......", /* a */
-    "..d=.== .... ....... .. ......", /* l */
-    "....==. C... ....... .. ......", /* d */
-    "....... .... ....... .. ..I...", /* C step captured */
-    "....... .... ....... .. ....=I", /* R replaying */
-    "....... .... ....... .. ......", /* X poisoned */
+    "ML..==. ....= ======= E. P..R..", /* I idle */
+    "..A=.== ..I.= =...... .. ......", /* M micro-step */
+    "ML..==. ..I.= =.=..== .. ......", /* A accumulating */
+    "..D=.== ..I.. =...... .. ......", /* L last micro-step */
+    "....==. III=. =...... .. ......", /* D step due */
+    "....==. ....= ==...== .I ......", /* E evicted */
+    "....... ..... ....... .. .iI...", /* P capture prepared */
+    "ml..==. ..... ....... .. ......", /* i capturing */
+    "..a=.== ..... ....... .. ......", /* m, a, l, d: the same in a capture */
+    "ml..==. ..... ....... .. ......", /* a */
+    "..d=.== ..... ....... .. ......", /* l */
+    "....==. C.... ....... .. ......", /* d */
+    "....... ..... ....... .. ..I...", /* C step captured */
+    "....... ..... ....... .. ....=I", /* R replaying */
+    "....... ..... ....... .. ......", /* X poisoned */
 };
 
 TEST(cell_by_cell)

@@ -177,10 +177,10 @@ static void abort_all(zi_comm *base, const zero_error *error)
  * this one elsewhere reads instead. */
 static bool leave_hosts(zi_mpi_comm *comm)
 {
-    const zi_mpi_word word = {.bytes = ZI_MPI_LEFT};
+    const uint64_t words[2] = {ZI_MPI_LEFT}; /* no longer than the shortest that others wait for */
     const zi_mpi_word *all = comm->words;
-    bool left = zi_mpi_exchange_records(&comm->control, &word, sizeof word, comm->words,
-                                        sizeof word, "the end of the world") == ZERO_OK;
+    bool left = zi_mpi_exchange_records(&comm->control, words, sizeof words, comm->words,
+                                        sizeof *all, "the end of the world") == ZERO_OK;
     for (uint32_t i = 0; i < comm->base.size && left; i++) {
         left = all[i].bytes == ZI_MPI_LEFT;
     }
@@ -334,9 +334,7 @@ static zero_status join_host(zi_mpi_comm *comm, zi_mpi_handle host)
     while (on_host[desc.index] != comm->base.rank) {
         desc.index++;
     }
-    ZI_TRY(zi_shared_join(&desc, &comm->shared));
-    comm->base.call = zi_shared_call(comm->shared);
-    return ZERO_OK;
+    return zi_shared_join(&desc, &comm->shared);
 }
 
 /* Exchange whether joining worked: all ranks fail when one does. All arrive here, since joining has
