@@ -35,7 +35,8 @@ typedef enum zero_tensor_flags {
  *  that several boxes repeat (a norm's weight under tensor parallelism) is marked by `replica` on
  *  all its holders but one. */
 typedef struct zero_tensor_desc {
-    const char *name;                     /**< unique in the model, 1..127 bytes; copied */
+    const char *name;                     /**< unique in the model, 1..127 bytes; UTF-8 without
+                                             control characters, not "__metadata__"; copied */
     uint64_t shape[ZERO_TENSOR_DIMS_MAX]; /**< extents, outermost first; 0 is legal */
     uint32_t dims;                        /**< in [0, 8]; 0 is a scalar (one element) */
     zero_dtype dtype;                     /**< element type of the parameter; default F32 */
@@ -63,7 +64,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_model_create(zero_model **model);
 ZERO_API void zero_model_destroy(zero_model *model);
 
 /** Append a unit.
- *  - name: unique among units, 1..127 bytes; copied.
+ *  - name: unique among units; as zero_tensor_desc.name; copied.
  *  - unit: out, its 0-based index.
  *  - Errors: INVALID_ARGUMENT, also for more than 2^20 units; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const char *name,

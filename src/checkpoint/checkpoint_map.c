@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
+#include "core/utf8.h"
 #include "format/json_text.h"
 
 #define NAME_BYTES_MAX 127
@@ -31,7 +32,7 @@ zero_status zi_checkpoint_check_tensor_name(const char *name)
 {
     const size_t length = strlen(name);
     if (length == 0 || length > NAME_BYTES_MAX || !zi_text_is_utf8(name) ||
-        strcmp(name, "__metadata__") == 0) {
+        strcmp(name, ZI_NAME_OF_METADATA) == 0) {
         ZI_FAIL(
             ZERO_INVALID_ARGUMENT,
             "a checkpoint cannot have the tensor \"%.127s\"; its name must be UTF-8 of 1 to 127 "

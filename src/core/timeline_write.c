@@ -11,6 +11,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/timeline.h"
+#include "core/utf8.h"
 
 /* Times of a GPU are read from events, and tied to the host's clock anew once a second. Where spans
  * of a track overlap by no more than that can explain, the second begins when the first ends. */
@@ -27,34 +28,13 @@ __attribute__((format(printf, 2, 3))) static void put(FILE *out, const char *for
     (void)fputs(line, out);
 }
 
-/* Bytes of the UTF-8 sequence that text begins with; 0: it is none. */
-static size_t sequence(const unsigned char *text)
-{
-    const size_t bytes = text[0] < 0x80              ? 1
-                         : (text[0] & 0xe0u) == 0xc0 ? 2
-                         : (text[0] & 0xf0u) == 0xe0 ? 3
-                         : (text[0] & 0xf8u) == 0xf0 ? 4
-                                                     : 0;
-    const bool longer = (bytes == 2 && text[0] < 0xc2) ||
-                        (bytes == 3 && text[0] == 0xe0 && text[1] < 0xa0) ||
-                        (bytes == 4 && text[0] == 0xf0 && text[1] < 0x90);
-    const bool beyond = (text[0] == 0xed && text[1] > 0x9f) ||
-                        (text[0] == 0xf4 && text[1] > 0x8f) || text[0] > 0xf4;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0u) != 0x80) {
-            return 0;
-        }
-    }
-    return longer || beyond ? 0 : bytes;
-}
-
 /* The inside of a JSON string. A byte that is no UTF-8 is written as the character of its number.
  */
 static void put_text(FILE *out, const char *name)
 {
     const unsigned char *text = (const unsigned char *)name;
     while (*text != '\0') {
-        const size_t bytes = sequence(text);
+        const size_t bytes = zi_utf8_bytes(text);
         if (bytes == 0 || *text < 0x20 || *text == 0x7f) {
             put(out, "\\u%04x", *text);
         } else {

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/utf8.h"
+
 static const char digits[] = "0123456789abcdef";
 
 static void put_bytes(zi_json_out *out, const char *bytes, size_t count)
@@ -30,35 +32,12 @@ static void put_escaped(zi_json_out *out, unsigned char byte)
     }
 }
 
-/* Bytes of the character that begins here; 0: it is none of UTF-8. No overlong forms, surrogates or
- * what is beyond U+10FFFF (RFC 3629). */
-static size_t character_bytes(const unsigned char *at)
-{
-    const unsigned char low = at[0] == 0xe0 ? 0xa0 : at[0] == 0xf0 ? 0x90 : 0x80;
-    const unsigned char high = at[0] == 0xed ? 0x9f : at[0] == 0xf4 ? 0x8f : 0xbf;
-    const size_t bytes = at[0] < 0x80   ? 1
-                         : at[0] < 0xc2 ? 0
-                         : at[0] < 0xe0 ? 2
-                         : at[0] < 0xf0 ? 3
-                         : at[0] < 0xf5 ? 4
-                                        : 0;
-    if (bytes > 1 && (at[1] < low || at[1] > high)) {
-        return 0;
-    }
-    for (size_t i = 2; i < bytes; i++) {
-        if (at[i] < 0x80 || at[i] > 0xbf) {
-            return 0;
-        }
-    }
-    return bytes;
-}
-
 void zi_json_put_text(zi_json_out *out, const char *text)
 {
     zi_json_put(out, "\"");
     while (*text != '\0') {
         const unsigned char byte = (unsigned char)*text;
-        const size_t bytes = character_bytes((const unsigned char *)text);
+        const size_t bytes = zi_utf8_bytes((const unsigned char *)text);
         if (bytes == 0 || byte < 0x20 || byte == '"' || byte == '\\') {
             put_escaped(out, byte);
         } else {
@@ -127,17 +106,4 @@ void zi_json_put_float(zi_json_out *out, float value)
     char text[64];
     (void)snprintf(text, sizeof text, "%.9g", (double)value);
     put_digits(out, text);
-}
-
-bool zi_text_is_utf8(const char *text)
-{
-    const unsigned char *at = (const unsigned char *)text;
-    while (*at != '\0') {
-        const size_t bytes = character_bytes(at);
-        if (bytes == 0) {
-            return false;
-        }
-        at += bytes;
-    }
-    return true;
 }

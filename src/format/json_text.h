@@ -27,7 +27,4 @@ void zi_json_put_quoted(zi_json_out *out, uint64_t number);
 void zi_json_put_real(zi_json_out *out, double value);
 void zi_json_put_float(zi_json_out *out, float value);
 
-/* Whether all of a text is UTF-8, which JSON must be. */
-bool zi_text_is_utf8(const char *text);
-
 #endif

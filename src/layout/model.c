@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/sizes.h"
+#include "core/utf8.h"
 
 #define UNITS_MAX (UINT32_C(1) << 20)
 #define TENSORS_MAX (UINT32_C(1) << 22)
@@ -82,13 +83,32 @@ static bool is_tie(const void *ties, uint32_t index, const void *wanted)
     return tie->unit == other->unit && tie->tensor == other->tensor;
 }
 
+/* As zi_checkpoint_check_tensor_name, and no control characters: so no save refuses a model that
+ * was described, and no name tears a message or a list. */
+static zero_status check_text(const char *what, const char *name)
+{
+    const char *good = zi_text_good_end(name);
+    if (*good != '\0') {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s name \"%.*s\" goes on with byte 0x%02x, which is %s; no checkpoint can have it",
+                what, (int)(good - name), name, (unsigned)(unsigned char)*good,
+                zi_utf8_bytes((const unsigned char *)good) != 0 ? "a control character"
+                                                                : "not UTF-8");
+    }
+    if (strcmp(name, ZI_NAME_OF_METADATA) == 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "%s name \"%s\" is safetensors' own; no checkpoint can have it", what, name);
+    }
+    return ZERO_OK;
+}
+
 static zero_status check_name(const char *what, const char *name)
 {
     if (name == NULL || name[0] == '\0' || strlen(name) >= ZI_NAME_BYTES) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s name \"%.40s\" must have 1 to %d bytes", what,
                 name == NULL ? "(null)" : name, ZI_NAME_BYTES - 1);
     }
-    return ZERO_OK;
+    return check_text(what, name);
 }
 
 static zero_status check_model(const zero_model *model)

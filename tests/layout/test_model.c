@@ -226,6 +226,39 @@ TEST(refusals_name_the_field)
     zero_model_destroy(model);
 }
 
+/* Refused where they are added, not hours later where they are saved. */
+TEST(names_that_no_checkpoint_can_have)
+{
+    static const struct {
+        const char *name;
+        const char *text;
+    } rows[] = {{"w\xff", "name \"w\" goes on with byte 0xff, which is not UTF-8"},
+                {"a\xc0\x80", "name \"a\" goes on with byte 0xc0"},
+                {"\xed\xa0\x80", "byte 0xed, which is not UTF-8"},
+                {"\xe2\x82", "byte 0xe2, which is not UTF-8"},
+                {"a\nb", "name \"a\" goes on with byte 0x0a, which is a control character"},
+                {"\x1b[1m", "byte 0x1b, which is a control character"},
+                {"x\x7f", "byte 0x7f, which is a control character"},
+                {"__metadata__", "is safetensors' own"}};
+    zero_model *model = new_model();
+    const uint64_t before = model_hash(model);
+    uint32_t index = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const zero_tensor_desc desc = {.name = rows[i].name};
+        CHECK_FAILS(zero_tensor_add(model, 0, &desc, &index), ZERO_INVALID_ARGUMENT, rows[i].text);
+        CHECK_SAID("tensor name");
+        CHECK_FAILS(zero_model_add_layers(model, "h", 1, &desc, 1, NULL, NULL),
+                    ZERO_INVALID_ARGUMENT, rows[i].text);
+        CHECK_FAILS(zero_unit_add(model, rows[i].name, &index), ZERO_INVALID_ARGUMENT,
+                    rows[i].text);
+        CHECK_SAID("unit name");
+    }
+    CHECK_EQ(model_hash(model), before);
+    CHECK_OK(
+        zero_tensor_add(model, 0, &(zero_tensor_desc){.name = "w\xc3\xa9 \"q\" \\ x"}, &index));
+    zero_model_destroy(model);
+}
+
 /* A failure in the middle of the last layer leaves nothing behind, not a name either. */
 TEST(what_fails_adds_nothing)
 {
