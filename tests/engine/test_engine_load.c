@@ -785,33 +785,4 @@ TEST(what_is_refused_changes_nothing)
     toy_state_free(&c.state);
 }
 
-static zero_status load_if_any(toy_trainer *trainer)
-{
-    zero_load_options options = run_load_options(NULL);
-    zero_load_report report = zero_load_report_init();
-    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT,
-                "no whole checkpoint");
-    options.if_any = 1;
-    CHECK_OK(zero_load(trainer->engine, &options, &report));
-    CHECK(report.folder[0] == '\0');
-    CHECK_EQ(report.loaded + report.world, 0);
-    /* One that was asked for by its name is missed. */
-    options.name = "one";
-    CHECK(zero_load(trainer->engine, &options, NULL) != ZERO_OK);
-    options.name = NULL;
-    TOY_TRY(train_and_save(trainer));
-    CHECK_OK(zero_load(trainer->engine, &options, &report));
-    CHECK(report.folder[0] != '\0');
-    CHECK_EQ(report.world, 2);
-    CHECK_EQ(report.missing, 0);
-    return ZERO_OK;
-}
-
-TEST(a_run_begins_where_there_is_nothing_to_load)
-{
-    run_directory_make();
-    course c = {.run = mixed_run(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT, 2)};
-    CHECK_OK(toy_on_ranks(2, &c.run, load_if_any, &c));
-}
-
 TEST_MAIN()

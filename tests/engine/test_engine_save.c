@@ -363,4 +363,35 @@ TEST(states_of_a_callback)
 
 #endif
 
+static zero_status load_if_any(toy_trainer *trainer)
+{
+    zero_load_options options = run_load_options(NULL);
+    zero_load_report report = zero_load_report_init();
+    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT,
+                "no whole checkpoint");
+    options.if_any = 1;
+    CHECK_OK(zero_load(trainer->engine, &options, &report));
+    CHECK(report.folder[0] == '\0');
+    CHECK_EQ(report.loaded + report.world, 0);
+    /* One that was asked for by its name is missed. */
+    options.name = "one";
+    CHECK(zero_load(trainer->engine, &options, NULL) != ZERO_OK);
+    options.name = NULL;
+    const zero_save_options saves = run_save_options("one");
+    TOY_TRY(toy_train(trainer));
+    TOY_TRY(zero_save(trainer->engine, &saves));
+    CHECK_OK(zero_load(trainer->engine, &options, &report));
+    CHECK(report.folder[0] != '\0');
+    CHECK_EQ(report.world, 2);
+    CHECK_EQ(report.missing, 0);
+    return ZERO_OK;
+}
+
+TEST(a_run_begins_where_there_is_nothing_to_load)
+{
+    run_directory_make();
+    const toy_run run = run_of(run_model(ZERO_DTYPE_F32), ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT);
+    CHECK_OK(toy_on_ranks(2, &run, load_if_any, NULL));
+}
+
 TEST_MAIN()
