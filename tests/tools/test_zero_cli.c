@@ -596,7 +596,7 @@ TEST(gpu_gives_its_metrics)
         CHECK(rows_of("results", metrics[i]) >= 2);
     }
     CHECK_EQ(rows_of("results", "stage3_vs_stage0"), 6);
-    CHECK_EQ(rows_of("results", "norm_extra"), 5);
+    CHECK_EQ(rows_of("results", "norm_extra"), 6);
     CHECK_EQ(rows_of("results", "hooks_vs_direct"), 1);
     const json_t *gpu = json_object_get(json_object_get(report, "machine"), "gpu");
     CHECK_EQ(strcmp(text_of(gpu, "name"), "none, \"faked\""), 0);
