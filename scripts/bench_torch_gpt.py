@@ -135,6 +135,43 @@ def row_of(ours, theirs):
     }
 
 
+def write(path, report):
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=2)
+            file.write("\n")
+
+
+class Late(Exception):
+    """PyTorch's part takes longer than it may."""
+
+
+def be_late(*_):
+    raise Late
+
+
+def compare(args, torch, report):
+    """Fills in the report, which is written as soon as ours is measured."""
+    report["machine"] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    report["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    ours, run = train_ours(args.train, args.text)
+    report["ours"] = {key: run[key] for key in ("version", "commit", "settings") if key in run}
+    report["ours"]["tokens_per_second"] = statistics.median(ours)
+    write(args.json, report)
+    signal.signal(signal.SIGALRM, be_late)
+    signal.alarm(args.seconds)
+    try:
+        theirs = train_theirs(torch)
+    except Late:
+        why = f"PyTorch took more than {args.seconds} s; raise --seconds"
+        report["skipped"] = [{"metric": "gpt_vs_torch", "case": None, "reason": why}]
+        return
+    finally:
+        signal.alarm(0)
+    torch.cuda.empty_cache()
+    report["results"] = [row_of(ours + train_ours(args.train, args.text)[0], theirs)]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--train", required=True)
@@ -149,17 +186,7 @@ def main():
     report = {"machine": {}, "scale": "full", "results": [], "failed": []}
     report["skipped"] = [] if torch else [{"metric": "gpt_vs_torch", "case": None, "reason": why}]
     if torch:
-        ours, _ = train_ours(args.train, args.text)
-        late = f"bench_torch_gpt.py: PyTorch took more than {args.seconds} s"
-        signal.signal(signal.SIGALRM, lambda *_: sys.exit(late))
-        signal.alarm(args.seconds)
-        theirs = train_theirs(torch)
-        signal.alarm(0)
-        torch.cuda.empty_cache()
-        ours += train_ours(args.train, args.text)[0]
-        report["machine"] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-        report["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        report["results"] = [row_of(ours, theirs)]
+        compare(args, torch, report)
     for row in report["results"]:
         print(
             f"{row['metric']}  {row['case']}  {row['value']:.0f} tokens/s  "
@@ -167,10 +194,7 @@ def main():
         )
     for row in report["skipped"]:
         print(f"skipped: {row['metric']}: {row['reason']}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=2)
-            file.write("\n")
+    write(args.json, report)
 
 
 if __name__ == "__main__":

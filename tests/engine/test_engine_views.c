@@ -166,7 +166,7 @@ static zero_status walk_through(toy_trainer *trainer)
     CHECK_FAILS(zero_unit_pass(trainer->engine, 6, &pass), ZERO_INVALID_ARGUMENT, "unit 6");
     CHECK_FAILS(zero_unit_pass(trainer->engine, 0, NULL), ZERO_INVALID_ARGUMENT, "pass is NULL");
     CHECK_FAILS(zero_unit_pass(NULL, 0, &pass), ZERO_INVALID_ARGUMENT, "engine is NULL");
-    CHECK_FAILS(acquire(trainer, 0, ZERO_PASS_NONE), ZERO_INVALID_ARGUMENT, "pass 0");
+    CHECK_FAILS(acquire(trainer, 0, (zero_pass)4), ZERO_INVALID_ARGUMENT, "pass 4");
     return ZERO_OK;
 }
 

@@ -209,11 +209,13 @@ def from_a_bundle(root, folder):
     shutil.rmtree(f"{folder}/build")
     del env["GPU_CHECK_BUILD"]
     command = [f"{folder}/there/gpu-check", f"{folder}/out"]
-    env["GPU_CHECK_STEPS"] = "kernels bench nccl tests"
+    env["GPU_CHECK_STEPS"] = "kernels bench nccl tests ncu sanitizer"
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=False)
     report, by_name = stages(folder)
     assert done.returncode == 0, done.stdout
-    assert list(by_name) == ["kernels", "bench", "nccl", "tests"] and report["commit"] == "abc"
+    assert list(by_name) == ["kernels", "bench", "nccl", "tests", "ncu", "sanitizer"]
+    assert report["commit"] == "abc"
+    assert by_name["ncu"]["status"] == by_name["sanitizer"]["status"] == "skipped"
     assert by_name["bench"]["figures"]["adamw_vs_copy, of a stand-in"] == 0.75
     assert by_name["tests"]["figures"]["passed"] == 2
 
