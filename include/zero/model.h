@@ -37,14 +37,17 @@ typedef enum zero_tensor_flags {
 typedef struct zero_tensor_desc {
     const char *name;                     /**< unique in the model, 1..127 bytes; UTF-8 without
                                              control characters, not "__metadata__"; copied */
-    uint64_t shape[ZERO_TENSOR_DIMS_MAX]; /**< extents, outermost first; 0 is legal */
+    uint64_t shape[ZERO_TENSOR_DIMS_MAX]; /**< extents, outermost first; 0 is legal, and
+                                             all that there is beyond dims */
     uint32_t dims;                        /**< in [0, 8]; 0 is a scalar (one element) */
     zero_dtype dtype;                     /**< element type of the parameter; default F32 */
     uint32_t flags;                       /**< zero_tensor_flags */
     uint32_t group;                       /**< hyper-parameter group, in [0, 64) */
     zero_array initial;    /**< data NULL, or the whole tensor: zero_engine_create reads this
                               rank's part of it. The master takes the values before they are
-                              rounded */
+                              rounded. Say its dtype beside a 16-bit tensor: where it is left at
+                              the default the array is read as 16 bits too, and the first such
+                              tensor of a model is a warning (zero/log.h) */
     uint64_t layer_stride; /**< elements from a layer's `initial` to the next layer's, for
                               zero_model_add_layers; 0: layers lie end to end */
     uint64_t
@@ -74,10 +77,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const char
  *  - unit: index of the unit.
  *  - desc: copied, the arrays of `initial` excepted.
  *  - tensor: out, its 0-based index in the model (not in the unit).
- *  - Errors: INVALID_ARGUMENT naming the field (duplicate name, dims, dtype, flags, group, a
- *    product of extents beyond 2^46 elements, strides that put elements on one another, a box that
- *    is not inside the global shape, reserved), and for more than 2^22 tensors or 2^50 elements in
- *    a model; OUT_OF_MEMORY. */
+ *  - Errors: INVALID_ARGUMENT naming the field (duplicate name, dims, extents beyond dims, dtype,
+ *    flags, group, a product of extents beyond 2^46 elements, strides that put elements on one
+ * another, a box that is not inside the global shape, reserved), and for more than 2^22 tensors or
+ * 2^50 elements in a model; OUT_OF_MEMORY. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_add(zero_model *model, uint32_t unit,
                                                      const zero_tensor_desc *desc,
                                                      uint32_t *tensor);

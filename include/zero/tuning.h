@@ -146,9 +146,10 @@ typedef struct zero_tuning {
 
     int32_t poison_released; /**< 1, for debugging: parameters read as NaN unless their unit is
                                 acquired, at every stage and on any number of ranks. Views are
-                                then of a copy that each unit has for itself. This takes the
-                                memory of all parameters once more and a copy at each acquire.
-                                Default 0 */
+                                then of two copies that each unit has for itself and takes in
+                                turn, so a pointer of an earlier acquire reads NaN too. This takes
+                                the memory of all parameters twice more and a copy at each
+                                acquire. Default 0 */
 
     uint32_t trace_events; /**< spans that the engine's timeline keeps, the newest, for
                               zero_engine_trace: in [4096, 16777216], 64 bytes of host memory

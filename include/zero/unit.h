@@ -43,6 +43,12 @@
  *  Without this the second acquire in backward is refused, and says so: the release of the first
  *  has declared the gradient ready.
  *
+ *  **Addresses.** A view's addresses hold from the unit's first acquire to its last release. The
+ *  next acquire may give others, and at stage 3 it mostly does as soon as other units or another
+ *  order of them come between; that they often repeat is chance. So take them anew from each
+ *  acquire. With tuning.poison_released they change at every first acquire, and what was kept reads
+ *  NaN (docs/decisions/086).
+ *
  *  **Ties.** A unit that ties to tensors of another unit, their owner, acquires and releases the
  *  owner with itself. The owner's gradient is complete when its own and those of all units that tie
  *  to it are.
@@ -61,6 +67,11 @@
  *  **Loss.** Backward adds the gradient of the micro-step's own mean loss, times zero_loss_scale.
  *  Do not divide the loss by the number of micro-steps or ranks: the step does (grad_divisor;
  *  zero/step.h says what a loss that is divided twice looks like).
+ *
+ *  **Warnings** (zero/log.h), once each, by rank 0: after the first step, for units that it has
+ *  given no gradient while others got one; for a step whose norm is exactly 0, when its result is
+ *  known. A gradient that is assigned instead of added goes unnoticed: it is right in the first use
+ *  of a step only, and later ones lose what earlier micro-steps have summed.
  *
  *  **Threads.** As zero_engine says: one thread at a time, any thread. */
 #ifndef ZERO_UNIT_H

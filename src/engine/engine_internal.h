@@ -227,6 +227,7 @@ struct zero_engine {
                          have compared it (replicas.c) */
     uint32_t touched; /* roles, bits: shards in them may not be as they were created */
     uint64_t micro_index; /* finished micro-steps of this step */
+    bool norm_warned;     /* of a norm that is exactly 0 */
     zero_error poison;    /* of ZI_ENGINE_POISONED */
     zero_stats stats;
 };

@@ -1,8 +1,10 @@
 /* Owns the outcomes of steps: it enqueues decisions, waits for them, counts them and reports them.
  * A decision that was made is in host memory, in its step slot. */
+#include <inttypes.h>
 #include <stddef.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/sized.h"
 #include "core/sizes.h"
 #include "engine/agree.h"
@@ -73,6 +75,21 @@ static uint64_t steps_of(const zi_step_decision *outcome)
     return outcome->update + outcome->skipped;
 }
 
+/* A norm of exactly 0 means that no gradient was added anywhere. Rank 0 says so, once. */
+static void warn_of_norm(zero_engine *engine, const zi_step_decision *outcome)
+{
+    if (outcome->norm != 0.0 || outcome->skip || engine->norm_warned ||
+        engine->layout->bucket_count == 0 || zero_world_rank(engine->world) != 0) {
+        return;
+    }
+    engine->norm_warned = true;
+    zi_log(ZERO_LOG_WARN,
+           "step %" PRIu64 ": the norm of the gradient is exactly 0, so nothing is learned; add "
+           "gradients to the views that zero_unit_acquire gives in backward, before "
+           "zero_unit_release (said once)",
+           steps_of(outcome));
+}
+
 zero_status zi_engine_await_step_slot(zero_engine *engine, uint32_t step_slot)
 {
     const zi_step_decision *outcome = &engine->step_slots[step_slot].outcome;
@@ -85,6 +102,7 @@ zero_status zi_engine_await_step_slot(zero_engine *engine, uint32_t step_slot)
         ZI_TRY(zi_engine_check_refusal(engine, &outcome->refusal));
     }
     if (steps_of(outcome) != 0) {
+        warn_of_norm(engine, outcome);
         engine->stats.steps_skipped =
             zi_max_u64(engine->stats.steps_skipped, outcome->skipped - engine->other_skipped);
     }

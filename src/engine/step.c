@@ -3,9 +3,11 @@
  * all-gather the parameters, record `updated`. */
 #include "zero/step.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "engine/agree.h"
 #include "engine/guard.h"
 #include "engine/input.h"
@@ -55,9 +57,29 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t step_slot)
     return zi_optim_flush(engine->optim);
 }
 
+/* A layer that backward forgot trains on zeros in silence. Rank 0 says so after the first step,
+ * once: later the units that come are as they are meant to be. */
+static void warn_of_missing(const zero_engine *engine)
+{
+    uint32_t first = 0;
+    uint32_t came = 0;
+    if (engine->plain_steps != 0 || zero_world_rank(engine->world) != 0) {
+        return;
+    }
+    const uint32_t missing = zi_grads_never_came(engine->grads, &first, &came);
+    if (missing != 0 && came != 0) {
+        zi_log(ZERO_LOG_WARN,
+               "step 1: rank 0 gave no gradient to unit %" PRIu32 " \"%.60s\" (%" PRIu32
+               " of %" PRIu32 " trained units), which counts as zero; acquire it in backward, or "
+               "ignore this where it is left out on purpose (said once)",
+               first, engine->layout->unit_infos[first].name, missing, missing + came);
+    }
+}
+
 /* After a plain step is enqueued: count it, agree on the order of gathers, prefetch. */
 static zero_status step_taken(zero_engine *engine)
 {
+    warn_of_missing(engine);
     engine->last_step_slot = engine->step_slot;
     engine->step_slot = (engine->step_slot + 1) % ENGINE_STEP_SLOTS;
     engine->stats.steps++;

@@ -144,7 +144,7 @@ typedef struct zi_unit_place {
     uint32_t bucket;      /* ZI_NO_INDEX: no trained tensor */
     uint32_t param_class; /* ZI_NO_INDEX when parameters are neither split nor offloaded */
     uint64_t slot_bytes;  /* all its flats, in a parameter slot */
-    uint64_t view_at;     /* in the slots' arena: its copy where releases are checked */
+    uint64_t view_at;     /* in the slots' arena: its two copies where releases are checked */
 } zi_unit_place;
 
 typedef struct zi_bucket {

@@ -373,7 +373,8 @@ static void place(zi_layout *layout)
         class->slots_at = take(&roles, ZERO_ROLE_PARAM_SLOT, class->slot_bytes * class->slot_count);
     }
     for (uint32_t u = 0; u < layout->unit_count && layout->tuning.poison_released; u++) {
-        layout->units[u].view_at = take(&roles, ZERO_ROLE_PARAM_SLOT, layout->units[u].slot_bytes);
+        layout->units[u].view_at =
+            take(&roles, ZERO_ROLE_PARAM_SLOT, 2 * layout->units[u].slot_bytes);
     }
     for (uint32_t i = 0; i < layout->grad_class_count; i++) {
         zi_slot_class *class = &layout->grad_classes[i];

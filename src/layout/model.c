@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/utf8.h"
@@ -192,6 +193,21 @@ static zero_status check_room(const zero_model *model, const char *name, uint64_
     return ZERO_OK;
 }
 
+/* An array of fp32 values beside a 16-bit tensor reads as noise where its type was forgotten. Once
+ * a model. */
+static void warn_of_dtype(zero_model *model, const zero_tensor_desc *given, zero_dtype dtype)
+{
+    if (given->initial.data == NULL || given->initial.dtype != ZERO_DTYPE_DEFAULT ||
+        dtype == ZERO_DTYPE_F32 || model->dtype_warned) {
+        return;
+    }
+    model->dtype_warned = true;
+    zi_log(ZERO_LOG_WARN,
+           "tensor \"%.60s\": its initial array has no dtype, so it is read as the tensor's, %s; "
+           "set initial.dtype, to ZERO_DTYPE_F32 if it holds floats (said once a model)",
+           given->name, zero_dtype_name(dtype));
+}
+
 zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_desc *desc,
                             uint32_t *tensor)
 {
@@ -230,6 +246,7 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
     zi_table_add(&model->tensors_by_name, hash, model->tensor_count);
     model->tensors[model->tensor_count] = info;
     model->element_count += count;
+    warn_of_dtype(model, desc, full.dtype);
     *tensor = model->tensor_count++;
     return ZERO_OK;
 }

@@ -75,6 +75,7 @@ struct zero_model {
     uint32_t tie_count;
     uint32_t tie_capacity;
     uint64_t element_count;
+    bool dtype_warned; /* of an initial array whose type was not given */
 };
 
 /* A description with its defaults replaced, and its elements; INVALID_ARGUMENT naming the field.

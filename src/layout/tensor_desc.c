@@ -149,12 +149,27 @@ static zero_status resolve_box(const zero_tensor_desc *given, zero_tensor_desc *
     return count_elements(given->name, " of global_shape", desc->global_shape, given->dims, &count);
 }
 
+/* Extents that dims does not count: it was forgotten, or is too small. */
+static zero_status check_extents(const zero_tensor_desc *desc)
+{
+    for (uint32_t i = ZERO_TENSOR_DIMS_MAX; i-- > desc->dims;) {
+        if (desc->shape[i] != 0) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "tensor \"%.60s\": dims is %" PRIu32 ", but shape[%" PRIu32 "] is %" PRIu64
+                    "; set dims to %" PRIu32 ", or what is behind the shape to 0",
+                    desc->name, desc->dims, i, desc->shape[i], i + 1);
+        }
+    }
+    return ZERO_OK;
+}
+
 static zero_status check_fields(const zero_tensor_desc *desc)
 {
     if (desc->dims > ZERO_TENSOR_DIMS_MAX) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": dims %" PRIu32 " is more than %d",
                 desc->name, desc->dims, ZERO_TENSOR_DIMS_MAX);
     }
+    ZI_TRY(check_extents(desc));
     ZI_TRY(check_dtype(desc->name, "dtype", desc->dtype));
     if ((desc->flags & ~(uint32_t)(ZERO_TENSOR_NO_DECAY | ZERO_TENSOR_FROZEN)) != 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": flags 0x%" PRIx32 " has unknown bits",
@@ -178,7 +193,6 @@ zero_status zi_tensor_desc_resolve(const zero_tensor_desc *given, zero_tensor_de
     ZI_TRY(check_fields(given));
     ZI_TRY(count_elements(given->name, "", given->shape, given->dims, count));
     *desc = *given;
-    memset(desc->shape + given->dims, 0, sizeof desc->shape - given->dims * sizeof desc->shape[0]);
     desc->dtype = given->dtype != ZERO_DTYPE_DEFAULT ? given->dtype : ZERO_DTYPE_F32;
     ZI_TRY(resolve_box(given, desc));
     return zi_array_resolve(desc, &given->initial, &desc->initial);

@@ -15,6 +15,7 @@ typedef struct grad_unit {
     uint32_t bucket;    /* its own; for a unit without one, that of the trained unit after it */
     bool zeroed;        /* in-place flats hold this step's sum, not the last one's */
     bool left_out;      /* by zi_grads_left_out */
+    bool came;          /* acquired in any micro-step so far, by any name */
 } grad_unit;
 
 typedef struct grad_bucket {

@@ -127,7 +127,8 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
     grads->next = 0;
     for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
         const bool zeroed = !first && grads->units[u].zeroed;
-        grads->units[u] = (grad_unit){.zeroed = zeroed, .bucket = grads->units[u].bucket};
+        grads->units[u] = (grad_unit){
+            .zeroed = zeroed, .bucket = grads->units[u].bucket, .came = grads->units[u].came};
     }
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         grads->buckets[b].ready_count = 0;
@@ -362,6 +363,7 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
     ZI_TRY(reserve_slots(grads, unit));
     for (uint32_t i = 0; i <= place->owner_count; i++) {
         const uint32_t member = member_of(grads, unit, i);
+        grads->units[member].came = true;
         if (grads->layout->units[member].bucket != ZI_NO_INDEX) {
             ZI_TRY(prepare_slot(grads, grads->layout->units[member].bucket, stream));
             ZI_TRY(zero_in_place(grads, member, stream));
@@ -441,6 +443,20 @@ zero_status zi_grads_left_out(zi_grads *grads, uint32_t unit)
         ZI_TRY(count_ready(grads, member_of(grads, unit, i), NULL));
     }
     return ZERO_OK;
+}
+
+uint32_t zi_grads_never_came(const zi_grads *grads, uint32_t *first, uint32_t *came)
+{
+    uint32_t missing = 0;
+    *came = 0;
+    for (uint32_t u = grads->layout->unit_count; u-- > 0;) {
+        if (grads->layout->units[u].bucket != ZI_NO_INDEX) {
+            *came += grads->units[u].came;
+            missing += !grads->units[u].came;
+            *first = grads->units[u].came ? *first : u;
+        }
+    }
+    return missing;
 }
 
 zero_status zi_grads_micro_end(zi_grads *grads)

@@ -87,6 +87,10 @@ zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream);
  */
 zero_status zi_grads_micro_end(zi_grads *grads);
 
+/* Units with trained tensors of their own whose gradient this rank has never acquired. first: the
+ * lowest of them, if there is any. came: how many others there are. */
+uint32_t zi_grads_never_came(const zi_grads *grads, uint32_t *first, uint32_t *came);
+
 /* A trained tensor's gradient while its unit's is acquired, else NULL. */
 void *zi_grads_data(const zi_grads *grads, uint32_t tensor);
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit);

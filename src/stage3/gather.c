@@ -99,7 +99,7 @@ zero_status zi_params_connect(zi_params *params)
         const zi_unit_place *place = &params->layout->units[u];
         param_unit *unit = &params->units[u];
         if (unit->shown != NULL) {
-            ZI_TRY(zi_params_hide(params, u, params->desc.gather_stream));
+            ZI_TRY(zi_params_hide_both(params, u, params->desc.gather_stream));
         }
         if (!params->slotted || place->param_class == ZI_NO_INDEX) {
             continue;

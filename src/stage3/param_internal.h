@@ -19,6 +19,7 @@ typedef struct param_unit {
     zi_event *released;
     zi_event *updated;
     zi_event *shown; /* NULL: releases are not checked */
+    uint32_t turn;   /* which of its two views it has: another one at each first acquire */
 } param_unit;
 
 struct zi_params {
@@ -62,6 +63,7 @@ unsigned char *zi_params_flat(const zi_params *params, uint32_t flat);
  * another stream wait for that; poison it on the stream of the last release. (param_views.c) */
 zero_status zi_params_show(zi_params *params, uint32_t unit, zi_stream *stream);
 zero_status zi_params_hide(zi_params *params, uint32_t unit, zi_stream *stream);
+zero_status zi_params_hide_both(zi_params *params, uint32_t unit, zi_stream *stream);
 /* Block until nothing on the caller's streams touches the view any more. */
 void zi_params_end_view(zi_params *params, uint32_t unit);
 unsigned char *zi_params_view(const zi_params *params, uint32_t unit);

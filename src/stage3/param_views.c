@@ -1,21 +1,25 @@
-/* Owns the views that callers get where their releases are checked. Invariant: a unit's view holds
- * its parameters from the first acquire to the last release, and NaN at any other time, so that a
- * pointer which is used too long or too early reads NaN, never another unit. */
+/* Owns the views that callers get where their releases are checked. A unit has two, and takes the
+ * other one at each first acquire. Invariant: the view that it has holds its parameters from the
+ * first acquire to the last release, and NaN at any other time, as the other one always does. So a
+ * pointer which is used too long or too early reads NaN, never another unit, and nor does one that
+ * was kept from an acquire before. */
 #include "core/error.h"
 #include "stage3/param_internal.h"
 
 unsigned char *zi_params_view(const zi_params *params, uint32_t unit)
 {
-    return params->desc.slots + params->layout->units[unit].view_at;
+    const zi_unit_place *place = &params->layout->units[unit];
+    return params->desc.slots + place->view_at + params->units[unit].turn * place->slot_bytes;
 }
 
 zero_status zi_params_show(zi_params *params, uint32_t unit, zi_stream *stream)
 {
     const zi_unit_place *place = &params->layout->units[unit];
-    const param_unit *target = &params->units[unit];
+    param_unit *target = &params->units[unit];
     if (target->use_count > 1) {
         return ops_of(params)->stream_wait(self_of(params), stream, target->shown, NULL);
     }
+    target->turn = 1 - target->turn;
     ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, target->released, NULL));
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &params->layout->flats[f];
@@ -26,11 +30,18 @@ zero_status zi_params_show(zi_params *params, uint32_t unit, zi_stream *stream)
     return ops_of(params)->event_record(self_of(params), target->shown, stream);
 }
 
+/* All bits set are a NaN in every type. */
 zero_status zi_params_hide(zi_params *params, uint32_t unit, zi_stream *stream)
 {
-    /* All bits set are a NaN in every type. */
     return ops_of(params)->fill(self_of(params), stream, zi_params_view(params, unit), 0xFF,
                                 params->layout->units[unit].slot_bytes);
+}
+
+zero_status zi_params_hide_both(zi_params *params, uint32_t unit, zi_stream *stream)
+{
+    ZI_TRY(zi_params_hide(params, unit, stream));
+    params->units[unit].turn = 1 - params->units[unit].turn;
+    return zi_params_hide(params, unit, stream);
 }
 
 void zi_params_end_view(zi_params *params, uint32_t unit)

@@ -271,7 +271,8 @@ uint32_t zi_params_own_count(const zi_params *params, uint32_t unit)
 
 uint32_t zi_params_slot(const zi_params *params, uint32_t unit)
 {
-    return params->units[unit].slot;
+    const param_unit *it = &params->units[unit];
+    return it->shown != NULL ? it->turn : it->slot;
 }
 
 void zi_params_enter(zi_params *params, uint32_t unit, zero_pass pass)

@@ -4,6 +4,7 @@
 #include "reads.h"
 
 #include <setjmp.h>
+#include <stdatomic.h>
 
 #include "at_stages.h"
 
@@ -292,6 +293,67 @@ TEST(callback_that_is_left_by_longjmp)
     }
 }
 
+/* ---- what is warned of ---- */
+
+static atomic_int zero_norms;
+static atomic_int missing_units;
+
+static void count_warnings(void *user, zero_log_level level, const char *message)
+{
+    (void)user;
+    if (level == ZERO_LOG_WARN) {
+        atomic_fetch_add(&zero_norms, strstr(message, "norm of the gradient is exactly 0") != NULL);
+        atomic_fetch_add(&missing_units,
+                         strstr(message, "gave no gradient to unit 3 \"block1\" (1 of 4") != NULL);
+    }
+}
+
+/* A step whose backward skips units: of all, or of BLOCK1. */
+static zero_status step_without(toy_trainer *trainer, bool all)
+{
+    TOY_TRY(toy_micro_begin(trainer, true));
+    for (uint32_t u = trainer->run->model->unit_count; u-- > 0;) {
+        TOY_TRY(all ? toy_backward_zero(trainer, u)
+                    : (u != BLOCK1 ? toy_backward(trainer, u) : ZERO_OK));
+    }
+    TOY_TRY(end_step(trainer));
+    return toy_wait(trainer);
+}
+
+/* Each is said once, by one rank, and a run that does what it should hears nothing. */
+static zero_status warn_once(toy_trainer *trainer)
+{
+    const bool *right = trainer->user;
+    if (*right) {
+        return still_works(trainer);
+    }
+    for (int i = 0; i < 3; i++) {
+        TOY_TRY(step_without(trainer, false));
+    }
+    for (int i = 0; i < 3; i++) {
+        TOY_TRY(step_without(trainer, true));
+        CHECK_SAME(trainer->result.norm, 0.0);
+    }
+    return still_works(trainer);
+}
+
+TEST(silent_mistakes_are_warned_of_once)
+{
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    zero_log_set(count_warnings, NULL);
+    for (int right = 0; right < 2; right++) {
+        for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+            run.options.stage = (zero_stage)stage;
+            zero_norms = 0;
+            missing_units = 0;
+            CHECK_OK(toy_on_ranks(2, &run, warn_once, (bool[]){right != 0}));
+            CHECK_EQ(zero_norms, right == 0);
+            CHECK_EQ(missing_units, right == 0);
+        }
+    }
+    zero_log_set(NULL, NULL);
+}
+
 /* ---- slots ---- */
 
 static zero_status hold_too_many(toy_trainer *trainer)
@@ -399,8 +461,13 @@ static zero_status keep_pointer(toy_trainer *trainer)
         TOY_TRY(release(trainer, u));
     }
     check_nan(&stale);
+    /* A unit that is used twice has its parameters elsewhere the second time. */
+    zero_view again;
     TOY_TRY(acquire(trainer, 0, ZERO_PASS_EVAL));
+    TOY_TRY(zero_tensor_data(trainer->engine, 0, &again));
+    CHECK(again.data != stale.data);
     TOY_TRY(toy_read(trainer, 0));
+    check_nan(&stale);
     return release(trainer, 0);
 }
 

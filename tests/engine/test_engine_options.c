@@ -258,6 +258,7 @@ TEST(a_model_has_at_most_2_to_the_50_elements)
     CHECK_OK(zero_unit_add(model, "layer", &index));
     desc.dims = 1;
     desc.shape[0] = UINT64_C(1) << 46;
+    desc.shape[1] = 0;
     for (int i = 0; i < 16; i++) {
         (void)snprintf(name, sizeof name, "tensor %d", i);
         CHECK_OK(zero_tensor_add(model, 0, &desc, &index));

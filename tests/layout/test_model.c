@@ -180,6 +180,8 @@ typedef struct refusal {
 #define TWO .name = "w", .dims = 2, .shape = {4, 6}
 
 static const refusal refusals[] = {
+    {{.name = "w", .shape = {10, 20}}, "dims is 0, but shape[1] is 20; set dims to 2"},
+    {{.name = "w", .dims = 1, .shape = {4, 6}}, "dims is 1, but shape[1] is 6; set dims to 2"},
     {{TWO, .initial = {.strides = {5, 1}}}, "strides[0] is 5"},
     {{TWO, .initial = {.strides = {1, 3}}}, "strides[1] is 3"},
     {{TWO, .initial = {.strides = {6, 0}}}, "strides[1] is 0"},
@@ -296,6 +298,55 @@ TEST(what_fails_adds_nothing)
     CHECK_FAILS(zero_unit_add(model, "embedding", &tensor), ZERO_INVALID_ARGUMENT, "taken");
     CHECK(model_hash(model) != before);
     zero_model_destroy(model);
+}
+
+/* ---- what is warned of ---- */
+
+typedef struct warnings {
+    int count;
+    char last[512];
+} warnings;
+
+static void keep_warning(void *user, zero_log_level level, const char *message)
+{
+    warnings *kept = user;
+    CHECK_EQ(level, ZERO_LOG_WARN);
+    kept->count++;
+    (void)snprintf(kept->last, sizeof kept->last, "%s", message);
+}
+
+/* Floats beside a 16-bit tensor whose array's type was forgotten: said once a model, and not where
+ * the type was given or there is no doubt. */
+TEST(initial_array_without_a_type)
+{
+    float values[8] = {0};
+    zero_tensor_desc desc = {.name = "clear", .dims = 1, .shape = {8}, .initial.data = values};
+    warnings kept = {0};
+    uint32_t tensor = 0;
+    zero_log_set(keep_warning, &kept);
+    for (int m = 1; m <= 2; m++) {
+        zero_model *model = NULL;
+        CHECK_OK(zero_model_create(&model));
+        desc.name = "floats";
+        desc.dtype = ZERO_DTYPE_DEFAULT;
+        CHECK_OK(zero_model_add_unit(model, "u", &desc, 1, NULL, NULL));
+        desc.name = "said";
+        desc.dtype = ZERO_DTYPE_BF16;
+        desc.initial.dtype = ZERO_DTYPE_F32;
+        CHECK_OK(zero_tensor_add(model, 0, &desc, &tensor));
+        CHECK_EQ(kept.count, m - 1);
+        desc.name = "forgotten";
+        desc.initial.dtype = ZERO_DTYPE_DEFAULT;
+        CHECK_OK(zero_tensor_add(model, 0, &desc, &tensor));
+        CHECK_EQ(kept.count, m);
+        CHECK(strstr(kept.last, "\"forgotten\"") != NULL);
+        CHECK(strstr(kept.last, "initial.dtype") != NULL);
+        desc.name = "again";
+        CHECK_OK(zero_tensor_add(model, 0, &desc, &tensor));
+        CHECK_EQ(kept.count, m);
+        zero_model_destroy(model);
+    }
+    zero_log_set(NULL, NULL);
 }
 
 TEST_MAIN()

@@ -593,7 +593,7 @@ static uint64_t hash_of(const variant *v)
     zero_model *model = empty_model();
     const zero_tensor_desc desc = {.name = v->name,
                                    .dims = v->dims,
-                                   .shape = {v->rows, 1},
+                                   .shape = {v->rows, v->dims > 1},
                                    .dtype = v->dtype,
                                    .flags = v->flags,
                                    .group = v->group};
