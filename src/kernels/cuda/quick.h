@@ -57,8 +57,9 @@ ZI_LANE float zi_quick_quotient(float a, float b, int *usual)
     const float quotient = a / b;
 #endif
     const uint32_t magnitude = zi_f32_bits(quotient) & UINT32_C(0x7fffffff);
-    *usual &= (ZI_IS_BETWEEN(magnitude, -124, 36) | (zi_f32_bits(a) == 0)) &
-              ZI_IS_BETWEEN(zi_f32_bits(b), -60, 20);
+    const uint32_t in_range =
+        (uint32_t)ZI_IS_BETWEEN(magnitude, -124, 36) | (uint32_t)(zi_f32_bits(a) == 0);
+    *usual &= (int)(in_range & (uint32_t)ZI_IS_BETWEEN(zi_f32_bits(b), -60, 20));
     return quotient;
 }
 
