@@ -13,6 +13,10 @@
 #include "core/fault.h"
 #include "core/numa.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* of Linux 5.14, which musl's headers lack */
+#endif
+
 static atomic_uint_fast64_t calls;
 
 zero_status zi_calloc(size_t count, size_t element_bytes, void **out)
@@ -72,11 +76,9 @@ zero_status zi_pages_alloc_on(size_t bytes, int node, void **out)
 int zi_pages_populate(void *pointer, size_t bytes)
 {
     int code = 0;
-#ifdef MADV_POPULATE_WRITE
     do {
         code = madvise(pointer, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
     } while (code == EINTR || code == EAGAIN);
-#endif
     return code == EINVAL ? 0 : code; /* a kernel that does not know it faults on first use */
 }
 
