@@ -21,19 +21,10 @@ import sys
 import tempfile
 import time
 
+from bench_torch import take_torch, write  # beside this file
+
 LAYERS, HEADS, WIDTH, POSITIONS, VOCAB, PADDED, BATCH = 12, 12, 768, 1024, 50257, 50304, 16
 WARM_STEPS, STEPS = 5, 20
-
-
-def take_torch():
-    """(torch or None, why not)"""
-    try:
-        import torch
-    except ImportError as reason:
-        return None, f"no PyTorch in {sys.executable}: {reason}"
-    if not torch.cuda.is_available():
-        return None, f"PyTorch {torch.__version__} finds no GPU"
-    return torch, ""
 
 
 def make_model(torch):
@@ -133,13 +124,6 @@ def row_of(ours, theirs):
         "max": max(ours),
         "repetitions": len(ours),
     }
-
-
-def write(path, report):
-    if path:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=2)
-            file.write("\n")
 
 
 class Late(Exception):
