@@ -53,6 +53,7 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t step_slot)
         ZI_TRY(zi_params_updated(engine->params, unit, stream));
     }
     ZI_TRY(zi_grads_consumed(engine->grads, stream));
+    ZI_TRY(zi_optim_join(engine->optim));
     ZI_TRY(device->ops->event_record(device->self, engine->stepped, stream));
     return zi_optim_flush(engine->optim);
 }

@@ -34,8 +34,21 @@ static uint64_t state_bytes(const zi_layout *layout, const zi_flat *flat, uint64
     return bytes;
 }
 
-/* Elements of a chunk that the CPU updates and whose state is not on disk: as many as an extent
- * would have. */
+/* Whether the update is a GPU's, of state that is in host memory in part or as a whole. */
+static bool stages_state(const zi_layout *layout)
+{
+    bool host = false;
+    bool disk = false;
+    for (int state = 0; state < ZI_STATES; state++) {
+        const zero_tier tier = zi_role_tier(layout, (zero_role)(ZERO_ROLE_MASTER + state));
+        host = host || tier == ZERO_TIER_HOST;
+        disk = disk || tier == ZERO_TIER_DISK; /* the CPU updates that */
+    }
+    return host && !disk && !layout->can.host_memory && layout->tuning.updater < ZERO_UPDATER_CPU;
+}
+
+/* Elements of a chunk that passes through a buffer and whose state is not on disk: as many as an
+ * extent would have. */
 static uint64_t bounce_count(const zi_layout *layout)
 {
     const zi_codec widest = {ZERO_DTYPE_F32};
@@ -50,8 +63,8 @@ static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t l
     const uint64_t granule = state_bytes(layout, flat, ZI_GRANULE);
     left = zi_min_u64(left, zi_extent_count_max(layout, flat));
     if (granule == 0) {
-        return layout->tuning.updater >= ZERO_UPDATER_CPU ? zi_min_u64(left, bounce_count(layout))
-                                                          : left;
+        const bool passes = layout->tuning.updater >= ZERO_UPDATER_CPU || stages_state(layout);
+        return passes ? zi_min_u64(left, bounce_count(layout)) : left;
     }
     return zi_min_u64(left, room / granule * ZI_GRANULE);
 }
@@ -197,6 +210,22 @@ static void measure_bounce(zi_layout *layout)
     }
 }
 
+/* What the largest chunk's state takes in a staging buffer, as far as it is in host memory. */
+static void measure_state_staging(zi_layout *layout)
+{
+    for (uint32_t r = 0; stages_state(layout) && r < layout->chunk_run_count; r++) {
+        const zi_chunk_run *chunk = &layout->chunk_runs[r];
+        uint64_t bytes = 0;
+        for (int state = 0; state < ZI_STATES; state++) {
+            const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+            if (zi_role_offloaded(layout, role)) {
+                bytes += zi_codec_padded_bytes(layout->flats[chunk->flat].kept[role], chunk->count);
+            }
+        }
+        layout->state_staging_bytes = zi_max_u64(layout->state_staging_bytes, bytes);
+    }
+}
+
 /* Tensors of trained flats, and where cuts between chunks may go through one. */
 static void count_segments(zi_layout *layout)
 {
@@ -217,6 +246,7 @@ zero_status zi_layout_make_chunks(zi_layout *layout)
     ZI_TRY(cut_all(layout));
     count_moves(layout);
     measure_bounce(layout);
+    measure_state_staging(layout);
     count_segments(layout);
     return ZERO_OK;
 }

@@ -46,6 +46,9 @@
 
 /* Roles of the optimizer state: MASTER, MOMENT1 and MOMENT2. */
 #define ZI_STATES 3
+/* Chunks of state in host memory that are in a GPU's memory at once: one comes, one is updated, one
+ * goes back. */
+#define ZI_STATE_STAGING 3
 
 /* Roles whose shards are used where they are not, if they are offloaded: PARAM and GRAD. */
 #define ZI_OFFLOAD_ROLES 2
@@ -209,6 +212,8 @@ typedef struct zi_layout {
     bool replicates;        /* some flat is a replica's */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in chunks, at most */
+    uint64_t state_staging_at;    /* step arena: ZI_STATE_STAGING buffers, each for a chunk's */
+    uint64_t state_staging_bytes; /* state in host memory, which a GPU updates there; 0: none */
     uint64_t param_wire_bytes; /* param slot arena: one unit as ranks send it, where that is not how
                                   it lies in its slot; 0: gathers land in slots */
     uint64_t grad_wire_at;     /* grad slot arena: one bucket as ranks send it, likewise */

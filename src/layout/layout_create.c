@@ -303,6 +303,8 @@ static void place_step(zi_layout *layout, role_arenas *roles)
     layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
     layout->aside_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
     layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
+    layout->state_staging_at =
+        take(roles, ZERO_ROLE_STEP, ZI_STATE_STAGING * layout->state_staging_bytes);
 }
 
 /* Speculative copies of this rank's part of all parameters that are trained. */

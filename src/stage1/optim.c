@@ -33,12 +33,17 @@ static void *chunk_param(const zi_optim *optim, uint32_t p)
                : NULL;
 }
 
-/* Whether some of the optimizer's state is in host memory, where a GPU's update reaches it. */
-static bool has_state_on_host(const zi_layout *layout)
+/* Whether a GPU's update reads or writes host memory. */
+static bool is_over_bus(const zi_optim *optim)
 {
-    return zi_role_tier(layout, ZERO_ROLE_MASTER) == ZERO_TIER_HOST ||
-           zi_role_tier(layout, ZERO_ROLE_MOMENT1) == ZERO_TIER_HOST ||
-           zi_role_tier(layout, ZERO_ROLE_MOMENT2) == ZERO_TIER_HOST;
+    const bool param =
+        zi_role_offloaded(optim->layout, ZERO_ROLE_PARAM) && optim->desc.param_staging == NULL;
+    bool state = false;
+    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+        state = state || zi_role_tier(optim->layout, (zero_role)role) == ZERO_TIER_HOST;
+    }
+    return param || zi_role_offloaded(optim->layout, ZERO_ROLE_GRAD) ||
+           (state && optim->state_staging == NULL);
 }
 
 static void make_job(zi_optim *optim, uint32_t p)
@@ -55,7 +60,7 @@ static void make_job(zi_optim *optim, uint32_t p)
         .param_dtype = kept[ZERO_ROLE_PARAM].dtype,
         .moment_dtype = options->moment_dtype,
         .seed = options->seed,
-        .over_bus = has_state_on_host(layout),
+        .over_bus = is_over_bus(optim),
         .decision = optim->desc.decision,
         .update = own ? options->update : NULL,
         .update_user = options->update_user,
@@ -236,6 +241,15 @@ static zero_status make_staging(zi_optim *optim)
     return zi_staging_create(&desc, &optim->staging);
 }
 
+static zero_status make_state_staging(zi_optim *optim)
+{
+    const zi_state_staging_desc desc = {.layout = optim->layout,
+                                        .device = optim->desc.device,
+                                        .step_stream = optim->desc.step_stream,
+                                        .buffers = optim->desc.state_staging};
+    return desc.buffers != NULL ? zi_state_staging_create(&desc, &optim->state_staging) : ZERO_OK;
+}
+
 static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
 {
     const zi_layout *layout = optim->layout;
@@ -248,6 +262,7 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
         memcpy(optim->flats, flats, layout->flat_count * sizeof *flats);
     }
     make_param_gathers(optim);
+    ZI_TRY(make_state_staging(optim));
     for (uint32_t p = 0; p < layout->chunk_count; p++) {
         make_job(optim, p);
     }
@@ -284,6 +299,7 @@ void zi_optim_destroy(zi_optim *optim)
         }
         zi_share_destroy(optim->share);
         zi_staging_destroy(optim->staging);
+        zi_state_staging_destroy(optim->state_staging);
         zi_free(optim->segments);
         zi_free(optim->segment_first);
         zi_free(optim->param_gathers);

@@ -15,8 +15,9 @@
  * only copies the parameters; or they are discarded, and the step is computed from where it was.
  *
  * For an engine on a GPU the CPU updates what is on disk, in the same task, through bounce buffers
- * (staging.h). What is in host memory it updates where it is asked to, alone or together with the
- * GPU, on a stream of its own (share.h). */
+ * (staging.h). What is in host memory the GPU updates, chunk by chunk in buffers of its own
+ * (state_staging.h), or, where it is asked to, the CPU, alone or together with the GPU, on a stream
+ * of its own (share.h). */
 #ifndef ZI_STAGE1_OPTIM_H
 #define ZI_STAGE1_OPTIM_H
 
@@ -48,6 +49,8 @@ typedef struct zi_optim_desc {
     zi_offload *grads;
     /* Memory of the device for chunks on their way to other ranks, where the layout has it. */
     unsigned char *param_staging;
+    /* Likewise for chunks of state that is in host memory; NULL: the update has it in place. */
+    unsigned char *state_staging;
     const zi_kernels *host_kernels; /* the CPU's, for extents of the window; may be `kernels` */
     unsigned char *workspace;   /* arena of ZERO_ROLE_IO_WINDOW, for bounce buffers and speculative
                                    updates; or NULL */
@@ -94,7 +97,10 @@ zero_status zi_optim_discard(zi_optim *optim);
 /* Enqueue a unit's update and the gather of its parameters. outcome: host memory that has the
  * step's decision once what is on the step stream so far has run. */
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome);
-/* The step's last unit is enqueued: write what is dirty to disk. */
+/* The step's last unit is enqueued: what is put on the step stream from now on comes after the
+ * state in host memory is back there. */
+zero_status zi_optim_join(zi_optim *optim);
+/* And then: write what is dirty to disk. */
 zero_status zi_optim_flush(zi_optim *optim);
 /* Leave nothing in flight, whatever has failed; the stream's last task. */
 zero_status zi_optim_drain(zi_optim *optim);

@@ -10,6 +10,7 @@
 #include "stage1/optim.h"
 #include "stage1/share.h"
 #include "stage1/staging.h"
+#include "stage1/state_staging.h"
 
 struct zi_optim {
     zi_optim_desc desc;
@@ -21,8 +22,9 @@ struct zi_optim {
     zi_segment *segments; /* the jobs', in host memory: chunk p's from segment_first[p] on */
     size_t *segment_first;
     zi_staging *staging;
-    zi_stream *cpu_stream; /* the CPU's, where it shares a step with the GPU; else NULL */
-    zi_share *share;       /* likewise */
+    zi_state_staging *state_staging; /* NULL: the GPU updates no state of the host's */
+    zi_stream *cpu_stream;           /* the CPU's, where it shares a step with the GPU; else NULL */
+    zi_share *share;                 /* likewise */
     uint64_t shared_steps;
     zi_collective *param_gathers; /* by flat; where there is a staging buffer, by chunk */
     bool down;                    /* the step under way goes from the last unit to the first */
@@ -112,7 +114,8 @@ void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_ro
                            unsigned char *extent);
 /* This rank's part of the flat inside its parameter shard, where that is not on disk. */
 unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
-/* Let a job of chunk p work on an extent; NULL: what it has in arenas. */
+/* Let a job of chunk p work on an extent; NULL: what it has in arenas, or in the staging buffer
+ * that is chunk p's turn. */
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
                          unsigned char *extent);
 /* Whether the CPU updates the chunk of an engine on a GPU, and the GPU never does. */

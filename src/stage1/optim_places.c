@@ -69,13 +69,21 @@ void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_ro
     return base + chunk->at[state];
 }
 
+/* What a chunk's update works on. */
+static void *updated_state(const zi_optim *optim, uint32_t p, zero_role role, unsigned char *extent)
+{
+    const zi_chunk *chunk = &optim->layout->chunks[p];
+    return optim->state_staging != NULL && zi_role_tier(optim->layout, role) == ZERO_TIER_HOST
+               ? zi_state_staging_buffer(optim->state_staging, p, role)
+               : zi_optim_chunk_state(optim, chunk, role, extent);
+}
+
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
                          unsigned char *extent)
 {
-    const zi_chunk *chunk = &optim->layout->chunks[p];
-    job->master = zi_optim_chunk_state(optim, chunk, ZERO_ROLE_MASTER, extent);
-    job->moment1 = zi_optim_chunk_state(optim, chunk, ZERO_ROLE_MOMENT1, extent);
-    job->moment2 = zi_optim_chunk_state(optim, chunk, ZERO_ROLE_MOMENT2, extent);
+    job->master = updated_state(optim, p, ZERO_ROLE_MASTER, extent);
+    job->moment1 = updated_state(optim, p, ZERO_ROLE_MOMENT1, extent);
+    job->moment2 = updated_state(optim, p, ZERO_ROLE_MOMENT2, extent);
 }
 
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p)

@@ -59,6 +59,29 @@ static zero_status is_skipped(const optim_work *work, bool *skipped)
     return ZERO_OK;
 }
 
+/* A chunk's states in host memory. */
+static void list_host_states(const zi_optim *optim, uint32_t p, void *host[ZI_STATES])
+{
+    for (int state = 0; state < ZI_STATES; state++) {
+        host[state] = zi_optim_chunk_state(optim, &optim->layout->chunks[p],
+                                           (zero_role)(ZERO_ROLE_MASTER + state), NULL);
+    }
+}
+
+/* Enqueue what updates work->chunk, with its state in a staging buffer where it has to be in one.
+ */
+static zero_status enqueue_chunk(zi_optim *optim, zi_task_fn fn, const optim_work *work)
+{
+    void *host[ZI_STATES];
+    if (optim->state_staging == NULL || optim->jobs[work->chunk].segment_count == 0) {
+        return zi_optim_enqueue_update(optim, fn, work);
+    }
+    list_host_states(optim, work->chunk, host);
+    ZI_TRY(zi_state_staging_fetch(optim->state_staging, work->chunk, host));
+    ZI_TRY(zi_optim_enqueue_update(optim, fn, work));
+    return zi_state_staging_store(optim->state_staging, work->chunk, host);
+}
+
 static zero_status update_unit(void *argument)
 {
     const optim_work *work = argument;
@@ -75,8 +98,17 @@ static zero_status update_unit(void *argument)
     return left ? ZERO_OK : zi_optim_update_chunks(work);
 }
 
-/* Update a chunk in the staging buffer. Where a GPU alone knows whether the step changes anything,
- * the buffer has to hold the parameters before, as they are stored all the same. */
+static zero_status update_chunk(void *argument)
+{
+    const optim_work *work = argument;
+    bool skipped = false;
+    ZI_TRY(is_skipped(work, &skipped));
+    return skipped ? ZERO_OK : zi_optim_update_chunk(work, work->chunk);
+}
+
+/* Update a chunk in the staging buffer of parameters. Where a GPU alone knows whether the step
+ * changes anything, the buffer has to hold the parameters before, as they are stored all the same.
+ */
 static zero_status update_staged_chunk(void *argument)
 {
     const optim_work *work = argument;
@@ -145,6 +177,9 @@ static zero_status take_units(void *argument)
 static zero_status begin_step(zi_optim *optim, const optim_work *work)
 {
     optim->begun = true;
+    if (optim->state_staging != NULL) {
+        ZI_TRY(zi_state_staging_begin(optim->state_staging));
+    }
     return optim->share != NULL ? ops_of(optim)->task(self_of(optim), optim->cpu_stream, take_units,
                                                       work, sizeof *work)
                                 : ZERO_OK;
@@ -168,9 +203,27 @@ static zero_status step_chunks(const optim_work *unit)
     const uint32_t chunks = zi_unit_chunks(optim->layout, unit->unit, &first);
     for (uint32_t i = 0; i < chunks; i++) {
         work.chunk = first + (work.down ? chunks - 1 - i : i);
-        ZI_TRY(zi_optim_enqueue_update(optim, update_staged_chunk, &work));
+        ZI_TRY(enqueue_chunk(optim, update_staged_chunk, &work));
         ZI_TRY(gather_params(optim, &optim->param_gathers[work.chunk], 1));
         ZI_TRY(zi_optim_enqueue(optim, store_staged_chunk, &work));
+        work.first = false;
+    }
+    return ZERO_OK;
+}
+
+/* A unit's update: in one task, or chunk by chunk where they take turns in staging buffers. */
+static zero_status enqueue_unit(const optim_work *unit)
+{
+    zi_optim *optim = unit->optim;
+    optim_work work = *unit;
+    uint32_t first = 0;
+    const uint32_t chunks = zi_unit_chunks(optim->layout, unit->unit, &first);
+    if (optim->state_staging == NULL) {
+        return zi_optim_enqueue_update(optim, update_unit, unit);
+    }
+    for (uint32_t i = 0; i < chunks; i++) {
+        work.chunk = first + (work.down ? chunks - 1 - i : i);
+        ZI_TRY(enqueue_chunk(optim, update_chunk, &work));
         work.first = false;
     }
     return ZERO_OK;
@@ -195,11 +248,17 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
     if (optim->desc.param_staging != NULL) {
         return step_chunks(&work);
     }
-    ZI_TRY(zi_optim_enqueue_update(optim, update_unit, &work));
+    ZI_TRY(enqueue_unit(&work));
     return optim->desc.param_gather->size > 1
                ? gather_params(optim, &optim->param_gathers[optim->layout->units[unit].flat_first],
                                trained)
                : ZERO_OK;
+}
+
+zero_status zi_optim_join(zi_optim *optim)
+{
+    return optim->state_staging != NULL && optim->begun ? zi_state_staging_end(optim->state_staging)
+                                                        : ZERO_OK;
 }
 
 static zero_status flush(void *argument)

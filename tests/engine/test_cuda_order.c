@@ -75,6 +75,15 @@ static void put_far(toy_run *run, bool far)
     run->options.tier[ZERO_ROLE_GRAD] = run->options.tier[ZERO_ROLE_PARAM];
 }
 
+/* State in host memory, in so many chunks that they take turns in the staging buffers. */
+static void put_state_far(toy_run *run, bool far)
+{
+    for (int role = ZERO_ROLE_MASTER; far && role < ZERO_SHARD_ROLES; role++) {
+        run->options.tier[role] = ZERO_TIER_HOST;
+    }
+    run->tuning.extent_bytes = far ? 4096 : run->tuning.extent_bytes;
+}
+
 static zero_status compare_ways(zero_world *world, void *user)
 {
     const comparison *c = user;
@@ -89,6 +98,7 @@ static zero_status compare_ways(zero_world *world, void *user)
         run = c->run;
         toy_sharding_apply(&ways[w / places], &run);
         put_far(&run, w % places == 1);
+        put_state_far(&run, w % 2 == 1 && w % places != 2);
         if (w % places == 2) { /* the CPU updates while the caller's kernels run */
             toy_run_overlap(&run, rig_paths);
             put_far(&run, w / places % 2 != 0);

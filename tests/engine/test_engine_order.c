@@ -124,11 +124,18 @@ static void train_all(void)
 }
 
 static const checked_wait needed[] = {
-    {"the caller", "zero gather"}, {"the caller", "zero reduce"},  {"the caller", "zero step"},
-    {"zero gather", "the caller"}, {"zero gather", "zero gather"}, {"zero gather", "zero step"},
-    {"zero reduce", "the caller"}, {"zero reduce", "zero reduce"}, {"zero reduce", "zero step"},
-    {"zero step", "the caller"},   {"zero step", "zero gather"},   {"zero step", "zero reduce"},
+    {"the caller", "zero gather"},       {"the caller", "zero reduce"},
+    {"the caller", "zero step"},         {"zero gather", "the caller"},
+    {"zero gather", "zero gather"},      {"zero gather", "zero step"},
+    {"zero reduce", "the caller"},       {"zero reduce", "zero reduce"},
+    {"zero reduce", "zero step"},        {"zero step", "the caller"},
+    {"zero step", "zero gather"},        {"zero step", "zero reduce"},
     {"zero step", "zero step"},
+#ifdef CHECKED_OWN_MEMORY /* state in host memory is copied to the device and back */
+    {"zero state in", "zero step"},      {"zero step", "zero state in"},
+    {"zero state out", "zero step"},     {"zero step", "zero state out"},
+    {"zero state in", "zero state out"},
+#endif
 };
 #define NEEDED (sizeof needed / sizeof needed[0])
 
