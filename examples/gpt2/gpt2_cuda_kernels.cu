@@ -567,6 +567,28 @@ extern "C" cudaError_t gpt2_launch_loss(cudaStream_t stream, const gpt2_loss_job
                                         : launch_loss<gpt2_bf16>(stream, job);
 }
 
+typedef struct upload_job {
+    int32_t *target;
+    const int32_t *source;
+    uint64_t count;
+} upload_job;
+
+static __global__ void upload_kernel(const upload_job job)
+{
+    const uint64_t index = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (index < job.count) {
+        job.target[index] = job.source[index];
+    }
+}
+
+extern "C" cudaError_t gpt2_launch_upload(cudaStream_t stream, int32_t *target,
+                                          const int32_t *source, uint64_t count)
+{
+    const upload_job job = {target, source, count};
+    return gpt2_launch(upload_kernel, dim3(pieces_of(count, THREADS)), dim3(THREADS), 0, stream,
+                       job);
+}
+
 typedef struct mean_job {
     double *mean;
     const float *losses;

@@ -324,8 +324,8 @@ zero_status gpt2_cuda_space_begin(gpt2_cuda_space *space, const gpt2_batch *batc
         sort_rows(space);
     }
     TRY(gpt2_cuda_check(space,
-                        cudaMemcpyAsync(space->batch.tokens, space->staged.tokens,
-                                        space->batch_bytes, cudaMemcpyHostToDevice, space->stream),
+                        gpt2_launch_upload(space->stream, space->batch.tokens, space->staged.tokens,
+                                           space->batch_bytes / sizeof(int32_t)),
                         "copying the batch"));
     return gpt2_cuda_check(space, cudaEventRecord(space->uploaded, space->stream),
                            "copying the batch");

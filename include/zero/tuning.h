@@ -66,7 +66,7 @@ typedef enum zero_nccl_memory {
 /** What updates state in host memory where the device is a GPU. The bits are the same. */
 typedef enum zero_updater {
     ZERO_UPDATER_DEFAULT = 0, /**< the GPU; the CPU what is on disk */
-    ZERO_UPDATER_GPU = 1,     /**< the GPU's kernels, which reach the state over the bus */
+    ZERO_UPDATER_GPU = 1,     /**< the GPU's, in staging buffers that its copy engines fill */
     ZERO_UPDATER_CPU = 2,     /**< the CPU's; only gradients and parameters go over the bus */
     ZERO_UPDATER_BOTH = 3 /**< the GPU updates units from the first on, the CPU from the last on,
                              until none is left: each as many as it is fast */
