@@ -180,19 +180,42 @@ static void print_table(const calibration *all)
                             "host link is a copy within it.");
 }
 
-/* Refuse a path that cannot be written before anything is measured. What was not there is not left
- * there, so that whoever ends the program finds no empty file. */
-static int check_out(const char *path, bool *existed)
+/* Where the cluster goes first: beside a file, which it replaces once it is whole; a pipe or a
+ * device it is written to. */
+typedef struct out_file {
+    const char *path;
+    char first[4096];
+    bool replaces;
+} out_file;
+
+static out_file out_of(const char *path)
 {
-    *existed = access(path, F_OK) == 0 || strcmp(path, "-") == 0;
+    struct stat kind;
+    out_file out = {.path = path};
+    const bool missing = lstat(path, &kind) != 0;
+    out.replaces = strcmp(path, "-") != 0 && (missing || S_ISREG(kind.st_mode));
+    (void)snprintf(out.first, sizeof out.first, "%s%s", path, out.replaces ? ".part" : "");
+    return out;
+}
+
+/* Whether a file can be opened to be written. What was not there is not left there, so that whoever
+ * ends the program finds no empty file. */
+static int check_file(const char *path)
+{
+    const bool existed = access(path, F_OK) == 0 || strcmp(path, "-") == 0;
     const int file = bench_open_file(path);
     if (file < 0) {
         return 1;
     }
     (void)close(file);
-    return *existed || unlink(path) == 0
-               ? 0
-               : bench_fail("cannot remove %s: %s", path, strerror(errno));
+    return existed || unlink(path) == 0 ? 0
+                                        : bench_fail("cannot remove %s: %s", path, strerror(errno));
+}
+
+/* Refuse what cannot be written before anything is measured. */
+static int check_out(const out_file *out)
+{
+    return check_file(out->path) != 0 || (out->replaces && check_file(out->first) != 0);
 }
 
 /* The fields that have values. NULL: memory is out. */
@@ -229,14 +252,13 @@ static int write_text(int file, const char *text)
                : errno;
 }
 
-static int write_cluster(const calibration *all, const zero_cluster *cluster, const char *path,
-                         bool existed)
+static int write_cluster(const calibration *all, const zero_cluster *cluster, const out_file *out)
 {
     char *text = cluster_text(all, cluster);
     if (text == NULL) {
-        return bench_fail("calibrate: no memory left for %s", path);
+        return bench_fail("calibrate: no memory left for %s", out->path);
     }
-    const int file = bench_open_file(path);
+    const int file = bench_open_file(out->first);
     if (file < 0) {
         free(text);
         return 1;
@@ -244,10 +266,13 @@ static int write_cluster(const calibration *all, const zero_cluster *cluster, co
     int code = write_text(file, text);
     code = close(file) != 0 && code == 0 ? errno : code;
     free(text);
-    if (code != 0 && !existed) {
-        (void)unlink(path);
+    if (code == 0 && out->replaces && rename(out->first, out->path) != 0) {
+        code = errno;
     }
-    return code == 0 ? 0 : bench_fail("cannot write %s: %s", path, strerror(code));
+    if (code != 0 && out->replaces) {
+        (void)unlink(out->first);
+    }
+    return code == 0 ? 0 : bench_fail("cannot write %s: %s", out->path, strerror(code));
 }
 
 /* ---- the line ---- */
@@ -410,7 +435,6 @@ int command_calibrate(int argc, char **argv)
     static calibration all;
     calibrate_line line = {.all = &all};
     zero_cluster cluster;
-    bool existed = false;
     if (read_line(argc, argv, &line) != 0) {
         return 1;
     }
@@ -424,7 +448,8 @@ int command_calibrate(int argc, char **argv)
     if (choose_ranks(&line) != 0) {
         return 1;
     }
-    if (line.out != NULL && check_out(line.out, &existed) != 0) {
+    const out_file out = out_of(line.out != NULL ? line.out : "-");
+    if (line.out != NULL && check_out(&out) != 0) {
         return 1;
     }
     bench_progress_runner("calibrate", 1, 1);
@@ -440,5 +465,5 @@ int command_calibrate(int argc, char **argv)
             return bench_fail("cannot write the table: %s", strerror(errno));
         }
     }
-    return line.out == NULL ? 0 : write_cluster(&all, &cluster, line.out, existed);
+    return line.out == NULL ? 0 : write_cluster(&all, &cluster, &out);
 }

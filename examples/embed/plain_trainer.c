@@ -1,6 +1,7 @@
 /* An ordinary trainer in the manner of llm.c: a GPT over bytes, fp32 on one CPU, with one block of
  * parameters, one of gradients, two of moments, and all layers of one kind in one array.
  * sharded_trainer.c is the same program with libzero in it. Usage: plain_trainer TEXT CHECKPOINT */
+#include <errno.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -434,12 +435,18 @@ static void read_text(trainer *tr, const char *path)
 
 static void save(const trainer *tr, const char *path)
 {
-    FILE *file = fopen(path, "wb");
+    char part[4096]; /* the file is replaced when all of it is written */
+    (void)snprintf(part, sizeof part, "%s.part", path);
+    FILE *file = fopen(part, "wb");
     const size_t count = parameter_count();
-    if (file == NULL || fwrite(tr->params, sizeof(float), count, file) != count ||
-        fclose(file) != 0) {
-        fail(path, "cannot be written");
+    if (file != NULL && fwrite(tr->params, sizeof(float), count, file) == count &&
+        fflush(file) == 0 && rename(part, path) == 0) {
+        (void)fclose(file);
+        return;
     }
+    const int reason = errno;
+    (void)remove(part);
+    fail(path, strerror(reason));
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,7 @@
 /* plain_trainer.c with libzero in it: parameters, gradients and optimizer state are split over the
  * processes that mpirun, srun or torchrun start; each trains on its part of a batch. Usage:
  * sharded_trainer TEXT CHECKPOINT [STAGE [FOLDER]]; FOLDER: all state is on disk there. */
+#include <errno.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -454,12 +455,18 @@ static void save(const trainer *tr, const char *path)
     if (zero_world_rank(tr->world) != 0) {
         return;
     }
-    FILE *file = fopen(path, "wb");
+    char part[4096]; /* the file is replaced when all of it is written */
+    (void)snprintf(part, sizeof part, "%s.part", path);
+    FILE *file = fopen(part, "wb");
     const size_t count = parameter_count();
-    if (file == NULL || fwrite(tr->params, sizeof(float), count, file) != count ||
-        fclose(file) != 0) {
-        fail(path, "cannot be written");
+    if (file != NULL && fwrite(tr->params, sizeof(float), count, file) == count &&
+        fflush(file) == 0 && rename(part, path) == 0) {
+        (void)fclose(file);
+        return;
     }
+    const int reason = errno;
+    (void)remove(part);
+    fail(path, strerror(reason));
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,6 @@
 /* Files are read where tokens are wanted, never mapped: of a mapping whose file gets shorter the
  * system says so by ending the program. */
+#define XXH_INLINE_ALL
 #include "gpt2_data.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum {
     HEADER_BYTES = 1024,
@@ -163,21 +165,32 @@ static bool parse_file(int file, const char *path, uint64_t bytes, gpt2_tokens *
     return true;
 }
 
-/* Reads all tokens, which checks them, unless no value of their bytes can be wrong. */
-static bool check_vocab(const gpt2_tokens *tokens, gpt2_error *error)
+/* Reads all tokens, which checks them. hash: out. */
+static bool scan(const gpt2_tokens *tokens, uint64_t *hash, gpt2_error *error)
 {
     int32_t chunk[CHUNK_TOKENS];
-    if (tokens->vocab >= (uint32_t)1 << (8 * tokens->bytes)) {
-        return true;
-    }
+    XXH3_state_t state;
+    (void)XXH3_64bits_reset(&state);
     for (uint64_t first = 0; first < tokens->count; first += CHUNK_TOKENS) {
         const uint64_t left = tokens->count - first;
         const uint32_t count = left < CHUNK_TOKENS ? (uint32_t)left : CHUNK_TOKENS;
         if (!read_chunk(tokens, first, count, chunk, error)) {
             return false;
         }
+        (void)XXH3_64bits_update(&state, chunk, count * sizeof *chunk);
     }
+    *hash = XXH3_64bits_digest(&state);
     return true;
+}
+
+/* Validation tokens are read unless no value of their bytes can be wrong. */
+static bool check_tokens(gpt2_data *data, gpt2_error *error)
+{
+    const gpt2_tokens *validation = &data->validation;
+    uint64_t unused = 0;
+    return scan(&data->train, &data->train_hash, error) &&
+           (validation->vocab >= (uint32_t)1 << (8 * validation->bytes) ||
+            scan(validation, &unused, error));
 }
 
 static bool open_one(gpt2_data *data, int which, const char *path, gpt2_error *error)
@@ -198,7 +211,7 @@ static bool open_one(gpt2_data *data, int which, const char *path, gpt2_error *e
                          path);
     }
     tokens->vocab = data->vocab;
-    return check_vocab(tokens, error);
+    return true;
 }
 
 bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uint32_t vocab,
@@ -215,6 +228,7 @@ bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uin
         data->validation.offset += data->train.count * data->train.bytes;
         data->validation.count = kept;
     }
+    good = good && check_tokens(data, error);
     if (!good) {
         gpt2_data_close(data);
     }

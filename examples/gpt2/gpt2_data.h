@@ -26,6 +26,7 @@ typedef struct gpt2_tokens {
 typedef struct gpt2_data {
     gpt2_tokens train;
     gpt2_tokens validation;
+    uint64_t train_hash; /* XXH3 of the training tokens, each an int32 */
     uint32_t vocab;
     bool text;    /* tokens are bytes */
     int files[2]; /* -1: none */
@@ -34,7 +35,7 @@ typedef struct gpt2_data {
 /* Opens `path`, and `val_path` or, when that is NULL, keeps the last tenth of `path` for
  * validation. Both are files on disk that stay there: pipes are refused. vocab 0: 256 for text,
  * 50257 for token files. Every token is checked against it, here and again when it is read: files
- * can change. */
+ * can change. The training part is read once, for its hash. */
 bool gpt2_data_open(gpt2_data *data, const char *path, const char *val_path, uint32_t vocab,
                     gpt2_error *error);
 void gpt2_data_close(gpt2_data *data);

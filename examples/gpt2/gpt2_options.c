@@ -116,6 +116,8 @@ static const gpt2_option own_rows[] = {
      "tiers"},
     {"resume-if-any", KIND_TEXT, AT(resume_if_any), 0, 0,
      "DIR: likewise; begin anew where there is none yet"},
+    {"data-changed", KIND_FLAG, AT(data_changed), 0, 0,
+     "go on although --data is not what the checkpoint was trained on"},
     {"init-from", KIND_TEXT, AT(init_from), 0, 0,
      "FILE|DIR: begin with these weights (safetensors, or a checkpoint's)"},
     {"export", KIND_TEXT, AT(export_to), 0, 0,

@@ -26,6 +26,7 @@ typedef struct gpt2_options {
     uint32_t save_every; /* 0: at the end alone */
     uint32_t keep;       /* 0: all */
     uint32_t reflink;
+    uint32_t data_changed;
     uint32_t vocab; /* 0: by kind of file */
     uint32_t ranks; /* 0: not given */
     uint32_t deadline;

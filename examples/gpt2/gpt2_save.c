@@ -1,5 +1,5 @@
 /* Owns the state of a save under way, and what a checkpoint has of the run beside the engine's
- * state: how many samples were used, and the seed. */
+ * state: how many samples were used of which data, and the seed. */
 #include "gpt2_save.h"
 #include "gpt2_weights.h"
 
@@ -51,12 +51,19 @@ bool gpt2_save_prepare(const gpt2_options *o, gpt2_error *error)
                             make_directory("export", o->export_to, error));
 }
 
+/* What a checkpoint has of the training data, behind the sizes. */
+#define DATA_TEXT " data %llu tokens %016llx"
+
 /* --- saving ----------------------------------------------------------------------------------- */
 
 zero_status gpt2_saver_begin(gpt2_saver *self, const gpt2_progress *progress)
 {
     char sizes[GPT2_SIZES_TEXT];
     gpt2_sizes_print(&self->net->config, sizes);
+    const size_t used = strlen(sizes);
+    (void)snprintf(sizes + used, sizeof sizes - used, DATA_TEXT,
+                   (unsigned long long)self->data->train.count,
+                   (unsigned long long)self->data->train_hash);
     zero_save_options save = zero_save_options_init();
     save.directory = self->options->save;
     save.keep = self->options->keep;
@@ -102,6 +109,24 @@ static bool check_seed(const gpt2_options *o, const zero_load_report *report, gp
                (unsigned long long)report->random_seed);
 }
 
+/* Samples are chosen by the number of training tokens, so other data means other samples. A
+ * checkpoint of an older program does not say what it was trained on. */
+static bool check_data(const gpt2_options *o, const gpt2_data *data, const char *sizes,
+                       const char *folder, gpt2_error *error)
+{
+    unsigned long long count = 0;
+    unsigned long long hash = 0;
+    const char *text = strstr(sizes, " data ");
+    const bool known = text != NULL && sscanf(text, DATA_TEXT, &count, &hash) == 2;
+    const bool same = count == data->train.count && hash == data->train_hash;
+    return !known || same || o->data_changed != 0 ||
+           gpt2_fail(error,
+                     "%.300s has %llu tokens to train on (hash %016llx), and the checkpoint %.300s "
+                     "is of %llu (hash %016llx); give the data as they were, or --data-changed",
+                     o->data, (unsigned long long)data->train.count,
+                     (unsigned long long)data->train_hash, folder, count, hash);
+}
+
 /* DIR, or DIR:NAME where there is no such file. */
 static void split_name(const char *path, char *copy, size_t bytes, zero_load_options *load)
 {
@@ -115,21 +140,21 @@ static void split_name(const char *path, char *copy, size_t bytes, zero_load_opt
     }
 }
 
-static zero_status resume(gpt2_net *net, const gpt2_options *o, gpt2_start *start,
-                          gpt2_error *error)
+static zero_status resume(gpt2_net *net, const gpt2_options *o, const gpt2_data *data,
+                          gpt2_start *start, gpt2_error *error)
 {
     char path[4096];
+    char sizes[GPT2_SIZES_TEXT];
     zero_load_options load = zero_load_options_init();
     zero_load_report report = zero_load_report_init();
     split_name(o->resume != NULL ? o->resume : o->resume_if_any, path, sizeof path, &load);
     load.reflink = o->reflink != 0;
-    const zero_status status = gpt2_checkpoint_load(net, &load, &report, error);
-    if (status != ZERO_OK) {
-        const bool any = o->resume_if_any != NULL && load.name == NULL;
-        const bool none = status == ZERO_INVALID_ARGUMENT && report.folder[0] == '\0';
-        return any && none ? ZERO_OK : status;
+    load.if_any = o->resume_if_any != NULL && load.name == NULL;
+    TRY(gpt2_checkpoint_load(net, &load, &report, sizes, error));
+    if (report.folder[0] == '\0') {
+        return ZERO_OK;
     }
-    if (!check_seed(o, &report, error)) {
+    if (!check_seed(o, &report, error) || !check_data(o, data, sizes, report.folder, error)) {
         return ZERO_INVALID_ARGUMENT;
     }
     if (report.step > UINT32_MAX) {
@@ -146,11 +171,11 @@ static zero_status resume(gpt2_net *net, const gpt2_options *o, gpt2_start *star
 }
 
 zero_status gpt2_start_from(gpt2_net *net, zero_world *world, const gpt2_options *o,
-                            gpt2_start *start, gpt2_error *error)
+                            const gpt2_data *data, gpt2_start *start, gpt2_error *error)
 {
     memset(start, 0, sizeof *start);
     if (o->resume != NULL || o->resume_if_any != NULL) {
-        TRY(resume(net, o, start, error));
+        TRY(resume(net, o, data, start, error));
     }
     return start->ranks == 0 && o->init_from != NULL
                ? gpt2_weights_load(net, world, o->init_from, error)

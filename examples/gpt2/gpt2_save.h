@@ -3,6 +3,7 @@
 #ifndef GPT2_SAVE_H
 #define GPT2_SAVE_H
 
+#include "gpt2_data.h"
 #include "gpt2_net.h"
 #include "gpt2_options.h"
 
@@ -10,10 +11,11 @@
  * --save and --export. */
 bool gpt2_save_prepare(const gpt2_options *options, gpt2_error *error);
 
-/* The saves of a run on one rank; all zero but for net and options at first. Every rank makes the
- * same calls. */
+/* The saves of a run on one rank; all zero but for net, data and options at first. Every rank makes
+ * the same calls. */
 typedef struct gpt2_saver {
     const gpt2_options *options;
+    const gpt2_data *data;
     gpt2_net *net;
     uint32_t newest; /* steps of the last checkpoint that is whole; 0: there is none */
     uint32_t begun;  /* steps of the save under way; 0: there is none */
@@ -43,8 +45,9 @@ typedef struct gpt2_start {
 } gpt2_start;
 
 /* Load what --resume, --resume-if-any or --init-from names, the last where the one before finds
- * nothing. A checkpoint of other sizes is refused. Collective. */
+ * nothing. A checkpoint of other sizes is refused, and one that was trained on other data unless
+ * --data-changed is given. Collective. */
 zero_status gpt2_start_from(gpt2_net *net, zero_world *world, const gpt2_options *options,
-                            gpt2_start *start, gpt2_error *error);
+                            const gpt2_data *data, gpt2_start *start, gpt2_error *error);
 
 #endif

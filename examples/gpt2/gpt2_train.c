@@ -449,9 +449,10 @@ static zero_status set_start(trainer *self)
 {
     const gpt2_options *o = &self->job->options;
     gpt2_error error = {""};
-    const zero_status status = gpt2_start_from(&self->net, self->world, o, &self->start, &error);
+    const zero_status status =
+        gpt2_start_from(&self->net, self->world, o, &self->job->data, &self->start, &error);
     self->samples_done = self->start.samples;
-    self->saver = (gpt2_saver){.options = o, .net = &self->net};
+    self->saver = (gpt2_saver){.options = o, .net = &self->net, .data = &self->job->data};
     return own_failure(self->job, &error, status);
 }
 

@@ -78,11 +78,12 @@ static bool check_sizes(const gpt2_config *config, const char *text, const char 
 }
 
 zero_status gpt2_checkpoint_load(gpt2_net *net, const zero_load_options *load,
-                                 zero_load_report *report, gpt2_error *error)
+                                 zero_load_report *report, char sizes[GPT2_SIZES_TEXT],
+                                 gpt2_error *error)
 {
-    char sizes[GPT2_SIZES_TEXT] = "";
+    memset(sizes, 0, GPT2_SIZES_TEXT);
     report->user_bytes = sizes;
-    report->user_room = sizeof sizes - 1;
+    report->user_room = GPT2_SIZES_TEXT - 1;
     const zero_status status = zero_load(net->engine, load, report);
     report->user_bytes = NULL;
     report->user_room = 0;
@@ -223,7 +224,8 @@ zero_status gpt2_weights_load(gpt2_net *net, zero_world *world, const char *path
         zero_load_report report = zero_load_report_init();
         load.path = path;
         load.params_only = 1;
-        return gpt2_checkpoint_load(net, &load, &report, error);
+        char sizes[GPT2_SIZES_TEXT];
+        return gpt2_checkpoint_load(net, &load, &report, sizes, error);
     }
     zero_transformer found = zero_transformer_init();
     uint32_t loaded = 0;

@@ -7,16 +7,17 @@
 
 #include "zero/checkpoint.h"
 
-enum { GPT2_SIZES_TEXT = 128 };
+enum { GPT2_SIZES_TEXT = 192 };
 
 /* The sizes as "layers 2 heads 2 ...", which a checkpoint has: shapes do not tell the heads, and a
  * reader of the manifest sees what the model is. */
 void gpt2_sizes_print(const gpt2_config *config, char text[GPT2_SIZES_TEXT]);
 
-/* zero_load of a checkpoint of a run, which refuses other sizes by name. The report's user bytes
- * are taken. Collective. */
+/* zero_load of a checkpoint of a run, which refuses other sizes by name. sizes: out, the text that
+ * it has of them, and what else stands there; the report's user bytes are taken. Collective. */
 zero_status gpt2_checkpoint_load(gpt2_net *net, const zero_load_options *load,
-                                 zero_load_report *report, gpt2_error *error);
+                                 zero_load_report *report, char sizes[GPT2_SIZES_TEXT],
+                                 gpt2_error *error);
 
 /* Load parameters alone from safetensors: a file, its index, or a folder with either; or from a
  * checkpoint of a run. Names are the public ones, with or without "transformer.". Masks of causal

@@ -7,6 +7,8 @@ import array
 import difflib
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,6 +74,24 @@ def furthest(left, right):
     return max(abs(x - y) for x, y in zip(left, right))
 
 
+def check_full_disk(check, command, checkpoint):
+    """The checkpoint of a run before stays whole where the next does not fit."""
+    with open(checkpoint, "rb") as file:
+        before = file.read()
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, len(before) // 2))
+
+    done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+    with open(checkpoint, "rb") as file:
+        after = file.read()
+    check("a checkpoint that does not fit is said so",
+          done.returncode == 1 and f"{checkpoint}: File too large" in done.stderr, done.stderr)
+    check("and the one before stays", after == before, f"{len(after)} bytes")
+    check("and nothing is beside it", not os.path.exists(f"{checkpoint}.part"), checkpoint)
+
+
 def main():
     source, plain, sharded, *sample = sys.argv[1:]
     text = f"{source}/LICENSE"
@@ -85,6 +105,7 @@ def main():
         losses, parameters, wrong = train([plain, text, checkpoint], checkpoint)
         check("the plain trainer runs", not wrong and len(losses) == 60, wrong)
         check("and learns", losses and losses[-1] < 0.6 * losses[0], losses[-1:])
+        check_full_disk(check, [plain, text, checkpoint], checkpoint)
         ways = [("0", []), ("1", []), ("2", []), ("3", []), ("3", [scratch])]
         for ranks in (1, 2) if not sample else (2,):
             first = None

@@ -345,6 +345,33 @@ def test_wrong_options_are_refused(folder):
         refused(folder, f"--steps 3 --ranks 2 {options}", text)
 
 
+def test_other_data_are_refused(folder):
+    run(folder, "--steps 2 --ranks 2 --save {folder}/run")
+    path = f"{folder}/text"
+    with open(path, "rb") as file:
+        text = file.read()
+    more = "--steps 3 --ranks 2 --resume {folder}/run"
+
+    def trained_on(changed):
+        with open(path, "wb") as file:
+            file.write(changed)
+
+    for changed in (b"T" + text[1:], text + text, text[:-100]):
+        trained_on(changed)
+        output = run(folder, more, code=1)
+        count = len(changed) - len(changed) // 10
+        expect(f"{path} has {count} tokens to train on (hash " in output, output)
+        expect(f"is of {len(text) - len(text) // 10} (hash " in output, output)
+        expect("--data-changed" in output and output.count("\n") == 1, output)
+    expect(3 in losses(run(folder, more + " --data-changed")), "--data-changed does not go on")
+    trained_on(text[:-1] + b"?")  # the last tenth is for validation
+    expect(3 in losses(run(folder, more)), "validation data are not what was trained on")
+    os.rename(path, f"{folder}/moved")
+    os.symlink(f"{folder}/moved", path)
+    trained_on(text)
+    expect(3 in losses(run(folder, more)), "the same data elsewhere")
+
+
 def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_none(folder):
     run(folder, "--steps 2 --ranks 2 --save {folder}/run")
     os.truncate(f"{folder}/run/step-00000002/manifest.json", 700)

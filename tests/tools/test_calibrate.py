@@ -120,6 +120,24 @@ def check_refused(program, folder):
     os.unlink(pipe)
 
 
+def check_replaced(program, folder):
+    """A file is replaced, not written over: who reads the old one reads all of it."""
+    old = os.path.join(folder, "old.json")
+    text = '{"preset": "dgx-h100"}'
+    with open(old, "w", encoding="utf-8") as file:
+        file.write(text)
+    with open(old, encoding="utf-8") as before:
+        done = run(program, "--tiny", "--device", "cpu", "--ranks", "1", "--dir", folder, "--out",
+                   old)
+        check("a file that is there is replaced", done.returncode == 0, done.stderr)
+        kept = before.read()
+        check("and stays whole for who reads it", kept == text, kept)
+    with open(old, encoding="utf-8") as file:
+        check("the new one is there", "device_bytes" in json.load(file))
+    os.unlink(old)
+    check("and nothing is beside it", not os.listdir(folder), os.listdir(folder))
+
+
 def check_interrupt(program, folder):
     """A run that is interrupted leaves what was there as it was, and nothing new."""
     old = os.path.join(folder, "old.json")
@@ -142,7 +160,7 @@ def check_interrupt(program, folder):
 def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        for part in (check_cluster, check_missing, check_refused, check_interrupt):
+        for part in (check_cluster, check_missing, check_refused, check_replaced, check_interrupt):
             part(program, folder)
         if len(sys.argv) > 2:
             check_gpus(sys.argv[2], folder)
