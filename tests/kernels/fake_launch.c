@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "kernels/cuda/decide_body.h"
 #include "kernels/cuda/fold_body.h"
 #include "kernels/cuda/norm_body.h"
 #include "kernels/cuda/update_body.h"
@@ -255,13 +256,26 @@ void zi_fake_run_fold(const zi_fold *fold)
     }
 }
 
-/* The block's threads come to their groups in any order: here the last one first. */
+/* As the kernel collects. */
+static void collect(const zi_decide_job *job)
+{
+    static zi_decide_columns columns;
+    for (uint32_t thread = ZI_BLOCK_THREADS; thread-- > 0;) {
+        zi_decide_add(&job->messages, thread / ZI_WARP_LANES, thread % ZI_WARP_LANES, &columns);
+    }
+    for (uint32_t lane = ZI_WARP_LANES; lane-- > 0;) {
+        zi_decide_join(lane, &columns);
+    }
+    zi_step_collect_columns(job->input, &job->messages, columns.of_warp[0],
+                            zi_step_compare(&job->messages), job->state, job->part);
+}
+
+/* The block's threads come to their columns and groups in any order: here the last one first. */
 void zi_fake_run_decide(const zi_decide_job *job)
 {
     uint32_t groups = 0;
     if ((job->phases & ZI_DECIDE_COLLECT) != 0) {
-        zi_step_collect(job->input, &job->messages, zi_step_compare(&job->messages), job->state,
-                        job->part);
+        collect(job);
     }
     if ((job->phases & ZI_DECIDE_CONCLUDE) != 0) {
         groups = zi_step_conclude_scalars(job->input, job->parts, job->part_count, job->state,

@@ -5,6 +5,7 @@
  * be held while waiting for the pool; the second is taken inside it, and only for one addition. */
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "core/check.h"
 #include "core/error.h"
@@ -156,6 +157,11 @@ static zero_status launch_cast(void *self, zi_stream *stream, void *target, zero
                          .count = count};
     return launch_task(self, stream, cast_task, &work);
 }
+
+_Static_assert(offsetof(zi_step_message, squares) == 0 &&
+                   offsetof(zi_step_message, replica_nan) ==
+                       (ZI_STEP_COLUMNS - 1) * sizeof(uint64_t),
+               "a message begins with its columns");
 
 static zero_status decide_task(void *argument)
 {

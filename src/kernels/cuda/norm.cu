@@ -1,6 +1,7 @@
 /* Owns the kernels from gradients to a step's decision: the sum of squares, and the decision.
  * Invariant: all additions to accumulators are exact and of integers, so the order in which blocks
  * and warps come shows in no bit. */
+#include "kernels/cuda/decide_body.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_kernel.h"
 #include "kernels/cuda/norm_block.h"
@@ -70,13 +71,14 @@ extern "C" cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void
     return zi_kernel_launch(choose_square_sum(dtype), grid.blocks, &args, stream);
 }
 
-/* One block: all its threads compare, one of them collects and decides, then each takes a group:
- * divisions and roots in double, one after another, would be the longest part of all. */
+/* One block: all its threads compare and add up columns, one of them decides, then each takes a
+ * group: divisions and roots in double, one after another, would be the longest part of all. */
 static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
     decide_kernel(const __grid_constant__ zi_decide_job job)
 {
     __shared__ uint32_t lowest;
     __shared__ uint32_t groups;
+    __shared__ zi_decide_columns columns;
     if (threadIdx.x == 0) {
         lowest = ZI_STEP_ALIKE;
         groups = 0;
@@ -89,9 +91,17 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
             atomicMin(&lowest, i);
         }
     }
+    if (collects) {
+        zi_decide_add(&job.messages, threadIdx.x / ZI_WARP_LANES, zi_kernel_lane(), &columns);
+    }
     __syncthreads();
+    if (threadIdx.x < ZI_WARP_LANES && collects) {
+        zi_decide_join(threadIdx.x, &columns);
+        __syncwarp();
+    }
     if (threadIdx.x == 0 && collects) {
-        zi_step_collect(job.input, &job.messages, lowest, job.state, job.part);
+        zi_step_collect_columns(job.input, &job.messages, columns.of_warp[0], lowest, job.state,
+                                job.part);
     }
     if (threadIdx.x == 0 && (job.phases & ZI_DECIDE_CONCLUDE) != 0) {
         groups =

@@ -336,25 +336,65 @@ ZI_LANE double zi_step_weigh(const zi_step_messages *messages, zi_step_refusal *
     return weight;
 }
 
-/* The outcome of a part of the model, from the messages of its ranks. place: of zi_step_compare. */
-ZI_LANE void zi_step_collect(const zi_step_input *input, const zi_step_messages *messages,
-                             uint32_t place, const zi_step_state *state, zi_step_part *part)
+/* Columns of a message, which begins with them: the words of its squares, then two counts. A column
+ * is added up over all messages by itself, so columns may be added at the same time. */
+#define ZI_STEP_COLUMNS (ZI_NORM_LIMBS + 4)
+
+/* The sum of a column, in halves: a rank's limb may have all its carries waiting, so two of them
+ * need not fit in 64 bits. Each half of a word is below 2^32 and a group has less than 2^30 ranks,
+ * so each half of the sum is below 2^62, in whatever order words and sums are added. */
+typedef struct zi_step_column {
+    uint64_t low;  /* of the words' lower 32 bits */
+    uint64_t high; /* of their upper 32 bits */
+} zi_step_column;
+
+/* Add a message's word. */
+ZI_LANE void zi_step_column_add(zi_step_column *column, const zi_step_message *message,
+                                uint32_t index)
 {
-    const zi_norm_sum nothing = {{0}, 0, 0};
+    const uint64_t word = ((const uint64_t *)(const void *)message)[index];
+    column->low += word & UINT32_MAX;
+    column->high += word >> 32;
+}
+
+/* A count: what 64 bits hold of it. */
+ZI_LANE uint64_t zi_step_column_count(zi_step_column column)
+{
+    return column.low + (column.high << 32);
+}
+
+/* The sum of all columns, with no carries waiting: the bits of zi_norm_merge message by message.
+ * A carry is below 2^62 + 2^32 and a half below 2^62, so no addition of the two wraps. */
+ZI_LANE zi_norm_sum zi_step_columns_sum(const zi_step_column *columns)
+{
+    zi_norm_sum sum;
+    uint64_t carry = 0;
+    for (int i = 0; i < ZI_NORM_LIMBS; i++) {
+        const uint64_t low = columns[i].low + carry;
+        sum.limb[i] = low & UINT32_MAX;
+        carry = columns[i].high + (low >> 32);
+    }
+    sum.infinite_chunks = zi_step_column_count(columns[ZI_NORM_LIMBS]) +
+                          zi_step_column_count(columns[ZI_NORM_LIMBS + 2]);
+    sum.nan_chunks = zi_step_column_count(columns[ZI_NORM_LIMBS + 1]) +
+                     zi_step_column_count(columns[ZI_NORM_LIMBS + 3]);
+    return sum;
+}
+
+/* The outcome of a part of the model, from the messages of its ranks. columns: the sums of the
+ * messages that count, ZI_STEP_COLUMNS. place: of zi_step_compare. */
+ZI_LANE void zi_step_collect_columns(const zi_step_input *input, const zi_step_messages *messages,
+                                     const zi_step_column *columns, uint32_t place,
+                                     const zi_step_state *state, zi_step_part *part)
+{
     const zi_step_refusal none = {ZI_REFUSAL_NONE, 0, 0, 0, 0, 0.0, 0.0};
-    part->squares = nothing;
+    part->squares = zi_step_columns_sum(columns);
     part->updates = state->updates;
     part->skipped = state->skipped;
     part->divisor = input->divisor;
     part->max_norm = (float)input->max_norm;
     part->loss_scale = state->scaler.scale;
     part->refusal = none;
-    for (uint32_t i = messages->peer_first; i < messages->count; i += messages->peer_stride) {
-        const zi_step_message *message = zi_step_message_at(messages, i);
-        zi_norm_merge(&part->squares, &message->squares);
-        part->squares.infinite_chunks += message->replica_infinite;
-        part->squares.nan_chunks += message->replica_nan;
-    }
     if (place != ZI_STEP_ALIKE) {
         const uint32_t number = place % messages->number_count;
         const zi_step_given *first = &zi_step_message_at(messages, 0)->given;
@@ -369,6 +409,19 @@ ZI_LANE void zi_step_collect(const zi_step_input *input, const zi_step_messages 
     } else if (input->divisor == 0.0) {
         part->divisor = zi_step_weigh(messages, &part->refusal);
     }
+}
+
+/* The same with the columns, one message after another. */
+ZI_LANE void zi_step_collect(const zi_step_input *input, const zi_step_messages *messages,
+                             uint32_t place, const zi_step_state *state, zi_step_part *part)
+{
+    zi_step_column columns[ZI_STEP_COLUMNS] = {{0, 0}};
+    for (uint32_t i = messages->peer_first; i < messages->count; i += messages->peer_stride) {
+        for (uint32_t k = 0; k < ZI_STEP_COLUMNS; k++) {
+            zi_step_column_add(&columns[k], zi_step_message_at(messages, i), k);
+        }
+    }
+    zi_step_collect_columns(input, messages, columns, place, state, part);
 }
 
 /* Exact, as long as there are less than 2^53 steps. */
