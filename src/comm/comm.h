@@ -366,6 +366,10 @@ uint32_t zi_group_place(const uint32_t *members, uint32_t size, uint32_t world_r
 zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, const char *name,
                                    const char *remedy);
 
+/* Zeros in lent scratch memory, at most: a rank without a gradient sends them, so no message that
+ * goes through that memory is longer. */
+#define ZI_ZEROS_MAX ((size_t)4 << 20)
+
 /* The part of an ALL_REDUCE that group rank `rank` adds up: elements [*begin, *begin + result).
  * Parts begin at multiples of ZI_PART_COUNT. The first is the longest; none is empty from
  * ZI_PART_COUNT elements a rank on. */

@@ -7,6 +7,9 @@
 #include "core/sizes.h"
 #include "layout/sharding.h"
 
+_Static_assert(ZI_SCRATCH_PART_COUNT == ZI_PART_COUNT && ZI_SCRATCH_ZEROS_MAX == ZI_ZEROS_MAX,
+               "the plan counts what groups take");
+
 /* Between which degrees a group is, and what its batches read and write. */
 typedef struct group_plan {
     const char *name;

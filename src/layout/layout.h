@@ -37,8 +37,14 @@
 #define ZI_PART_BYTES 248
 #define ZI_STEP_BYTES 4096
 #define ZI_SEGMENT_BYTES 48
-/* Scratch memory for sums that reductions borrow, at most; they cut up what needs more. */
-#define ZI_SCRATCH_BYTES_MAX ((uint64_t)32 << 20)
+/* Scratch memory for sums that reductions borrow: so much for each rank that is summed, within
+ * these bounds; they cut up what needs more. Half of it is exchanged at once where ranks are on
+ * several hosts, in a message of each rank: 256 KiB (docs/decisions/092). */
+#define ZI_SCRATCH_RANK_BYTES ((uint64_t)512 << 10)
+#define ZI_SCRATCH_SUMS_FEW ((uint64_t)32 << 20)
+#define ZI_SCRATCH_SUMS_MANY ((uint64_t)512 << 20)
+/* Beside it zeros, at most: more than the longest message (comm's ZI_ZEROS_MAX). */
+#define ZI_SCRATCH_ZEROS_MAX ((uint64_t)4 << 20)
 /* One rank's part of a sum is a multiple of so many elements. */
 #define ZI_SCRATCH_PART_COUNT 64
 /* Flats reduced in one batch, at most. */

@@ -1,7 +1,7 @@
 /* Owns the size of the scratch memory that reductions borrow: what the largest batch needs
- * to go in one round, or ZI_SCRATCH_BYTES_MAX, and an eighth as many zeros, for ranks without a
- * gradient. A sum that the transport makes by itself cannot be cut, so its part of the largest
- * batch always fits. All these reductions are on one stream, so one of them at a time uses it. */
+ * to go in one round, or what that many ranks have at most, and an eighth as many zeros, for ranks
+ * without a gradient. A sum that the transport makes by itself cannot be cut, so its part of the
+ * largest batch always fits. All these reductions are on one stream, so one at a time uses it. */
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/layout.h"
@@ -47,6 +47,17 @@ static uint64_t largest_batch(const zi_layout *layout, const reduction *r)
     return most;
 }
 
+/* What a sum over `size` ranks takes: messages are not to become short where there are many. */
+static uint64_t sums_of(const zi_layout *layout, const reduction *r)
+{
+    const uint64_t least = 4 * r->size * ZI_SCRATCH_PART_COUNT * sizeof(float);
+    const uint64_t need = zi_max_u64(least, largest_batch(layout, r));
+    const uint64_t most = zi_min_u64(ZI_SCRATCH_SUMS_MANY, r->size * ZI_SCRATCH_RANK_BYTES);
+    return layout->tuning.reduction == ZERO_REDUCTION_NATIVE
+               ? need
+               : zi_min_u64(need, zi_max_u64(ZI_SCRATCH_SUMS_FEW, most));
+}
+
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
 {
     const zero_sharding *s = &layout->sharding;
@@ -66,14 +77,9 @@ uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
     }
     for (size_t i = 0; i < sizeof reductions / sizeof reductions[0]; i++) {
         const reduction *r = &reductions[i];
-        if (r->size > 1) {
-            const uint64_t least = 4 * r->size * ZI_SCRATCH_PART_COUNT * sizeof(float);
-            sums = zi_max_u64(sums, zi_max_u64(least, largest_batch(layout, r)));
-        }
+        sums = r->size > 1 ? zi_max_u64(sums, sums_of(layout, r)) : sums;
     }
-    if (layout->tuning.reduction != ZERO_REDUCTION_NATIVE) {
-        sums = zi_min_u64(sums, ZI_SCRATCH_BYTES_MAX);
-    }
-    /* The first ninth are zeros, in whole pages. */
-    return 9 * zi_align_up(zi_div_up(sums, 8), ZI_PAGE_BYTES);
+    /* The zeros come first, in whole pages. */
+    const uint64_t eighth = zi_align_up(zi_div_up(sums, 8), ZI_PAGE_BYTES);
+    return 8 * eighth + zi_min_u64(eighth, ZI_SCRATCH_ZEROS_MAX);
 }

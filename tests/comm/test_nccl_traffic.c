@@ -4,6 +4,7 @@
 #include "nccl_rig.h"
 
 #define GPUS_PER_HOST 8
+#define UNLIKE_FIRST 12 /* of 16 ranks; the other host has 4 */
 #define ELEMENTS ((size_t)1 << 20)
 #define RANKS_MAX 32
 
@@ -11,8 +12,24 @@ typedef struct traffic_case {
     zi_collective_kind kind;
     zero_dtype dtype;
     uint32_t flags;
-    uint64_t crossed; /* out: bytes that each rank has sent to other hosts */
+    uint32_t per_host;
+    zero_dtype sum_dtype; /* of a host's sum; 0: the same */
+    uint64_t crossed;     /* out: bytes that each rank has sent to other hosts; of unlike hosts 0 */
+    uint64_t left;        /* and that all ranks of the host that sends most have */
 } traffic_case;
+
+static void read_crossed(traffic_case *t, uint32_t size)
+{
+    t->crossed = size % t->per_host == 0 ? fake_nccl_crossed(0) : 0;
+    for (uint32_t first = 0; first < size; first += t->per_host) {
+        uint64_t left = 0;
+        for (uint32_t i = first; i < size && i < first + t->per_host; i++) {
+            left += fake_nccl_crossed(i);
+            CHECK(size % t->per_host != 0 || fake_nccl_crossed(i) == t->crossed);
+        }
+        t->left = left > t->left ? left : t->left;
+    }
+}
 
 static zero_status send_unit(zero_world *world, void *user)
 {
@@ -34,21 +51,19 @@ static zero_status send_unit(zero_world *world, void *user)
                                .flags = t->flags,
                                .send_dtype = t->dtype,
                                .recv_dtype = t->dtype,
+                               .sum_dtype = t->sum_dtype,
                                .count = ELEMENTS / size,
                                .send = memory + (t->kind == ZI_ALL_GATHER ? bytes : 0),
                                .recv = memory + (t->kind == ZI_ALL_GATHER ? 0 : bytes)};
     if (rank == 0) {
-        fake_nccl_hosts(GPUS_PER_HOST);
+        fake_nccl_hosts(t->per_host);
     }
     CHECK_OK(zero_world_barrier(world));
     CHECK_OK(zi_group_submit(group, own.stream, &job, 1));
     CHECK_OK(gpu_wait(&own));
     CHECK_OK(zero_world_barrier(world));
     if (rank == 0) {
-        t->crossed = fake_nccl_crossed(0);
-        for (uint32_t i = 1; i < size; i++) {
-            CHECK_EQ(fake_nccl_crossed(i), t->crossed);
-        }
+        read_crossed(t, size);
     }
     zi_group_destroy(group);
     own.device.ops->memory_free(own.device.self, memory, bytes + part);
@@ -57,18 +72,37 @@ static zero_status send_unit(zero_world *world, void *user)
     return ZERO_OK;
 }
 
+static void run_case(uint32_t ranks, traffic_case *t)
+{
+    fake_cuda_start(FAKE_CUDA_EAGER, test_seed);
+    common.scratch_bytes = LARGE_SCRATCH;
+    common.per_host = t->per_host;
+    CHECK_OK(run_world(ranks, send_unit, t));
+    fake_nccl_hosts(0);
+    finish();
+    CHECK_EQ(t->crossed % 1024, 0);
+    CHECK_EQ(t->left % 1024, 0);
+}
+
 /* KiB that each rank sends to other hosts. */
 static uint64_t kib_of(uint32_t hosts, zi_collective_kind kind, zero_dtype dtype, uint32_t flags)
 {
-    traffic_case t = {.kind = kind, .dtype = dtype, .flags = flags};
-    fake_cuda_start(FAKE_CUDA_EAGER, test_seed);
-    common.scratch_bytes = LARGE_SCRATCH;
-    common.per_host = GPUS_PER_HOST;
-    CHECK_OK(run_world(hosts * GPUS_PER_HOST, send_unit, &t));
-    fake_nccl_hosts(0);
-    finish();
-    CHECK_EQ(t.crossed % 1024, 0);
+    traffic_case t = {.kind = kind, .dtype = dtype, .flags = flags, .per_host = GPUS_PER_HOST};
+    run_case(hosts * GPUS_PER_HOST, &t);
     return t.crossed / 1024;
+}
+
+/* KiB that leave the host that sends most of a reduce-scatter. */
+static uint64_t kib_left(uint32_t ranks, uint32_t per_host, zero_dtype dtype, zero_dtype sum_dtype,
+                         uint32_t flags)
+{
+    traffic_case t = {.kind = ZI_REDUCE_SCATTER,
+                      .dtype = dtype,
+                      .flags = flags,
+                      .per_host = per_host,
+                      .sum_dtype = sum_dtype};
+    run_case(ranks, &t);
+    return t.left / 1024;
 }
 
 /* The documentation has this line. */
@@ -125,6 +159,45 @@ TEST(fp32_over_two_hosts)
 TEST(fp32_over_four_hosts)
 {
     check_row(4, ZERO_DTYPE_F32);
+}
+
+/* What a host's link carries with the default and with NCCL's own sum: for gradients of fp32, for
+ * those of bf16, whose sums go in fp32, and with a wire_dtype of bf16. */
+static void check_links(const char *hosts, uint32_t ranks, uint32_t per_host, bool native_less)
+{
+    static const zero_dtype f32 = ZERO_DTYPE_F32;
+    static const zero_dtype bf16 = ZERO_DTYPE_BF16;
+    const uint64_t all_f32[] = {kib_left(ranks, per_host, f32, f32, 0),
+                                kib_left(ranks, per_host, f32, f32, ZI_COLLECTIVE_NATIVE)};
+    const uint64_t sums_f32 = kib_left(ranks, per_host, bf16, f32, 0);
+    const uint64_t all_bf16[] = {kib_left(ranks, per_host, bf16, bf16, 0),
+                                 kib_left(ranks, per_host, bf16, bf16, ZI_COLLECTIVE_NATIVE)};
+    char line[160];
+    (void)snprintf(line, sizeof line,
+                   "| %s | %" PRIu64 ", %" PRIu64 " | %" PRIu64 ", %" PRIu64 " | %" PRIu64
+                   ", %" PRIu64 " |\n",
+                   hosts, all_f32[0], all_f32[1], sums_f32, all_f32[1], all_bf16[0], all_bf16[1]);
+    CHECK_EQ(all_f32[1] < all_f32[0], native_less);
+    CHECK_EQ(all_bf16[1] < all_bf16[0], native_less);
+    check_line(line);
+}
+
+/* In two levels never more than NCCL's own sum; all at once more than it. */
+TEST(links_of_two_hosts)
+{
+    check_links("8 + 8", 16, 8, false);
+}
+TEST(links_of_four_hosts)
+{
+    check_links("8 + 8 + 8 + 8", 32, 8, false);
+}
+TEST(links_of_unlike_hosts)
+{
+    check_links("12 + 4", 16, UNLIKE_FIRST, true);
+}
+TEST(links_of_many_small_hosts)
+{
+    check_links("16 of 1", 16, 1, false);
 }
 
 TEST_MAIN()

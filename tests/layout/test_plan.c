@@ -310,13 +310,47 @@ static uint64_t scratch_of(const zero_model *model, zero_engine_options o, uint3
     return bytes;
 }
 
-/* What the largest bucket's reduction has on the wire and an eighth of it, in pages. */
+#define MIB (UINT64_C(1) << 20)
+
+/* What the largest bucket's reduction has on the wire and an eighth of it, 4 MiB at most, in pages.
+ */
 static uint64_t scratch_for(uint64_t wire_bytes)
 {
-    return up(wire_bytes, 8 * PAGE) / 8 * 9;
+    const uint64_t sums = up(wire_bytes, 8 * PAGE);
+    return sums + (sums / 8 < 4 * MIB ? sums / 8 : 4 * MIB);
 }
 
-/* At most 36 MiB, unless NCCL adds: it cannot cut a sum, and takes no more than the sum. */
+/* 512 KiB for each rank that is summed, but at least 32 and at most 512 MiB, and the zeros; of the
+ * ranks of a group, where the model is sharded over groups. */
+TEST(scratch_grows_with_the_ranks)
+{
+    static const struct {
+        uint32_t world, group;
+        uint64_t sums_mib;
+    } rows[] = {
+        {2, 0, 32},    {8, 0, 32},     {64, 0, 32},    {72, 0, 36},   {128, 0, 64},
+        {256, 0, 128}, {1024, 0, 512}, {4096, 0, 512}, {1024, 8, 64}, {1024, 256, 128},
+    };
+    described d = {.model = empty_model()};
+    uint32_t unit = 0;
+    CHECK_OK(zero_unit_add(d.model, "large", &unit));
+    add_tensor(&d, &(shape){unit, UINT64_C(1) << 30, ZERO_DTYPE_BF16, false});
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        zero_engine_options o = fresh_options();
+        o.shard_group = rows[i].group;
+        CHECK_EQ(scratch_of(d.model, o, rows[i].world), scratch_for(rows[i].sums_mib * MIB));
+    }
+    zero_model_destroy(d.model);
+    /* No more than there is to sum. */
+    d = (described){.model = empty_model()};
+    CHECK_OK(zero_unit_add(d.model, "small", &unit));
+    add_tensor(&d, &(shape){unit, UINT64_C(20) << 20, ZERO_DTYPE_BF16, false});
+    CHECK_EQ(scratch_of(d.model, fresh_options(), 256), scratch_for(40 * MIB));
+    zero_model_destroy(d.model);
+}
+
+/* At most 36 MiB for few ranks, unless NCCL adds: it cannot cut a sum, and takes no more than the
+ * sum. */
 TEST(scratch_of_reductions)
 {
     static const uint64_t least = 9 * (uint64_t)PAGE;

@@ -208,7 +208,8 @@ static zero_status open_marks(zi_nccl_group *group)
 
 static zero_status take_scratch(zi_nccl_group *group, const zi_group_desc *desc)
 {
-    const size_t zeros = desc->scratch_bytes / 9 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
+    const size_t ninth = desc->scratch_bytes / 9 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
+    const size_t zeros = zi_min_u64(ninth, ZI_ZEROS_MAX);
     const size_t least = 4 * group->base.size * ZI_PART_COUNT * sizeof(float);
     if (desc->gathers_only) {
         return ZERO_OK;

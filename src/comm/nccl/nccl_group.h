@@ -40,8 +40,8 @@ zero_status zi_nccl_base_get(zero_world *world);
 
 /* Split a group off comm->parent, which is there.
  * - desc: the kernels are of a CUDA device that is the calling thread's current one. A ninth of the
- *   scratch memory stays zeros, the rest receives what other ranks send; where `registered` it is
- *   in `memory` too.
+ *   scratch memory, ZI_ZEROS_MAX at most, stays zeros, the rest receives what other ranks send;
+ * where `registered` it is in `memory` too.
  * - Collective over the world, not the members alone: each rank is a member of the one group of
  *   this name that it makes.
  * - Errors: INVALID_ARGUMENT when the current GPU is not the base's; UNSUPPORTED when NCCL does not
