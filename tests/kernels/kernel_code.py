@@ -11,13 +11,20 @@ compiled anew."""
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from kernel_code_fixtures import FIXTURES
-from kernel_listing import F32, NARROW, function_body, read_ptx, read_resources, read_sass
+from kernel_listing import (
+    F32,
+    NARROW,
+    find_cuobjdump,
+    function_body,
+    read_ptx,
+    read_resources,
+    read_sass,
+)
 
 # All that PTX may do with floating point: rounded once, to nearest, or exact. Without a rounding
 # whoever translates PTX may fuse an operation with its neighbour.
@@ -196,8 +203,7 @@ class Toolkit:
     def __init__(self, nvcc, flags, objects):
         self.nvcc, self.flags, self.objects = nvcc, flags, objects
         # The toolkit's own before others.
-        os.environ["PATH"] = f"{os.path.dirname(os.path.realpath(nvcc))}:{os.environ['PATH']}"
-        self.cuobjdump = shutil.which("cuobjdump") if shutil.which("nvdisasm") else None
+        self.cuobjdump = find_cuobjdump([os.path.dirname(os.path.realpath(nvcc))])
 
     def _each(self, command_of):
         def run(pair):
