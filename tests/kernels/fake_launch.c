@@ -260,14 +260,20 @@ void zi_fake_run_fold(const zi_fold *fold)
 static void collect(const zi_decide_job *job)
 {
     static zi_decide_columns columns;
+    uint32_t refused = ZI_STEP_ALIKE;
     for (uint32_t thread = ZI_BLOCK_THREADS; thread-- > 0;) {
-        zi_decide_add(&job->messages, thread / ZI_WARP_LANES, thread % ZI_WARP_LANES, &columns);
+        const uint32_t warp = thread / ZI_WARP_LANES;
+        const uint32_t lane = thread % ZI_WARP_LANES;
+        zi_decide_add(&job->messages, warp, lane, &columns);
+        const uint32_t first = zi_decide_add_weights(&job->messages, warp, lane, &columns);
+        refused = first < refused ? first : refused;
     }
     for (uint32_t lane = ZI_WARP_LANES; lane-- > 0;) {
         zi_decide_join(lane, &columns);
     }
-    zi_step_collect_columns(job->input, &job->messages, columns.of_warp[0],
-                            zi_step_compare(&job->messages), job->state, job->part);
+    const zi_step_totals totals =
+        zi_decide_totals(&columns, refused, zi_step_compare(&job->messages));
+    zi_step_collect_totals(job->input, &job->messages, &totals, job->state, job->part);
 }
 
 /* The block's threads come to their columns and groups in any order: here the last one first. */

@@ -300,4 +300,66 @@ TEST(squares_of_many_ranks_are_added_exactly)
     free(messages);
 }
 
+/* Of all magnitudes, subnormal, 0 and the largest; or all 0. */
+static void fill_weights(zi_step_message *messages, uint32_t count, bool all_zero)
+{
+    static const float extremes[] = {0x1.fffffep127f, 0x1p-149f, 0.0f, 1.0f, 0x1.fffffep-126f};
+    for (uint32_t i = 0; i < count; i++) {
+        const float mixed = fabsf(wide_value(i, 1));
+        messages[i].given.rank = i;
+        messages[i].given.grad_weight = i % 2 == 0 ? extremes[i / 2 % 5] : mixed;
+        messages[i].given.grad_weight *= all_zero ? 0.0f : 1.0f;
+    }
+}
+
+/* The kernel's outcome is the CPU's, which is returned. */
+static zi_step_part check_weighed(const zi_step_message *messages, uint32_t count)
+{
+    static zi_step_state state;
+    zi_step_input input = many_groups();
+    zi_step_part part = {.updates = 1};
+    zi_step_part whole = {.updates = 1};
+    input.divisor = 0.0;
+    zi_step_state_init(&state, (zi_loss_scaler){.scale = 1.0f});
+    zi_decide_job job = {.input = &input,
+                         .messages = all_of(messages, count),
+                         .part = &part,
+                         .phases = ZI_DECIDE_COLLECT,
+                         .state = &state};
+    job.messages.number_count = 0;
+    zi_fake_run_decide(&job);
+    zi_step_collect(&input, &job.messages, ZI_STEP_ALIKE, &state, &whole);
+    if (isnan(whole.refusal.other) && isnan(part.refusal.other)) {
+        part.refusal.other = whole.refusal.other; /* which NaN it is stays open */
+    }
+    CHECK_BYTES(&whole, &part, sizeof whole);
+    return whole;
+}
+
+/* Exactly, and with the first rank whose weight is none. */
+TEST(weights_of_many_ranks_are_added)
+{
+    static const float none[] = {-1.0f, INFINITY, NAN};
+    static const uint32_t ranks[] = {1, 2, 7, 8, 9, 255, 256, 1024, 4096};
+    zi_step_message *messages = calloc(4096, sizeof *messages);
+    CHECK(messages != NULL);
+    for (size_t r = 0; r < sizeof ranks / sizeof ranks[0]; r++) {
+        fill_weights(messages, ranks[r], true);
+        CHECK_EQ(check_weighed(messages, ranks[r]).refusal.kind, ZI_REFUSAL_WEIGHT);
+        fill_weights(messages, ranks[r], false);
+        const zi_step_part good = check_weighed(messages, ranks[r]);
+        CHECK_EQ(good.refusal.kind, ZI_REFUSAL_NONE);
+        CHECK(good.divisor > 0x1p127);
+        for (uint32_t n = 0; n < 3; n++) {
+            for (uint32_t i = ranks[r] / 2; i < ranks[r]; i += 5) {
+                messages[i].given.grad_weight = none[n];
+            }
+            const zi_step_part bad = check_weighed(messages, ranks[r]);
+            CHECK_EQ(bad.refusal.kind, ZI_REFUSAL_WEIGHT);
+            CHECK_EQ(bad.refusal.other_rank, ranks[r] / 2);
+        }
+    }
+    free(messages);
+}
+
 TEST_MAIN()

@@ -78,9 +78,11 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
 {
     __shared__ uint32_t lowest;
     __shared__ uint32_t groups;
+    __shared__ uint32_t refused;
     __shared__ zi_decide_columns columns;
     if (threadIdx.x == 0) {
         lowest = ZI_STEP_ALIKE;
+        refused = ZI_STEP_ALIKE;
         groups = 0;
     }
     __syncthreads();
@@ -92,7 +94,13 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
         }
     }
     if (collects) {
-        zi_decide_add(&job.messages, threadIdx.x / ZI_WARP_LANES, zi_kernel_lane(), &columns);
+        const uint32_t warp = threadIdx.x / ZI_WARP_LANES;
+        const uint32_t lane = zi_kernel_lane();
+        zi_decide_add(&job.messages, warp, lane, &columns);
+        const uint32_t first = zi_decide_add_weights(&job.messages, warp, lane, &columns);
+        if (lane == 0 && first != ZI_STEP_ALIKE) {
+            atomicMin(&refused, first);
+        }
     }
     __syncthreads();
     if (threadIdx.x < ZI_WARP_LANES && collects) {
@@ -100,8 +108,8 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
         __syncwarp();
     }
     if (threadIdx.x == 0 && collects) {
-        zi_step_collect_columns(job.input, &job.messages, columns.of_warp[0], lowest, job.state,
-                                job.part);
+        const zi_step_totals totals = zi_decide_totals(&columns, refused, lowest);
+        zi_step_collect_totals(job.input, &job.messages, &totals, job.state, job.part);
     }
     if (threadIdx.x == 0 && (job.phases & ZI_DECIDE_CONCLUDE) != 0) {
         groups =

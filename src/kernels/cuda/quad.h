@@ -15,9 +15,11 @@
 
 #if defined(__CUDA_ARCH__)
 #define ZI_UNROLL _Pragma("unroll")
+#define ZI_UNROLL_8 _Pragma("unroll 8")
 #define ZI_NO_UNROLL _Pragma("unroll 1")
 #else
 #define ZI_UNROLL
+#define ZI_UNROLL_8
 #define ZI_NO_UNROLL
 #endif
 

@@ -316,22 +316,48 @@ ZI_LANE uint32_t zi_step_compare(const zi_step_messages *messages)
     return ZI_STEP_ALIKE;
 }
 
-/* The sum of the ranks' weights, exact, so in any order, and rounded once. 0, with the refusal that
- * says why, where gradients cannot be divided by it. */
-ZI_LANE double zi_step_weigh(const zi_step_messages *messages, zi_step_refusal *refusal)
+/* The weights of a group's ranks. */
+typedef struct zi_step_weights {
+    zi_norm_sum sum;  /* exact, so added in any order; of nothing particular where one is refused */
+    uint32_t refused; /* the first member whose weight is no number that counts, or ZI_STEP_ALIKE */
+} zi_step_weights;
+
+ZI_LANE float zi_step_weight_at(const zi_step_messages *messages, uint32_t member)
 {
-    zi_norm_sum sum = {{0}, 0, 0};
-    refusal->kind = ZI_REFUSAL_WEIGHT;
+    return zi_step_message_at(messages, member)->given.grad_weight;
+}
+
+ZI_LANE int zi_step_is_weight(float weight)
+{
+    return weight >= 0.0f && weight <= FLT_MAX;
+}
+
+ZI_LANE zi_step_weights zi_step_add_weights(const zi_step_messages *messages)
+{
+    zi_step_weights weights = {{{0}, 0, 0}, ZI_STEP_ALIKE};
     for (uint32_t i = 0; i < messages->count; i++) {
-        const zi_step_given *given = &zi_step_message_at(messages, i)->given;
-        if (!(given->grad_weight >= 0.0f && given->grad_weight <= FLT_MAX)) {
-            refusal->other_rank = given->rank;
-            refusal->other = (double)given->grad_weight;
-            return 0.0;
+        const float weight = zi_step_weight_at(messages, i);
+        if (!zi_step_is_weight(weight)) {
+            weights.refused = i;
+            return weights;
         }
-        zi_norm_add(&sum, (double)given->grad_weight);
+        zi_norm_add(&weights.sum, (double)weight);
     }
-    const double weight = zi_norm_value(&sum);
+    return weights;
+}
+
+/* The sum of the weights, rounded once. 0, with the refusal that says why, where gradients cannot
+ * be divided by it. */
+ZI_LANE double zi_step_weigh(const zi_step_messages *messages, const zi_step_weights *weights,
+                             zi_step_refusal *refusal)
+{
+    refusal->kind = ZI_REFUSAL_WEIGHT;
+    if (weights->refused != ZI_STEP_ALIKE) {
+        refusal->other_rank = zi_step_message_at(messages, weights->refused)->given.rank;
+        refusal->other = (double)zi_step_weight_at(messages, weights->refused);
+        return 0.0;
+    }
+    const double weight = zi_norm_value(&weights->sum);
     refusal->kind = weight > 0.0 ? ZI_REFUSAL_NONE : ZI_REFUSAL_WEIGHT;
     return weight;
 }
@@ -381,14 +407,21 @@ ZI_LANE zi_norm_sum zi_step_columns_sum(const zi_step_column *columns)
     return sum;
 }
 
-/* The outcome of a part of the model, from the messages of its ranks. columns: the sums of the
- * messages that count, ZI_STEP_COLUMNS. place: of zi_step_compare. */
-ZI_LANE void zi_step_collect_columns(const zi_step_input *input, const zi_step_messages *messages,
-                                     const zi_step_column *columns, uint32_t place,
-                                     const zi_step_state *state, zi_step_part *part)
+/* What all messages come to. */
+typedef struct zi_step_totals {
+    zi_norm_sum squares;     /* of those that count */
+    zi_step_weights weights; /* where the divisor is 0 */
+    uint32_t place;          /* of zi_step_compare */
+} zi_step_totals;
+
+/* The outcome of a part of the model, from the messages of its ranks. */
+ZI_LANE void zi_step_collect_totals(const zi_step_input *input, const zi_step_messages *messages,
+                                    const zi_step_totals *totals, const zi_step_state *state,
+                                    zi_step_part *part)
 {
+    const uint32_t place = totals->place;
     const zi_step_refusal none = {ZI_REFUSAL_NONE, 0, 0, 0, 0, 0.0, 0.0};
-    part->squares = zi_step_columns_sum(columns);
+    part->squares = totals->squares;
     part->updates = state->updates;
     part->skipped = state->skipped;
     part->divisor = input->divisor;
@@ -407,21 +440,25 @@ ZI_LANE void zi_step_collect_columns(const zi_step_input *input, const zi_step_m
         part->refusal.first = zi_step_given_number(first, number);
         part->refusal.other = zi_step_given_number(other, number);
     } else if (input->divisor == 0.0) {
-        part->divisor = zi_step_weigh(messages, &part->refusal);
+        part->divisor = zi_step_weigh(messages, &totals->weights, &part->refusal);
     }
 }
 
-/* The same with the columns, one message after another. */
+/* The same, one message after another. place: of zi_step_compare. */
 ZI_LANE void zi_step_collect(const zi_step_input *input, const zi_step_messages *messages,
                              uint32_t place, const zi_step_state *state, zi_step_part *part)
 {
     zi_step_column columns[ZI_STEP_COLUMNS] = {{0, 0}};
+    zi_step_totals totals;
     for (uint32_t i = messages->peer_first; i < messages->count; i += messages->peer_stride) {
         for (uint32_t k = 0; k < ZI_STEP_COLUMNS; k++) {
             zi_step_column_add(&columns[k], zi_step_message_at(messages, i), k);
         }
     }
-    zi_step_collect_columns(input, messages, columns, place, state, part);
+    totals.squares = zi_step_columns_sum(columns);
+    totals.weights = zi_step_add_weights(messages);
+    totals.place = place;
+    zi_step_collect_totals(input, messages, &totals, state, part);
 }
 
 /* Exact, as long as there are less than 2^53 steps. */
