@@ -22,11 +22,12 @@
  *  says which call this rank and the first late one began last.
  *
  *  **Callbacks return.** No longjmp and no C++ exception may leave zero_fill_fn, zero_update_fn,
- *  zero_log_fn or zero_rank_fn: the library would be left in the middle of a collective, with locks
- *  held. In C++ catch everything inside them. A zero_fill_fn that was left is noticed: from then on
- *  every call on its engine is STATE, which says so, and zero_engine_destroy still works and frees
- *  everything. zero_update_fn and zero_rank_fn run on threads of the library, where an exception
- *  ends the process. Of zero_log_fn nothing is noticed. */
+ *  zero_device_alloc_fn, zero_device_free_fn, zero_log_fn or zero_rank_fn: the library would be
+ *  left in the middle of a collective, with locks held. In C++ catch everything inside them. A
+ *  zero_fill_fn that was left is noticed: from then on every call on its engine is STATE, which
+ *  says so, and zero_engine_destroy still works and frees everything. zero_update_fn and
+ *  zero_rank_fn run on threads of the library, where an exception ends the process. Of
+ *  zero_log_fn nothing is noticed. */
 #ifndef ZERO_ENGINE_H
 #define ZERO_ENGINE_H
 

@@ -62,6 +62,27 @@ typedef struct zero_update_range {
  *  the result depends on how the model is sharded. It must return (zero/engine.h, Callbacks). */
 typedef void (*zero_update_fn)(void *user, const zero_update_range *range);
 
+/** Memory of a GPU for an engine: `bytes` bytes on GPU `device`, a number of cudaGetDevice, which
+ * is current during the call. NULL: there is none, and the call that needed it is OUT_OF_MEMORY.
+ *  - bytes: a multiple of 4096, at least one. Asked for once for each role on the device; the sum
+ *    is the plan's bytes of ZERO_TIER_DEVICE.
+ *  - The pointer is a multiple of 256 and lies in memory of that GPU, else it is given back and
+ *    the call is INVALID_ARGUMENT. What it holds does not matter. Work that is on the GPU's streams
+ *    already may still use it: the engine waits for all of that before it writes. Where ranks are
+ *    threads their GPUs read it too, so it comes from cudaMalloc then, not from mapped segments.
+ *  - Ownership: the engine's until zero_device_free_fn. It must not be moved or freed before.
+ *  - Threads: the one that calls zero_engine_create or zero_engine_restore, in that call. Ranks
+ * that are threads call at once. It must return, and must not call the engine (zero/engine.h,
+ *    Callbacks). */
+typedef void *(*zero_device_alloc_fn)(void *user, size_t bytes, int32_t device);
+
+/** Take back what zero_device_alloc_fn gave, with the same bytes and device. The engine's work on
+ * it has ended, and it can be used on any stream at once.
+ *  - Threads: the one that calls zero_engine_destroy, zero_engine_evict, or a create or restore
+ * that fails, in that call. Each pointer once, also after errors. `device` is current unless the
+ * GPU has failed. */
+typedef void (*zero_device_free_fn)(void *user, void *pointer, size_t bytes, int32_t device);
+
 /** Options of a plan and an engine: what users set. Everything else is in zero_tuning, with
  *  defaults that fit most runs. Fill with zero_engine_options_init(), then assign. It grows at its
  *  end; fields that an older caller's struct lacks are 0. */
@@ -122,6 +143,13 @@ typedef struct zero_engine_options {
                                    NULL, or one rank: the model is in one part. Default NULL */
 
     const zero_tuning *tuning; /**< NULL: all defaults. Read before the call returns */
+
+    zero_device_alloc_fn device_alloc; /**< takes the GPU's memory from the caller, for example from
+                                          a pool that other parts of the program share. With
+                                          device_free; ZERO_DEVICE_CUDA only, and not with tuning's
+                                          nccl_memory, whose memory is NCCL's. NULL: cudaMalloc */
+    zero_device_free_fn device_free;   /**< gives it back */
+    void *device_memory_user;          /**< handed to both */
 } zero_engine_options;
 
 /** Set every field to its default: stage 3, and 0 in all others. For languages without C's inline

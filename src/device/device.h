@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "zero/options.h"
 #include "zero/status.h"
 #include "zero/stream.h"
 
@@ -34,6 +35,13 @@ typedef zero_status (*zi_task_fn)(void *argument);
 
 /* Bytes of argument that a task carries by value. */
 #define ZI_TASK_ARGUMENT_BYTES 192
+
+/* The caller's functions for a device's memory (include/zero/options.h). */
+typedef struct zi_memory_source {
+    zero_device_alloc_fn alloc;
+    zero_device_free_fn free;
+    void *user;
+} zi_memory_source;
 
 typedef struct zi_device_ops {
     size_t struct_bytes;
@@ -120,6 +128,9 @@ typedef struct zi_device_ops {
     /* Give streams threads that issue, from now on, for tasks that wait for other ranks. Called
      * before the device has streams or events of its own. NULL: they have them anyway. */
     void (*issue_on_threads)(void *self);
+    /* memory_alloc and memory_free use the caller's functions, from now on. Called before either.
+     * NULL: the device cannot. */
+    void (*memory_from)(void *self, const zi_memory_source *source);
 } zi_device_ops;
 
 struct zi_timeline; /* core/timeline.h */

@@ -59,6 +59,26 @@ static zero_status make_streams(zero_engine *engine)
     return device->ops->event_create(device->self, &engine->stepped);
 }
 
+/* The caller's functions for the device's memory, where some are given. */
+static zero_status take_memory_source(const zero_engine *engine)
+{
+    const zero_engine_options *options = &engine->layout->options;
+    const zi_memory_source source = {options->device_alloc, options->device_free,
+                                     options->device_memory_user};
+    const zi_device *device = engine->device;
+    if (source.alloc == NULL) {
+        return ZERO_OK;
+    }
+    if (device->ops->memory_from == NULL) {
+        ZI_FAIL(ZERO_UNSUPPORTED,
+                "options.device_alloc is given, and the device %s takes no memory from the caller; "
+                "leave it out",
+                device->ops->name);
+    }
+    device->ops->memory_from(device->self, &source);
+    return ZERO_OK;
+}
+
 static zero_status open_device(zero_engine *engine)
 {
     const zi_backend *backend = &engine->backend;
@@ -76,7 +96,7 @@ static zero_status open_device(zero_engine *engine)
         }
     }
     zi_assert_cmp(engine->device->ops->host_memory, ==, can->host_memory);
-    return ZERO_OK;
+    return take_memory_source(engine);
 }
 
 /* Threads of the host, if it computes. */

@@ -35,6 +35,31 @@ static zero_status check_hints(const zero_engine_options *o, bool nccl)
     return ZERO_OK;
 }
 
+/* Whether the caller's functions can be where the device's memory comes from. */
+static zero_status check_memory_source(const zero_engine_options *o)
+{
+    if ((o->device_alloc != NULL) != (o->device_free != NULL)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.%s is given and options.%s NULL; give both, or neither",
+                o->device_alloc != NULL ? "device_alloc" : "device_free",
+                o->device_alloc != NULL ? "device_free" : "device_alloc");
+    }
+    if (o->device_alloc != NULL && o->device != ZERO_DEVICE_CUDA) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.device_alloc is given and options.device is %d; it is for "
+                "ZERO_DEVICE_CUDA: on the CPU ranks read one another's shards in memory that the "
+                "library shares between them",
+                (int)o->device);
+    }
+    if (o->device_alloc != NULL && o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.device_alloc is given and tuning.nccl_memory is %d; memory that NCCL "
+                "registers is NCCL's own (ncclMemAlloc): leave one of them out",
+                (int)o->tuning->nccl_memory);
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_options_check_backend(const zero_engine_options *o)
 {
     const bool nccl = o->tuning->transport == ZERO_TRANSPORT_DEFAULT ||
@@ -52,6 +77,7 @@ zero_status zi_options_check_backend(const zero_engine_options *o)
                 (int)o->tuning->nccl_memory, (int)o->device, (int)o->tuning->transport);
     }
     ZI_TRY(check_hints(o, nccl));
+    ZI_TRY(check_memory_source(o));
     if (o->tuning->nccl_zero_cta != 0 && o->tuning->nccl_memory == ZERO_NCCL_MEMORY_NONE) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.nccl_zero_cta is 1 and nccl_memory %d; NCCL gathers without CTAs from "

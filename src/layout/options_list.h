@@ -50,7 +50,13 @@
       "first loss scale; 1 is off")                                                                \
     X(options, model_parallel, POINTER, 0, 0, 0, OWN, "none",                                      \
       "world of the ranks that hold the other parts of the model")                                 \
-    X(options, tuning, POINTER, 0, 0, 0, OWN, "all defaults", "the options below")
+    X(options, tuning, POINTER, 0, 0, 0, OWN, "all defaults", "the options below")                 \
+    X(options, device_alloc, POINTER, 0, 0, 0, OWN, "cudaMalloc",                                  \
+      "the caller's function that takes a GPU's memory")                                           \
+    X(options, device_free, POINTER, 0, 0, 0, OWN, "cudaFree",                                     \
+      "the caller's function that gives it back")                                                  \
+    X(options, device_memory_user, POINTER, 0, 0, 0, OWN, "none",                                  \
+      "what those two functions are handed")
 
 #define ZI_TUNING_LIST(X)                                                                         \
     X(tuning, grad_group, COUNT, 1, ZI_U32_MAX, 0, SAME, "as the stage says",                     \

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "core/arena.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -14,11 +15,12 @@ typedef struct cuda_device {
     int ordinal;
     int host_node; /* of the host's memory, nearest to the GPU; -1: not known */
     bool queued;
-    uint64_t epoch;         /* records of an earlier one are forgotten */
-    cuda_stream *blocking;  /* carries what is put on the host stream */
-    cuda_stream caller;     /* the stream wrapped last; good until the next is */
-    cuda_times *times;      /* NULL: nobody has asked for a time */
-    _Atomic uint64_t peers; /* GPUs whose memory kernels of this one may read, a bit each */
+    uint64_t epoch;          /* records of an earlier one are forgotten */
+    cuda_stream *blocking;   /* carries what is put on the host stream */
+    cuda_stream caller;      /* the stream wrapped last; good until the next is */
+    cuda_times *times;       /* NULL: nobody has asked for a time */
+    zi_memory_source source; /* alloc NULL: cudaMalloc */
+    _Atomic uint64_t peers;  /* GPUs whose memory kernels of this one may read, a bit each */
 } cuda_device;
 
 /* Arguments of a copy, or of a fill (source NULL). */
@@ -53,17 +55,66 @@ static zero_status set_zero(void *pointer, size_t bytes)
 }
 
 typedef struct allocation {
+    const zi_memory_source *source;
+    int ordinal;
     size_t bytes;
     void *memory;
 } allocation;
 
+static void free_here(const allocation *it)
+{
+    if (it->source->alloc != NULL) {
+        it->source->free(it->source->user, it->memory, it->bytes, it->ordinal);
+    } else {
+        (void)cudaFree(it->memory);
+    }
+}
+
+/* What kernels and copies count on, and a pool may get wrong. */
+static zero_status check_given(const allocation *it)
+{
+    struct cudaPointerAttributes about;
+    if ((uintptr_t)it->memory % ZI_ARENA_ALIGN != 0) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.device_alloc gave %p for %zu bytes, which is not a multiple of %u; align "
+                "what it gives",
+                it->memory, it->bytes, (unsigned)ZI_ARENA_ALIGN);
+    }
+    ZI_TRY(zi_cuda_check(cudaPointerGetAttributes(&about, it->memory), "cudaPointerGetAttributes"));
+    if ((about.type != cudaMemoryTypeDevice && about.type != cudaMemoryTypeManaged) ||
+        about.device != it->ordinal) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.device_alloc gave %p for %zu bytes of GPU %d, which is memory of kind %d "
+                "of GPU %d; give memory of the GPU that it is asked for",
+                it->memory, it->bytes, it->ordinal, (int)about.type, about.device);
+    }
+    /* A pool may order its memory by a stream of its own. */
+    return zi_cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+static zero_status take_given(allocation *it)
+{
+    it->memory = it->source->alloc(it->source->user, it->bytes, it->ordinal);
+    if (it->memory == NULL) {
+        ZI_FAIL(ZERO_OUT_OF_MEMORY,
+                "options.device_alloc gave NULL for %zu bytes of GPU %d; free some of its pool, or "
+                "use more ranks, a higher stage or fewer param_slots",
+                it->bytes, it->ordinal);
+    }
+    return check_given(it);
+}
+
 static zero_status alloc_here(void *argument)
 {
     allocation *it = argument;
-    ZI_TRY(zi_cuda_check(cudaMalloc(&it->memory, it->bytes), "cudaMalloc"));
-    const zero_status status = set_zero(it->memory, it->bytes);
-    if (status != ZERO_OK) {
-        (void)cudaFree(it->memory);
+    zero_status status = it->source->alloc != NULL
+                             ? take_given(it)
+                             : zi_cuda_check(cudaMalloc(&it->memory, it->bytes), "cudaMalloc");
+    if (status == ZERO_OK) {
+        status = set_zero(it->memory, it->bytes);
+    }
+    if (status != ZERO_OK && it->memory != NULL) {
+        free_here(it);
         it->memory = NULL;
     }
     return status;
@@ -72,20 +123,41 @@ static zero_status alloc_here(void *argument)
 static zero_status memory_alloc(void *self, size_t bytes, void **out)
 {
     const cuda_device *device = self;
-    allocation it = {bytes, NULL};
+    allocation it = {&device->source, device->ordinal, bytes, NULL};
     const zero_status status =
         bytes == 0 ? ZERO_OK : zi_cuda_on_gpu(device->ordinal, alloc_here, &it);
     *out = it.memory;
     return status;
 }
 
+/* Also where the GPU has failed and cannot be made current: a pool counts what it has lent. */
+static void give_back(const allocation *it)
+{
+    int current = it->ordinal;
+    if (cudaGetDevice(&current) == cudaSuccess && current != it->ordinal) {
+        (void)cudaSetDevice(it->ordinal);
+    }
+    free_here(it);
+    if (current != it->ordinal) {
+        (void)cudaSetDevice(current);
+    }
+    (void)cudaGetLastError();
+}
+
 static void memory_free(void *self, void *pointer, size_t bytes)
 {
-    (void)self;
-    (void)bytes;
-    if (pointer != NULL) {
+    const cuda_device *device = self;
+    const allocation it = {&device->source, device->ordinal, bytes, pointer};
+    if (pointer != NULL && it.source->alloc != NULL) {
+        give_back(&it);
+    } else if (pointer != NULL) {
         (void)cudaFree(pointer);
     }
+}
+
+static void memory_from(void *self, const zi_memory_source *source)
+{
+    ((cuda_device *)self)->source = *source;
 }
 
 static zero_status host_map(void *self, void *pointer, size_t bytes)
@@ -456,6 +528,7 @@ static const zi_device_ops cuda_ops = {
     .forget = forget,
     .destroy = destroy,
     .issue_on_threads = issue_on_threads,
+    .memory_from = memory_from,
 };
 
 /* A driver older than the toolkit may not know what is asked. */
