@@ -214,6 +214,15 @@ static void spread_failure(zi_nccl_group *failed)
     }
 }
 
+static void spread_failures(void)
+{
+    for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
+        if (has_failed(group)) {
+            spread_failure(group);
+        }
+    }
+}
+
 static void check_all(void)
 {
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
@@ -221,11 +230,7 @@ static void check_all(void)
             check_group(group);
         }
     }
-    for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
-        if (has_failed(group)) {
-            spread_failure(group);
-        }
-    }
+    spread_failures();
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (has_failed(group)) {
             zi_nccl_begin_end(group);
@@ -275,6 +280,9 @@ zero_status zi_nccl_watch_add(zi_nccl_group *group)
 void zi_nccl_watch_remove(zi_nccl_group *group)
 {
     (void)pthread_mutex_lock(&watch.mutex);
+    /* A group that is closed right after its failure takes with it what the others have yet to be
+     * told: they would be destroyed as if nothing had happened, which waits for the other ranks. */
+    spread_failures();
     zi_nccl_group **place = &watch.groups;
     while (*place != NULL && *place != group) {
         place = &(*place)->next;
