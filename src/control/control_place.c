@@ -286,3 +286,15 @@ int zi_control_accept(int listener)
 {
     return make_socket(0, listener);
 }
+
+bool zi_control_is_full(int code, bool first)
+{
+    const bool full = code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM;
+    if (full && first) {
+        zi_log(ZERO_LOG_WARN,
+               "rank 0 cannot accept a connection of the control plane: %s; ranks that are not yet "
+               "connected wait; raise the limit of open files (ulimit -n)",
+               strerror(code));
+    }
+    return full;
+}

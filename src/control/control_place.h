@@ -42,6 +42,9 @@ int zi_control_connect(const zi_control_address *address, int *socket);
 
 /* Take one connection that waits; -1: none. It never blocks. */
 int zi_control_accept(int listener);
+/* Whether errno `code` of that says that the process has no descriptor or memory left. first: the
+ * log gets a warning. */
+bool zi_control_is_full(int code, bool first);
 
 /* The name of this process as rank `rank` of `size`. */
 void zi_control_own_name(uint32_t rank, uint32_t size, zi_control_name *name);

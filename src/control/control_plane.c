@@ -35,6 +35,8 @@
 #define NEWCOMERS 64
 /* How many are accepted in one turn. */
 #define ACCEPTS 16
+/* How long the listener is left alone when the process can take no connection. */
+#define FULL_NS (500 * NS_PER_MS)
 /* Between two tries to join. */
 #define RETRY_NS 50000000
 /* How long rank 0 may take to answer a goodbye, or a gather whose deadline has passed, and stays
@@ -51,8 +53,9 @@ struct zi_control {
     bool opened; /* the thread listens or has joined, or `error` is not OK */
     bool orphan; /* nobody waits for that any more: the thread frees this */
     zero_error error;
-    int wake;     /* an eventfd: there is something to send, or the end has come */
-    int listener; /* rank 0's; -1 elsewhere */
+    int wake;         /* an eventfd: there is something to send, or the end has come */
+    int listener;     /* rank 0's; -1 elsewhere */
+    uint64_t full_ns; /* of the thread: until then the listener is not polled; 0: it ever was */
     pthread_mutex_t mutex;
     pthread_cond_t moved;           /* an answer or a failure has come */
     uint64_t end_ns;                /* 0: the rank is not leaving */
@@ -351,11 +354,15 @@ static zi_control_link *free_link(zi_control *control)
 
 /* What has come to the listener, ACCEPTS connections at most: strangers may connect faster than
  * this accepts, and ranks do not wait for them. The mutex is not held. Returns their number. */
-static uint32_t accept_some(const zi_control *control, int fds[ACCEPTS])
+static uint32_t accept_some(zi_control *control, int fds[ACCEPTS])
 {
     uint32_t count = 0;
     while (count < ACCEPTS && (fds[count] = zi_control_accept(control->listener)) >= 0) {
         count++;
+    }
+    /* What cannot be accepted stays in the queue, and poll would return at once for it. */
+    if (count < ACCEPTS && zi_control_is_full(errno, control->full_ns == 0)) {
+        control->full_ns = zi_clock_ns() + FULL_NS;
     }
     return count;
 }
@@ -440,7 +447,8 @@ static bool turn(zi_control *control)
         polled[i] = zi_control_link_poll(&control->links[i]);
     }
     (void)pthread_mutex_unlock(&control->mutex);
-    polled[count] = (struct pollfd){.fd = control->listener, .events = POLLIN};
+    const bool full = zi_clock_ns() < control->full_ns;
+    polled[count] = (struct pollfd){.fd = full ? -1 : control->listener, .events = POLLIN};
     polled[count + 1] = (struct pollfd){.fd = control->wake, .events = POLLIN};
     (void)poll(polled, count + 2, TURN_MS);
     (void)!read(control->wake, &woken, sizeof woken);

@@ -3,7 +3,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "control_rig.h"
 
@@ -77,12 +79,17 @@ static void busy_end(busy *b)
 
 /* ---- strangers ---- */
 
+static struct sockaddr_in address_of(const busy *b)
+{
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_addr = {htonl(INADDR_LOOPBACK)},
+                                .sin_port = htons((uint16_t)b->g.place.port)};
+}
+
 /* -1 where the system has no port left, or the server is gone. */
 static int try_stranger(const busy *b)
 {
-    const struct sockaddr_in at = {.sin_family = AF_INET,
-                                   .sin_addr = {htonl(INADDR_LOOPBACK)},
-                                   .sin_port = htons((uint16_t)b->g.place.port)};
+    const struct sockaddr_in at = address_of(b);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
     if (connect(fd, (const void *)&at, sizeof at) != 0) {
@@ -287,6 +294,7 @@ TEST(a_flood)
 static struct {
     _Atomic int on;
     _Atomic uint32_t accepted;
+    _Atomic uint32_t asked; /* calls, whether it is on or not */
 } endless;
 
 /* More than the turns that the test's gathers take can accept. */
@@ -298,6 +306,7 @@ int __wrap_zi_control_accept(int listener);
 int __wrap_zi_control_accept(int listener)
 {
     int pair[2];
+    atomic_fetch_add(&endless.asked, 1);
     if (atomic_load(&endless.on) == 0) {
         return __real_zi_control_accept(listener);
     }
@@ -436,6 +445,65 @@ TEST(a_flood_without_end)
     }
     free(f);
 }
+
+/* ---- a process that is out of file descriptors ---- */
+
+static void count_full(void *user, zero_log_level level, const char *message)
+{
+    if (level == ZERO_LOG_WARN && strstr(message, "ulimit -n") != NULL) {
+        CHECK(strstr(message, strerror(EMFILE)) != NULL);
+        atomic_fetch_add((_Atomic uint32_t *)user, 1);
+    }
+}
+
+static uint64_t cpu_ms(void)
+{
+    struct timespec spent;
+    CHECK_EQ(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent), 0);
+    return (uint64_t)spent.tv_sec * 1000 + (uint64_t)spent.tv_nsec / 1000000;
+}
+
+/* A stranger that cannot be accepted waits in the listener's queue; the thread does not spin for
+ * it, the world goes on, and the stranger is served when there are descriptors again. */
+TEST(no_descriptor_left)
+{
+    enum { WATCHED_MS = 1500, DESCRIPTORS = 512 };
+    busy b;
+    _Atomic uint32_t warnings = 0;
+    struct rlimit limit;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    busy_start(&b);
+    zero_log_set(count_full, &warnings);
+    const int own = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(own >= 0);
+    int taken[DESCRIPTORS]; /* all below the limit are: poll refuses to look at more than that */
+    uint32_t count = 0;
+    while ((taken[count] = dup(own)) < DESCRIPTORS) {
+        CHECK(taken[count++] >= 0);
+    }
+    CHECK_EQ(close(taken[count]), 0);
+    const struct rlimit full = {.rlim_cur = DESCRIPTORS, .rlim_max = limit.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &full), 0);
+    const struct sockaddr_in at = address_of(&b);
+    CHECK_EQ(connect(own, (const void *)&at, sizeof at), 0);
+    AWAIT(atomic_load(&warnings) != 0);
+    const uint32_t asked = atomic_load(&endless.asked);
+    const uint64_t cpu = cpu_ms();
+    sleep_ms(WATCHED_MS);
+    CHECK(atomic_load(&endless.asked) - asked <= 5);
+    CHECK(cpu_ms() - cpu < WATCHED_MS / (UNDER_SANITIZER ? 1 : 3));
+    CHECK_EQ(atomic_load(&warnings), 1);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    (void)hear_challenge(own);
+    expect_close(own);
+    while (count > 0) {
+        CHECK_EQ(close(taken[--count]), 0);
+    }
+    zero_log_set(NULL, NULL);
+    busy_end(&b);
+}
+
+/* ---- a rank that breaks the rules ---- */
 
 /* A rank of the job that breaks the rules is taken for dead: the others are told. */
 static void break_rule(uint16_t kind, uint32_t bytes, uint64_t number)
