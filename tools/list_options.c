@@ -67,6 +67,9 @@ static void print_values(const zero_option *option, FILE *out)
     case ZERO_OPTION_POINTER:
         fputs("a pointer", out);
         return;
+    case ZERO_OPTION_TEXT:
+        fputs("text", out);
+        return;
     }
 }
 

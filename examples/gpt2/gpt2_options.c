@@ -175,8 +175,9 @@ static const zero_option *engine_option(const gpt2_option *row)
 /* Whether a command line gives the option by another row, or cannot give it. */
 static bool is_left_out(const zero_option *option)
 {
-    static const char *const others[] = {"optimizer", "update_states", "disk_directory_count",
-                                         "seed", "threads"};
+    static const char *const others[] = {"optimizer", "update_states",  "disk_directory_count",
+                                         "disk_path", "hang_directory", "seed",
+                                         "threads"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         if (strcmp(option->name, others[i]) == 0) {
             return true;

@@ -23,7 +23,8 @@ typedef enum zero_option_kind {
     ZERO_OPTION_REAL = 5,   /**< float, finite, >= 0 */
     ZERO_OPTION_CHOICE = 6, /**< an enumeration; one of its names */
     ZERO_OPTION_TIERS = 7,  /**< zero_tier by zero_role; "ROLE=TIER", several separated by commas */
-    ZERO_OPTION_POINTER = 8 /**< a pointer, which no text can give */
+    ZERO_OPTION_POINTER = 8, /**< a pointer, which no text can give */
+    ZERO_OPTION_TEXT = 9     /**< const char *; the text itself, which is not copied */
 } zero_option_kind;
 
 /** One option: a field of zero_engine_options or zero_tuning. The library's own; it grows at its
@@ -63,7 +64,8 @@ ZERO_API const zero_option *zero_option_find(const char *name);
 /** Set a field from text, as command lines and files give it. Nothing is written on errors.
  *  - options, tuning: the one that has the option is written; filled by their _init() before.
  *  - name: as for zero_option_find.
- *  - text: as the option's kind says; "0" and "default" give a default where one stands for it.
+ *  - text: as the option's kind says; "0" and "default" give a default where one stands for it. Of
+ *    TEXT the field points to it, so it stays until the options have been used.
  *  - Local call.
  *  - Errors: INVALID_ARGUMENT naming the option, the text and what would do; UNSUPPORTED where the
  *    struct is an older caller's that lacks the field.

@@ -150,6 +150,11 @@ typedef struct zero_engine_options {
                                           nccl_memory, whose memory is NCCL's. NULL: cudaMalloc */
     zero_device_free_fn device_free;   /**< gives it back */
     void *device_memory_user;          /**< handed to both */
+
+    const char
+        *disk_path; /**< disk_directories as one text, separated by ':' as in PATH, for command
+                       lines and files (zero/option.h). Copied while the engine is created.
+                       Not with disk_directories or tuning's disk_weights. Default NULL */
 } zero_engine_options;
 
 /** Set every field to its default: stage 3, and 0 in all others. For languages without C's inline

@@ -305,10 +305,10 @@ static zero_status prepare(zero_engine *engine, const zero_engine_options *optio
     ZI_TRY(zi_engine_open_timeline(engine));
     ZI_TRY(zi_engine_take_own_arenas(engine));
     ZI_TRY(make_kernels(engine));
+    ZI_TRY(zi_engine_keep_directories(engine, options));
     ZI_TRY(zi_engine_open_store(engine, options));
     ZI_TRY(zi_engine_make_views(engine));
-    ZI_TRY(zi_engine_open_given(engine));
-    return zi_engine_keep_directories(engine, options);
+    return zi_engine_open_given(engine);
 }
 
 /* Collective creation: a rank that fails leaves the others waiting. */

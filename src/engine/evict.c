@@ -17,6 +17,7 @@
 #include "engine/shard.h"
 #include "engine/tiers.h"
 #include "engine/tracing.h"
+#include "zero/option.h"
 
 /* The extents that a role is cut into on disk, and how many of them are moved at once. */
 #define EXTENT_BYTES ((uint64_t)4 << 20)
@@ -130,29 +131,70 @@ static zero_status drain(zero_engine *engine)
 
 /* ---- where it is kept ---- */
 
+/* Memory for so many names, of so many bytes together. */
+static zero_status take_names(zero_engine *engine, uint32_t count, size_t bytes)
+{
+    engine->evicted.directory_count = count;
+    return zi_calloc(count * sizeof(char *) + bytes, 1, (void **)&engine->evicted.directories);
+}
+
+static zero_status keep_list(zero_engine *engine, const zero_engine_options *options)
+{
+    const uint32_t count = options->disk_directories != NULL ? options->disk_directory_count : 0;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (options->disk_directories[i] == NULL) {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.disk_directories[%" PRIu32 "] is NULL", i);
+        }
+        bytes += strlen(options->disk_directories[i]) + 1;
+    }
+    ZI_TRY(take_names(engine, count, bytes));
+    char *text = (char *)(engine->evicted.directories + count);
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t length = strlen(options->disk_directories[i]) + 1;
+        engine->evicted.directories[i] = memcpy(text, options->disk_directories[i], length);
+        text += length;
+    }
+    return ZERO_OK;
+}
+
+/* "/a:/b": names end where the colons are. */
+static zero_status keep_path(zero_engine *engine, const char *path)
+{
+    const uint64_t most = zero_option_find("disk_directory_count")->high;
+    uint32_t count = 1;
+    for (const char *at = path; *at != '\0'; at++) {
+        count += *at == ':';
+    }
+    if (count > most) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.disk_path \"%.200s\" has %" PRIu32 " directories; give at most %" PRIu64,
+                path, count, most);
+    }
+    const size_t bytes = strlen(path) + 1;
+    ZI_TRY(take_names(engine, count, bytes));
+    char *text = memcpy(engine->evicted.directories + count, path, bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        engine->evicted.directories[i] = text;
+        text += strcspn(text, ":");
+        *text++ = '\0';
+        if (engine->evicted.directories[i][0] == '\0') {
+            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                    "options.disk_path \"%.200s\" has a directory without a name; put one colon "
+                    "between two directories, and none at the ends",
+                    path);
+        }
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_options *options)
 {
     zero_engine_options resolved;
     zero_tuning tuning;
     ZI_TRY(zi_options_resolve(options, &resolved, &tuning));
-    const uint32_t count = resolved.disk_directories != NULL ? resolved.disk_directory_count : 0;
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (resolved.disk_directories[i] == NULL) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.disk_directories[%" PRIu32 "] is NULL", i);
-        }
-        bytes += strlen(resolved.disk_directories[i]) + 1;
-    }
-    ZI_TRY(zi_calloc(count * sizeof(char *) + bytes, 1, (void **)&engine->evicted.directories));
-    engine->evicted.directory_count = count;
-    engine->evicted.striping = engine->striping;
-    char *text = (char *)(engine->evicted.directories + count);
-    for (uint32_t i = 0; i < count; i++) {
-        const size_t length = strlen(resolved.disk_directories[i]) + 1;
-        engine->evicted.directories[i] = memcpy(text, resolved.disk_directories[i], length);
-        text += length;
-    }
-    return ZERO_OK;
+    return resolved.disk_path != NULL ? keep_path(engine, resolved.disk_path)
+                                      : keep_list(engine, &resolved);
 }
 
 static zero_status open_store(zero_engine *engine)

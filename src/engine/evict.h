@@ -4,7 +4,7 @@
 
 #include "engine/engine_internal.h"
 
-/* Copy the directories, for zero_engine_evict. */
+/* Copy the directories, for the store and zero_engine_evict. */
 zero_status zi_engine_keep_directories(zero_engine *engine, const zero_engine_options *options);
 void zi_engine_close_evicted(zero_engine *engine);
 

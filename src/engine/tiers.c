@@ -95,18 +95,19 @@ static zero_status make_store(zero_engine *engine, const zero_engine_options *ca
     if (layout->disk_bytes == 0) {
         return ZERO_OK;
     }
-    if (options.disk_directories == NULL || options.disk_directory_count == 0) {
+    if (engine->evicted.directory_count == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "options.disk_directories is %p and disk_directory_count %" PRIu32
                 "; a role on disk needs at least one directory",
                 (const void *)options.disk_directories, options.disk_directory_count);
     }
     const uint64_t bytes = layout->memory.tier_bytes[ZERO_TIER_DISK];
-    ZI_TRY(zi_engine_choose_striping(engine, options.disk_directories, options.disk_directory_count,
-                                     bytes, &engine->striping));
-    const zi_store_options store = {.directories = options.disk_directories,
+    const char *const *directories = engine->evicted.directories;
+    ZI_TRY(zi_engine_choose_striping(engine, directories, engine->evicted.directory_count, bytes,
+                                     &engine->striping));
+    const zi_store_options store = {.directories = directories,
                                     .rates = engine->striping.rates,
-                                    .directory_count = options.disk_directory_count,
+                                    .directory_count = engine->evicted.directory_count,
                                     .rank = zero_world_rank(engine->world),
                                     .bytes = bytes,
                                     .storage = engine->backend.storage};
@@ -122,6 +123,7 @@ static zero_status make_store(zero_engine *engine, const zero_engine_options *ca
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options)
 {
     ZI_TRY(make_store(engine, caller_options));
+    engine->evicted.striping = engine->striping;
     ZI_TRY(make_window(engine));
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         ZI_TRY(make_offload(engine, (zero_role)role));

@@ -494,6 +494,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     layout->tuning.disk_weights = NULL;
     layout->tuning.hang_directory = NULL;
     layout->options.disk_directory_count = 0;
+    layout->options.disk_path = NULL;
     layout->part_count = (uint32_t)zi_max_u64(1, zero_world_size(layout->options.model_parallel));
     ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
     ZI_TRY(zi_layout_resolve_backend(layout, threads, can));

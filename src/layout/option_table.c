@@ -33,6 +33,7 @@ enum { OWN, SAME };
 #define NUMBER .kind = ZERO_OPTION_NUMBER
 #define REAL .kind = ZERO_OPTION_REAL
 #define POINTER .kind = ZERO_OPTION_POINTER
+#define TEXT .kind = ZERO_OPTION_TEXT
 #define NAMED(names) .choices = (names), .choice_count = sizeof(names) / sizeof(names)[0]
 #define CHOICE(names) .kind = ZERO_OPTION_CHOICE, NAMED(names)
 #define TIERS(names) .kind = ZERO_OPTION_TIERS, NAMED(names)
@@ -152,6 +153,7 @@ static zero_status refuse(const zero_option *option, const char *text)
     case ZERO_OPTION_COUNT:
     case ZERO_OPTION_BYTES:
     case ZERO_OPTION_NUMBER:
+    case ZERO_OPTION_TEXT:
         break;
     }
     ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s \"%.40s\" is not in [%" PRIu64 ", %" PRIu64 "]%s", name,
@@ -268,6 +270,10 @@ static zero_status set_field(const zero_option *option, void *field, const char 
             memcpy(field, by_role, sizeof by_role);
         }
         break;
+    case ZERO_OPTION_TEXT:
+        memcpy(field, &text, sizeof text);
+        is_value = true;
+        break;
     case ZERO_OPTION_POINTER:
         break;
     }
@@ -357,6 +363,10 @@ size_t zero_option_print(const zero_option *option, const zero_engine_options *o
     case ZERO_OPTION_POINTER:
         memcpy(&pointer, field, sizeof pointer);
         return (size_t)snprintf(text, text_bytes, "%s", pointer != NULL ? "set" : "none");
+    case ZERO_OPTION_TEXT:
+        memcpy(&pointer, field, sizeof pointer);
+        return (size_t)snprintf(text, text_bytes, "%s",
+                                pointer != NULL ? (const char *)pointer : "none");
     case ZERO_OPTION_REAL:
         memcpy(&real, field, sizeof real);
         return (size_t)snprintf(text, text_bytes, "%.9g", (double)real);

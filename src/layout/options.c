@@ -90,6 +90,7 @@ static zero_status check_option(const zero_option *option, const void *field)
     case ZERO_OPTION_TIERS:
         return check_tiers_named(field);
     case ZERO_OPTION_POINTER:
+    case ZERO_OPTION_TEXT:
         break;
     }
     return ZERO_OK;
@@ -157,6 +158,12 @@ static zero_status check_updater(const zero_engine_options *o)
 
 static zero_status check_disks(const zero_engine_options *o)
 {
+    if (o->disk_path != NULL && (o->disk_directories != NULL || o->disk_directory_count != 0)) {
+        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+                "options.disk_path is \"%.200s\" and %" PRIu32
+                " disk_directories are given; leave one of them out",
+                o->disk_path, o->disk_directory_count);
+    }
     if (o->tuning->disk_weights != NULL && o->disk_directory_count == 0) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
                 "tuning.disk_weights is %p and disk_directory_count 0; give a weight for each of "

@@ -56,7 +56,8 @@
     X(options, device_free, POINTER, 0, 0, 0, OWN, "cudaFree",                                     \
       "the caller's function that gives it back")                                                  \
     X(options, device_memory_user, POINTER, 0, 0, 0, OWN, "none",                                  \
-      "what those two functions are handed")
+      "what those two functions are handed")                                                       \
+    X(options, disk_path, TEXT, 0, 0, 0, OWN, "none", "where roles on disk lie, as one text: /a:/b")
 
 #define ZI_TUNING_LIST(X)                                                                         \
     X(tuning, grad_group, COUNT, 1, ZI_U32_MAX, 0, SAME, "as the stage says",                     \
@@ -110,7 +111,7 @@
       "newest spans that a timeline keeps for zero_engine_trace")                                 \
     X(tuning, save_staging_bytes, BYTES, UINT64_C(32) << 20, UINT64_C(1) << 50, 0, SAME,          \
       "0, 32M while a save is under way", "host memory that a save copies this rank's state to")  \
-    X(tuning, hang_directory, POINTER, 0, 0, 0, OWN, "none",                                      \
+    X(tuning, hang_directory, TEXT, 0, 0, 0, OWN, "none",                                         \
       "where a rank writes its last collectives when one fails")                                  \
     X(tuning, left_out_at_once, FLAG, 0, 1, 0, SAME, "0",                                         \
       "1: a unit that backward goes past in the recorded order is left out then")                 \

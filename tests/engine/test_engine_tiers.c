@@ -464,6 +464,28 @@ TEST(weights_decide_what_a_directory_holds)
     toy_close(&trainer);
 }
 
+/* ---- directories as one text ---- */
+
+TEST(a_path_is_a_list_of_directories)
+{
+    char path[512];
+    toy_trainer trainer;
+    uint64_t bytes[2] = {0};
+    toy_run run = disk_run(toy_run_equal(1, 8 * 262144, ZERO_DTYPE_F32));
+    (void)snprintf(path, sizeof path, "%s:%s", rig_paths[0], rig_paths[1]);
+    toy_run_disk(&run, NULL, 0);
+    CHECK_OK(zero_option_set(&run.options, &run.tuning, "disk_path", path));
+    run.tuning.extent_bytes = 2 << 20;
+    CHECK_OK(toy_open(&trainer, &run, NULL));
+    memset(path, 'x', sizeof path - 1); /* it was copied */
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQ(rig_nameless(rig_paths[i], false, &bytes[i]), 1);
+    }
+    CHECK_EQ(bytes[0] + bytes[1], engine_stats(trainer.engine).disk_bytes);
+    CHECK_OK(toy_step(&trainer));
+    toy_close(&trainer);
+}
+
 /* ---- what is refused ---- */
 
 static void open_refused(const toy_run *run, zero_status expected, const char *text)
@@ -497,6 +519,32 @@ TEST(directories_that_will_not_do)
         run.tuning.disk_weights = wrong[i].weights;
         open_refused(&run, wrong[i].status, wrong[i].text);
     }
+}
+
+TEST(paths_that_will_not_do)
+{
+    static const char *const wrong[][2] = {
+        {"/nonexistent/zero", "/nonexistent/zero"},
+        {"", "a directory without a name"},
+        {":/tmp", "disk_path \":/tmp\" has a directory without a name"},
+        {"/tmp::/tmp", "one colon between two"},
+        {"/tmp:", "a directory without a name"},
+        {"a:a:a:a:a:a:a:a:a:a:a:a:a:a:a:a:a", "has 17 directories; give at most 16"},
+    };
+    toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
+    const uint32_t weights[] = {1, 1};
+    toy_run_disk(&run, NULL, 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        run.options.disk_path = wrong[i][0];
+        open_refused(&run, i == 0 ? ZERO_IO : ZERO_INVALID_ARGUMENT, wrong[i][1]);
+    }
+    run.options.disk_path = rig_paths[0];
+    run.tuning.disk_weights = weights;
+    open_refused(&run, ZERO_INVALID_ARGUMENT, "disk_weights");
+    run.tuning.disk_weights = NULL;
+    toy_run_disk(&run, rig_paths, 2);
+    open_refused(&run, ZERO_INVALID_ARGUMENT,
+                 "2 disk_directories are given; leave one of them out");
 }
 
 TEST(a_full_disk_is_refused_with_what_is_missing)

@@ -116,6 +116,7 @@ TEST(values_outside_the_bounds_are_refused_by_name)
             }
             break;
         case ZERO_OPTION_POINTER:
+        case ZERO_OPTION_TEXT:
             break;
         }
     }
@@ -194,6 +195,8 @@ TEST(options_are_set_from_text)
     check_set("host_budget_bytes", "3G", "3G");
     check_set("host_budget_bytes", "1025", "1025");
     check_set("extent_bytes", "default", "0");
+    check_set("disk_path", "/a:/b", "/a:/b");
+    check_set("hang-directory", "/var/run", "/var/run");
     check_set("loss_scale", "1024", "1024");
     check_set("loss_scale", "0.5", "0.5");
     check_set("seed", "18446744073709551615", "18446744073709551615");
@@ -316,7 +319,7 @@ static const char *other_value(const zero_option *option)
         }
     }
     if (option->kind == ZERO_OPTION_CHOICE || option->kind == ZERO_OPTION_POINTER ||
-        strcmp(option->name, "update_states") == 0 ||
+        option->kind == ZERO_OPTION_TEXT || strcmp(option->name, "update_states") == 0 ||
         strcmp(option->name, "speculative_step") == 0 ||
         strncmp(option->name, "nccl_", strlen("nccl_")) == 0) {
         return NULL;
