@@ -154,8 +154,8 @@ static zero_status simulate(zero_world *world, void *user)
 {
     (void)user;
     zero_engine *engine = NULL;
-    const toy_run run =
-        on_tier(toy_run_equal(LAYERS, LAYER_ELEMENTS, ZERO_DTYPE_BF16), ZERO_TIER_HOST);
+    toy_run run = on_tier(toy_run_equal(LAYERS, LAYER_ELEMENTS, ZERO_DTYPE_BF16), ZERO_TIER_HOST);
+    run.tuning.extent_bytes = UINT64_C(3) << 30; /* 2^28 elements are updated at once */
     injected_use(INJECTED_SIMULATED);
     const uint64_t resident = toy_device_bytes();
     TOY_TRY(zero_engine_create(world, run.model->model, TOY_OPTIONS(&run), &engine));
@@ -166,7 +166,8 @@ static zero_status simulate(zero_world *world, void *user)
     TOY_TRY(take_steps(engine, 2));
     CHECK(toy_device_bytes() < resident + (UINT64_C(64) << 20));
     zero_engine_destroy(engine); /* once the steps are over */
-    CHECK_EQ(atomic_load(&injected_counted.updates), 2 * LAYERS);
+    CHECK_EQ(atomic_load(&injected_counted.updates),
+             2 * LAYERS * (LAYER_ELEMENTS / (1 << 28) + (LAYER_ELEMENTS % (1 << 28) != 0)));
     return ZERO_OK;
 }
 
