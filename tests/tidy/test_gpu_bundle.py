@@ -25,7 +25,6 @@ ELSEWHERE = re.compile(r"libcuda\.so|libcublasLt\.so")
 # glibc, and what Debian's depends on.
 GLIBC = re.compile(r"(ld-linux[\w-]*|libc|libm|libdl|libpthread|librt|libgcc_s)\.so")
 PROGRAMS = ("tools/zero", "examples/gpt2/gpt2_train", "examples/02_cuda_hooks/cuda_hooks")
-SKIP = 77
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in
 *compute_cap*) echo 9.0 ;;
@@ -66,7 +65,7 @@ exec chroot "$1" /bin/env -i PATH=/bin HOME=/ LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 
 def skip(reason):
     print(f"skip    rehearsal\n  skipped: {reason}\n0 passed, 0 failed, 1 skipped")
-    sys.exit(SKIP)
+    sys.exit(0)
 
 
 def libraries(paths):
