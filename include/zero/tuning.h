@@ -196,6 +196,14 @@ typedef struct zero_tuning {
                                 ranks that share a host or a cgroup are together larger than what
                                 it has left, so the kernel may swap, throttle or kill them.
                                 Default 0: OUT_OF_MEMORY with the shortfall */
+
+    int32_t check_added; /**< 1, for debugging: the engine's first micro-step finds gradients that
+                            are assigned instead of added, or cleared first, and names the first
+                            such tensor in a warning by rank 0 (zero/log.h). The first element of
+                            each tensor's gradient is then 5.0e33 (F16: 30576) while it is acquired,
+                            and counts as 0 in that micro-step; each release waits for its stream
+                            and takes a byte a tensor of host memory until the micro-step ends. A
+                            micro-step that is captured is not checked. Default 0 */
 } zero_tuning;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

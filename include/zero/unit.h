@@ -70,8 +70,8 @@
  *
  *  **Warnings** (zero/log.h), once each, by rank 0: after the first step, for units that it has
  *  given no gradient while others got one; for a step whose norm is exactly 0, when its result is
- *  known. A gradient that is assigned instead of added goes unnoticed: it is right in the first use
- *  of a step only, and later ones lose what earlier micro-steps have summed.
+ *  known. A gradient that is assigned instead of added is right in the first use of a step, and
+ *  later uses lose what was summed before: tuning.check_added finds it in the first micro-step.
  *
  *  **Threads.** As zero_engine says: one thread at a time, any thread. */
 #ifndef ZERO_UNIT_H

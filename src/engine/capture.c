@@ -50,6 +50,7 @@ static zero_status prepare(zero_engine *engine)
     ZI_TRY(zi_engine_compare_replicas(engine));
     ZI_TRY(device->ops->captured(device->self, engine->step_stream, &captured));
     ZI_TRY(zi_params_forget(engine->params));
+    zi_grads_marks_end(engine->grads);
     for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
         ZI_TRY(device->ops->event_record(device->self, engine->joined[i], own_stream(engine, i)));
         ZI_TRY(zi_engine_await(engine, engine->joined[i]));

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "engine/control.h"
 #include "engine/guard.h"
 #include "engine/replicas.h"
@@ -53,6 +54,19 @@ zero_status zero_micro_begin(zero_engine *engine, int32_t last)
     return zi_engine_leave(engine, call, status);
 }
 
+/* Such a gradient loses what tied units and earlier micro-steps have added, in silence. */
+static void warn_of_assigned(zero_engine *engine)
+{
+    const uint32_t tensor = zi_grads_take_assigned(engine->grads);
+    if (tensor != ZI_NO_INDEX && zero_world_rank(engine->world) == 0) {
+        zi_log(ZERO_LOG_WARN,
+               "tensor %" PRIu32 " \"%.60s\": backward assigned its gradient or cleared it first; "
+               "add to what the view holds, as a GEMM with beta 1 does, and clear nothing (the "
+               "first such tensor, said once)",
+               tensor, engine->layout->tensor_infos[tensor].name);
+    }
+}
+
 /* Everything that ranks do together at the end of a micro-step. No gradient is acquired. */
 static zero_status close_micro(zero_engine *engine)
 {
@@ -62,6 +76,7 @@ static zero_status close_micro(zero_engine *engine)
         ZI_TRY(zi_params_pass_end(engine->params)); /* which leaves out what never came */
     }
     ZI_TRY(zi_grads_micro_end(engine->grads));
+    warn_of_assigned(engine);
     ZI_TRY(zi_params_micro_end(engine->params, last));
     ZI_TRY(zi_engine_speculate(engine));
     if (last && !engine->speculation.begun) {

@@ -126,6 +126,8 @@
     X(tuning, broadcast_initial, FLAG, 0, 1, 0, SAME, "0",                                        \
       "1: all ranks begin with rank 0's initial values")                                          \
     X(tuning, host_overcommit, FLAG, 0, 1, 0, SAME, "0",                                          \
-      "1: do not refuse a plan that is larger than the host's memory or its limit")
+      "1: do not refuse a plan that is larger than the host's memory or its limit")               \
+    X(tuning, check_added, FLAG, 0, 1, 0, SAME, "0",                                              \
+      "1: a warning if the first gradients are assigned instead of added; for debugging")
 
 #endif

@@ -16,6 +16,7 @@ typedef struct grad_unit {
     bool zeroed;        /* in-place flats hold this step's sum, not the last one's */
     bool left_out;      /* by zi_grads_left_out */
     bool came;          /* acquired in any micro-step so far, by any name */
+    bool marked;        /* its tensors begin with marks (added.c) */
 } grad_unit;
 
 typedef struct grad_bucket {
@@ -63,6 +64,10 @@ struct zi_grads {
     grad_batches batches;   /* by position in layout->bucket_flats */
     grad_scaling *scalings; /* likewise: a flat first crosses ranks once in a micro-step */
     zi_event *consumed;
+    bool marking;         /* this is the engine's first micro-step and tuning.check_added is set */
+    unsigned char *marks; /* a byte a tensor, in the host's memory; NULL: nothing was marked yet */
+    zi_event *marks_read;
+    uint32_t assigned; /* the first tensor whose mark was overwritten; ZI_NO_INDEX: none */
 };
 
 static inline const zi_device_ops *ops_of(const zi_grads *grads)
@@ -99,8 +104,15 @@ zero_status zi_grads_reduce_next(zi_grads *grads);
 /* The reductions that were put off to the end of the last micro-step. */
 zero_status zi_grads_end_boundary(zi_grads *grads);
 
+/* For tuning.check_added (added.c); they do nothing after the engine's first micro-step. Before a
+ * unit's gradient is handed out, and before nobody holds it any more. */
+zero_status zi_grads_mark(zi_grads *grads, uint32_t unit, zi_stream *stream);
+zero_status zi_grads_unmark(zi_grads *grads, uint32_t unit, zi_stream *stream);
+
 /* The slot that the bucket holds. (grad_places.c) */
 unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket);
+/* A trained tensor's gradient while its unit's is acquired. */
+unsigned char *zi_grads_tensor_at(const zi_grads *grads, uint32_t tensor);
 /* A flat's gradient shard while its bucket is reduced: in its arena or, offloaded, in its bucket's
  * slot or the staging buffer. */
 unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat);

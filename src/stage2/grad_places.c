@@ -9,6 +9,16 @@ unsigned char *zi_grads_slot_data(const zi_grads *grads, uint32_t bucket)
     return grads->desc.slots + class->slots_at + grads->buckets[bucket].slot * class->slot_bytes;
 }
 
+unsigned char *zi_grads_tensor_at(const zi_grads *grads, uint32_t tensor)
+{
+    const zi_tensor_place *place = &grads->layout->tensors[tensor];
+    const zi_flat *flat = &grads->layout->flats[place->flat];
+    unsigned char *base = zi_flat_grad_in_slot(grads->layout, flat)
+                              ? zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at
+                              : grads->desc.shards + flat->at[ZERO_ROLE_GRAD];
+    return base + zi_codec_offset(flat->slot[ZERO_ROLE_GRAD], place->offset);
+}
+
 unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
 {
     const zi_flat *place = &grads->layout->flats[flat];

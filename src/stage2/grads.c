@@ -82,6 +82,8 @@ zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out)
     ZI_TRY(zi_calloc(1, sizeof *grads, (void **)&grads));
     grads->desc = *desc;
     grads->layout = desc->layout;
+    grads->marking = desc->layout->tuning.check_added != 0;
+    grads->assigned = ZI_NO_INDEX;
     const zero_status status = build(grads);
     if (status != ZERO_OK) {
         zi_grads_destroy(grads);
@@ -102,6 +104,7 @@ void zi_grads_destroy(zi_grads *grads)
         ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].filled);
     }
     ops_of(grads)->event_destroy(self_of(grads), grads->consumed);
+    zi_grads_marks_end(grads);
     zi_free(grads->units);
     zi_free(grads->buckets);
     zi_free(grads->slots);
@@ -374,6 +377,9 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
     }
     grads->units[unit].own_count++;
     grads->units[unit].own_done = false;
+    for (uint32_t i = 0; i <= place->owner_count; i++) {
+        ZI_TRY(zi_grads_mark(grads, member_of(grads, unit, i), stream));
+    }
     return ZERO_OK;
 }
 
@@ -413,6 +419,12 @@ zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
                 "unit %" PRIu32 " \"%.60s\": its gradient is not acquired; call "
                 "zero_unit_grads_acquire first",
                 unit, name_of(grads, unit));
+    }
+    for (uint32_t i = 0; i <= place->owner_count; i++) {
+        const uint32_t member = member_of(grads, unit, i);
+        if (grads->units[member].own_count + grads->units[member].tie_count == 1) {
+            ZI_TRY(zi_grads_unmark(grads, member, stream));
+        }
     }
     state->own_count--;
     state->own_done = state->own_count == 0;
@@ -472,20 +484,16 @@ zero_status zi_grads_micro_end(zi_grads *grads)
     while (grads->next < grads->layout->bucket_count) {
         ZI_TRY(zi_grads_reduce_next(grads));
     }
+    zi_grads_marks_end(grads);
     return zi_grads_end_boundary(grads);
 }
 
 void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
 {
-    const zi_tensor_place *place = &grads->layout->tensors[tensor];
-    const zi_flat *flat = &grads->layout->flats[place->flat];
-    if (!zi_grads_in_use(grads, flat->unit)) {
-        return NULL;
-    }
-    unsigned char *base = zi_flat_grad_in_slot(grads->layout, flat)
-                              ? zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at
-                              : grads->desc.shards + flat->at[ZERO_ROLE_GRAD];
-    return base + zi_codec_offset(flat->slot[ZERO_ROLE_GRAD], place->offset);
+    const uint32_t flat = grads->layout->tensors[tensor].flat;
+    return zi_grads_in_use(grads, grads->layout->flats[flat].unit)
+               ? zi_grads_tensor_at(grads, tensor)
+               : NULL;
 }
 
 void zi_grads_rebind(zi_grads *grads, unsigned char *shards, unsigned char *slots)

@@ -91,6 +91,12 @@ zero_status zi_grads_micro_end(zi_grads *grads);
  * lowest of them, if there is any. came: how many others there are. */
 uint32_t zi_grads_never_came(const zi_grads *grads, uint32_t *first, uint32_t *came);
 
+/* The first tensor whose gradient was assigned instead of added, as far as tuning.check_added has
+ * seen, once; ZI_NO_INDEX: none. */
+uint32_t zi_grads_take_assigned(zi_grads *grads);
+/* No gradient is acquired: later ones are not checked so. */
+void zi_grads_marks_end(zi_grads *grads);
+
 /* A trained tensor's gradient while its unit's is acquired, else NULL. */
 void *zi_grads_data(const zi_grads *grads, uint32_t tensor);
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit);

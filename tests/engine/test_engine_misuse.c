@@ -297,6 +297,8 @@ TEST(callback_that_is_left_by_longjmp)
 
 static atomic_int zero_norms;
 static atomic_int missing_units;
+static atomic_int assigned_first; /* of the embedding, which the head ties to */
+static atomic_int assigned;       /* of any tensor */
 
 static void count_warnings(void *user, zero_log_level level, const char *message)
 {
@@ -305,6 +307,8 @@ static void count_warnings(void *user, zero_log_level level, const char *message
         atomic_fetch_add(&zero_norms, strstr(message, "norm of the gradient is exactly 0") != NULL);
         atomic_fetch_add(&missing_units,
                          strstr(message, "gave no gradient to unit 3 \"block1\" (1 of 4") != NULL);
+        atomic_fetch_add(&assigned, strstr(message, "backward assigned its gradient") != NULL);
+        atomic_fetch_add(&assigned_first, strstr(message, "tensor 0 \"embed") != NULL);
     }
 }
 
@@ -349,6 +353,78 @@ TEST(silent_mistakes_are_warned_of_once)
             CHECK_OK(toy_on_ranks(2, &run, warn_once, (bool[]){right != 0}));
             CHECK_EQ(zero_norms, right == 0);
             CHECK_EQ(missing_units, right == 0);
+        }
+    }
+    zero_log_set(NULL, NULL);
+}
+
+/* How a trainer treats the gradients that it is given. */
+typedef enum habit { ADDS, ASSIGNS, ASSIGNS_EMBED } habit;
+
+static zero_status forget_what_is_there(toy_trainer *trainer, uint32_t unit)
+{
+    for (uint32_t t = 0; t < trainer->run->model->tensor_count; t++) {
+        const toy_tensor *tensor = &trainer->run->model->tensors[t];
+        zero_view grad;
+        if (tensor->unit == unit && (tensor->desc.flags & ZERO_TENSOR_FROZEN) == 0) {
+            TOY_TRY(zero_tensor_grad(trainer->engine, t, &grad));
+            const size_t bytes = grad.count * zero_dtype_bytes(grad.dtype);
+            void *zeros = calloc(1, bytes + 1);
+            CHECK(zeros != NULL);
+            toy_put(grad.data, zeros, bytes);
+            free(zeros);
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Backward of a unit, whose gradients are assigned: cleared, then added. */
+static zero_status assigned_backward(toy_trainer *trainer, uint32_t unit, bool assigns)
+{
+    TOY_TRY(acquire(trainer, unit, ZERO_PASS_BACKWARD));
+    TOY_TRY(toy_read(trainer, unit));
+    if (assigns) {
+        TOY_TRY(forget_what_is_there(trainer, unit));
+    }
+    TOY_TRY(toy_add_gradient(trainer, unit));
+    return release(trainer, unit);
+}
+
+static zero_status train_by_habit(toy_trainer *trainer)
+{
+    const habit how = *(const habit *)trainer->user;
+    for (int step = 0; step < 2; step++) {
+        for (int micro = 0; micro < 2; micro++) {
+            TOY_TRY(toy_micro_begin(trainer, micro == 1));
+            for (uint32_t u = trainer->run->model->unit_count; u-- > 0;) {
+                const bool all = how == ASSIGNS;
+                TOY_TRY(assigned_backward(trainer, u, all || (how == ASSIGNS_EMBED && u == EMBED)));
+            }
+            TOY_TRY(toy_micro_end(trainer));
+        }
+        TOY_TRY(toy_update(trainer));
+        TOY_TRY(toy_wait(trainer));
+        CHECK(isfinite(trainer->result.norm));
+        CHECK_EQ(trainer->result.skipped, 0);
+    }
+    return ZERO_OK;
+}
+
+/* The first micro-step of two, at every stage and gradient type: one warning, by one rank. */
+TEST(assigned_gradients_are_found_where_it_is_asked_for)
+{
+    zero_log_set(count_warnings, NULL);
+    for (zero_dtype dtype = ZERO_DTYPE_F32; dtype <= ZERO_DTYPE_F16; dtype++) {
+        toy_run run = toy_run_mixed(dtype);
+        for (uint32_t i = 0; i < 4 * 3 * 2; i++) {
+            const habit how = (habit[]){ADDS, ASSIGNS, ASSIGNS_EMBED}[i / 4 % 3];
+            run.options.stage = (zero_stage)(i % 4);
+            run.tuning.check_added = i / 12 != 0;
+            assigned_first = 0;
+            assigned = 0;
+            CHECK_OK(toy_on_ranks(2, &run, train_by_habit, (habit[]){how}));
+            CHECK_EQ(assigned, run.tuning.check_added != 0 && how != ADDS);
+            CHECK_EQ(assigned_first, run.tuning.check_added != 0 && how != ADDS);
         }
     }
     zero_log_set(NULL, NULL);
