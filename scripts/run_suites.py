@@ -2,8 +2,8 @@
 """Runs the test programs of one build folder and adds up what they say.
 
 Usage: run_suites.py BUILD TALLY [--only SUITE]... [--skip SUITE]... [--wrap COMMAND]
-                     [--limit SECONDS] [--folder FOLDER]
-       run_suites.py BUILD --targets [--only SUITE]... [--skip SUITE]...
+                     [--share TURN/N] [--limit SECONDS] [--folder FOLDER]
+       run_suites.py BUILD --targets [--only SUITE]... [--skip SUITE]... [--share TURN/N]
 
 Every program ends with "N passed, N failed, N skipped". One that dies without that line, or does
 not end in its time, counts as one failure. A program of the suite should_fail (meson tells nobody
@@ -24,9 +24,10 @@ where all of them have run before (BUILD/suite_seconds.json).
 
 One line a program is printed, with the output of those that failed and the reasons of what was
 skipped. Its counts are appended to the file TALLY, so that they are there when this is ended early.
---limit shortens the time of a program, three times what meson gives a test. --folder: where
-programs run, else in BUILD. --targets runs nothing and prints what ninja must build for the
-programs, one target a line."""
+--share runs every Nth of the chosen programs; which, the number TURN says: N turns that follow one
+another run them all. --limit shortens the time of a program, three times what meson gives a test.
+--folder: where programs run, else in BUILD. --targets runs nothing and prints what ninja must build
+for the programs, one target a line."""
 
 import argparse
 import concurrent.futures
@@ -62,6 +63,12 @@ def tests_of(build, only, skip):
         if suites & set(skip) or (only and not suites & set(only)):
             continue
         yield "/".join(sorted(suites)), suites, test
+
+
+def share_of(tests, share):
+    """The tests of one turn: "7/3" is those that every third turn has, and the seventh too."""
+    turn, turns = (int(number) for number in share.split("/"))
+    return tests[turn % turns :: turns]
 
 
 def targets_of(build, tests):
@@ -295,12 +302,13 @@ def main():
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--skip", action="append", default=[])
     parser.add_argument("--wrap", default="")
+    parser.add_argument("--share", default="0/1")
     parser.add_argument("--limit", type=float)
     parser.add_argument("--folder")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    tests = list(tests_of(args.build, args.only, args.skip))
+    tests = share_of(list(tests_of(args.build, args.only, args.skip)), args.share)
     if args.targets:
         print("\n".join(targets_of(args.build, tests)))
         return 0

@@ -5,9 +5,9 @@
  * printed TEST_MAIN()                              once per program
  *
  * Arguments: a substring selects tests; --seed N sets test_seed (printed). Environment:
- * TEST_TIMEOUT in seconds per test (default 120). Checks survive release builds and print both
- * sides. The last line is "N passed, N failed, N skipped". Checks may be used from any thread of
- * the test; the first that fails ends the process. */
+ * TEST_TIMEOUT in seconds per test (default 120, with sanitizers 360). Checks survive release
+ * builds and print both sides. The last line is "N passed, N failed, N skipped". Checks may be used
+ * from any thread of the test; the first that fails ends the process. */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H
 
@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sanitizer.h"
 #include "zero/status.h"
 
 typedef struct test_case {
@@ -203,7 +204,8 @@ static int test_main(int argc, char **argv)
         }
     }
     const char *limit = getenv("TEST_TIMEOUT");
-    const unsigned timeout_s = limit != NULL ? (unsigned)strtoul(limit, NULL, 10) : 120;
+    const unsigned timeout_s =
+        limit != NULL ? (unsigned)strtoul(limit, NULL, 10) : (UNDER_SANITIZER ? 360 : 120);
     unsigned passed = 0;
     unsigned failed = 0;
     unsigned skipped = 0;

@@ -118,6 +118,16 @@ def begins_with_the_longest(scripts):
             return file.read() == "3201"
 
 
+def takes_turns(scripts):
+    """Turns that follow one another run every program, each once."""
+    with tempfile.TemporaryDirectory() as folder:
+        programs = {str(i): f"printf {i} >> {folder}/ran; {CLEAN}" for i in range(8)}
+        for turn in range(7, 10):
+            run_listed(scripts, folder, programs, "--share", f"{turn}/3").wait(timeout=20)
+        with open(f"{folder}/ran", encoding="utf-8") as file:
+            return file.read() == "14725036"
+
+
 FAILS = "echo '3 passed, 2 failed, 0 skipped'; exit 1"
 
 
@@ -181,8 +191,9 @@ def main():
     say("another user's folder and programs", runs_elsewhere(sys.argv[1]))
     say("what is to be built for some suites", names_targets(sys.argv[1]))
     say("which program is first", begins_with_the_longest(sys.argv[1]))
+    say("a share of all programs", takes_turns(sys.argv[1]))
     say("a second run", runs_again(sys.argv[1]))
-    print(f"{len(CASES) + 7 - failed} passed, {failed} failed, 0 skipped")
+    print(f"{len(CASES) + 8 - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 
 
