@@ -24,6 +24,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef ON_MACHINE
+#include "machine.h"
+#endif
 #include "sanitizer.h"
 #include "zero/status.h"
 
@@ -181,6 +184,9 @@ static int test_run_child(const test_case *test, unsigned timeout_s)
     const pid_t child = fork();
     if (child == 0) {
         alarm(timeout_s);
+#ifdef ON_MACHINE
+        machine_begin(test_seed);
+#endif
         test->run();
         exit(0);
     }

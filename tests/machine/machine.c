@@ -1,0 +1,636 @@
+/* Owns the threads of a deterministic machine (machine.h). Each is a fiber: a stack, and where it
+ * stopped. What a fiber waits for is an address: of a condition, a mutex, a futex word, a fiber.
+ * Invariant: exactly one fiber runs, and the thread's last error and errno are its own. */
+#include "machine.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "zero/status.h"
+
+/* What meson.build lets the linker put in place of them. */
+#define IN_PLACE_OF(name) __typeof__(name) __wrap_##name
+IN_PLACE_OF(clock_gettime);
+IN_PLACE_OF(nanosleep);
+IN_PLACE_OF(pthread_barrier_destroy);
+IN_PLACE_OF(pthread_barrier_init);
+IN_PLACE_OF(pthread_barrier_wait);
+IN_PLACE_OF(pthread_cond_broadcast);
+IN_PLACE_OF(pthread_cond_destroy);
+IN_PLACE_OF(pthread_cond_init);
+IN_PLACE_OF(pthread_cond_signal);
+IN_PLACE_OF(pthread_cond_timedwait);
+IN_PLACE_OF(pthread_cond_wait);
+IN_PLACE_OF(pthread_create);
+IN_PLACE_OF(pthread_detach);
+IN_PLACE_OF(pthread_getspecific);
+IN_PLACE_OF(pthread_join);
+IN_PLACE_OF(pthread_key_create);
+IN_PLACE_OF(pthread_mutex_destroy);
+IN_PLACE_OF(pthread_mutex_init);
+IN_PLACE_OF(pthread_mutex_lock);
+IN_PLACE_OF(pthread_mutex_trylock);
+IN_PLACE_OF(pthread_mutex_unlock);
+IN_PLACE_OF(pthread_self);
+IN_PLACE_OF(pthread_setname_np);
+IN_PLACE_OF(pthread_setspecific);
+IN_PLACE_OF(sched_yield);
+IN_PLACE_OF(syscall);
+__typeof__(syscall) __real_syscall;
+
+#define STACK_BYTES ((size_t)1 << 20)
+#define NS_PER_S UINT64_C(1000000000)
+#define NEVER UINT64_MAX
+/* The clock's first value; what asking for the time takes. */
+#define START_NS (1000 * NS_PER_S)
+#define TICK_NS 50
+/* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
+#define EPOCH_NS (1700000000 * NS_PER_S)
+
+#define KEYS 8
+
+typedef enum fiber_state { READY, WAITING, OVER } fiber_state;
+
+typedef struct fiber {
+    struct fiber *next;  /* of all, in the order of their making */
+    struct fiber *later; /* of those that are ready, or that are free */
+    uint64_t number;
+    fiber_state state;
+    const void *awaited; /* while WAITING; NULL: time alone */
+    uint64_t until_ns;   /* while WAITING; NEVER: no deadline */
+    bool timed_out;
+    bool detached;
+    bool started;
+    void *(*run)(void *);
+    void *argument;
+    void *result;
+    void *stack;
+    jmp_buf at;
+    void *values[KEYS]; /* of pthread_setspecific */
+    zero_error error;
+    int code; /* errno */
+} fiber;
+
+static struct {
+    fiber first; /* the program's first thread */
+    fiber *current;
+    fiber *all;
+    fiber **end;
+    fiber *ready;
+    fiber **ready_end;
+    uint32_t ready_count;
+    fiber *spare;
+    uint64_t made;
+    uint64_t seed;
+    uint64_t drawn;
+    uint64_t now_ns;
+    uint64_t hash;
+    uint64_t switches;
+    void (*close[KEYS])(void *); /* of pthread_key_create */
+    uint32_t keys;
+} machine;
+
+static void start(void)
+{
+    if (machine.current != NULL) {
+        return;
+    }
+    machine.current = &machine.first;
+    machine.all = &machine.first;
+    machine.end = &machine.first.next;
+    machine.ready_end = &machine.ready;
+    machine.now_ns = START_NS;
+    machine.first.started = true;
+}
+
+static uint64_t draw(void)
+{
+    uint64_t x = machine.seed + ++machine.drawn * UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+/* In [0, count); 0 without a seed. */
+static uint32_t choose(uint32_t count)
+{
+    return machine.seed != 0 && count > 1 ? (uint32_t)(draw() % count) : 0;
+}
+
+void machine_begin(uint64_t seed)
+{
+    start();
+    machine.seed = seed;
+    machine.drawn = 0;
+    machine.made = 0;
+    machine.now_ns = START_NS;
+    machine.hash = 0;
+    machine.switches = 0;
+}
+
+uint64_t machine_log_hash(void)
+{
+    return machine.hash;
+}
+
+uint64_t machine_switches(void)
+{
+    return machine.switches;
+}
+
+static void log_turn(const fiber *of)
+{
+    machine.switches++;
+    machine.hash = (machine.hash ^ of->number ^ machine.now_ns) * UINT64_C(0x100000001B3);
+    machine.hash ^= machine.hash >> 29;
+}
+
+/* ---- turns ---- */
+
+static void make_ready(fiber *it)
+{
+    it->state = READY;
+    it->later = NULL;
+    *machine.ready_end = it;
+    machine.ready_end = &it->later;
+    machine.ready_count++;
+}
+
+static fiber *take_ready(void)
+{
+    fiber **place = &machine.ready;
+    for (uint32_t i = choose(machine.ready_count); i > 0; i--) {
+        place = &(*place)->later;
+    }
+    fiber *it = *place;
+    *place = it->later;
+    if (it->later == NULL) {
+        machine.ready_end = place;
+    }
+    machine.ready_count--;
+    return it;
+}
+
+static void report_deadlock(void)
+{
+    fprintf(stderr, "machine: all threads wait and none has a deadline (seed %llu):\n",
+            (unsigned long long)machine.seed);
+    for (const fiber *it = machine.all; it != NULL; it = it->next) {
+        if (it->state == WAITING) {
+            fprintf(stderr, "  thread %llu waits for %p\n", (unsigned long long)it->number,
+                    it->awaited);
+        }
+    }
+    fflush(NULL);
+    abort();
+}
+
+/* Nobody can run: it becomes as late as the first deadline, and whoever has it is ready. */
+static void pass_time(void)
+{
+    uint64_t first_ns = NEVER;
+    for (const fiber *it = machine.all; it != NULL; it = it->next) {
+        if (it->state == WAITING && it->until_ns < first_ns) {
+            first_ns = it->until_ns;
+        }
+    }
+    if (first_ns == NEVER) {
+        report_deadlock();
+    }
+    machine.now_ns = first_ns > machine.now_ns ? first_ns : machine.now_ns;
+    for (fiber *it = machine.all; it != NULL; it = it->next) {
+        if (it->state == WAITING && it->until_ns <= machine.now_ns) {
+            it->timed_out = true;
+            make_ready(it);
+        }
+    }
+}
+
+static void fiber_main(void);
+
+static void enter(fiber *it)
+{
+    if (it->started) {
+        _longjmp(it->at, 1);
+    }
+    it->started = true;
+    ucontext_t context;
+    (void)getcontext(&context);
+    context.uc_stack.ss_sp = it->stack;
+    context.uc_stack.ss_size = STACK_BYTES;
+    context.uc_link = NULL;
+    makecontext(&context, fiber_main, 0);
+    (void)setcontext(&context);
+}
+
+/* Let somebody have the turn; returns when this fiber has it again. */
+static void give_turn(void)
+{
+    fiber *from = machine.current;
+    while (machine.ready_count == 0) {
+        pass_time();
+    }
+    fiber *to = take_ready();
+    log_turn(to);
+    if (to == from) {
+        return;
+    }
+    const int code = errno;
+    memcpy(&from->error, zero_last_error(), sizeof from->error);
+    from->code = code;
+    machine.current = to;
+    memcpy((zero_error *)(uintptr_t)zero_last_error(), &to->error, sizeof to->error);
+    if (_setjmp(from->at) == 0) {
+        enter(to);
+    }
+    errno = machine.current->code;
+}
+
+static void yield_turn(void)
+{
+    start();
+    make_ready(machine.current);
+    give_turn();
+}
+
+/* Whether the deadline came first. */
+static bool wait_for(const void *awaited, uint64_t until_ns)
+{
+    start();
+    fiber *it = machine.current;
+    it->state = WAITING;
+    it->awaited = awaited;
+    it->until_ns = until_ns;
+    it->timed_out = false;
+    give_turn();
+    return it->timed_out;
+}
+
+/* Wake up to `most` of those that wait for it; returns how many. */
+static uint32_t wake(const void *awaited, uint32_t most)
+{
+    uint32_t waiting = 0;
+    uint32_t woken = 0;
+    for (const fiber *it = machine.all; it != NULL; it = it->next) {
+        waiting += it->state == WAITING && it->awaited == awaited;
+    }
+    for (; woken < most && waiting > 0; woken++, waiting--) {
+        uint32_t pick = choose(waiting);
+        for (fiber *it = machine.all; it != NULL; it = it->next) {
+            if (it->state == WAITING && it->awaited == awaited && pick-- == 0) {
+                make_ready(it);
+                break;
+            }
+        }
+    }
+    return woken;
+}
+
+/* ---- threads ---- */
+
+static void forget(fiber *it)
+{
+    fiber **place = &machine.all;
+    while (*place != it) {
+        place = &(*place)->next;
+    }
+    *place = it->next;
+    if (it->next == NULL) {
+        machine.end = place;
+    }
+    it->later = machine.spare;
+    machine.spare = it;
+}
+
+static void close_values(fiber *it)
+{
+    for (uint32_t i = 0; i < machine.keys; i++) {
+        if (it->values[i] != NULL && machine.close[i] != NULL) {
+            void *value = it->values[i];
+            it->values[i] = NULL;
+            machine.close[i](value);
+        }
+    }
+}
+
+static void fiber_main(void)
+{
+    fiber *it = machine.current;
+    errno = it->code;
+    it->result = it->run(it->argument);
+    close_values(it);
+    it->state = OVER;
+    (void)wake(it, UINT32_MAX);
+    if (it->detached) {
+        forget(it); /* its stack is not taken before another fiber runs */
+    }
+    while (machine.ready_count == 0) {
+        pass_time();
+    }
+    fiber *to = take_ready();
+    log_turn(to);
+    machine.current = to;
+    memcpy((zero_error *)(uintptr_t)zero_last_error(), &to->error, sizeof to->error);
+    enter(to);
+}
+
+static fiber *make_fiber(void)
+{
+    fiber *it = machine.spare;
+    if (it != NULL) {
+        machine.spare = it->later;
+        void *stack = it->stack;
+        memset(it, 0, sizeof *it);
+        it->stack = stack;
+        return it;
+    }
+    it = calloc(1, sizeof *it);
+    void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (it == NULL || stack == MAP_FAILED) {
+        abort();
+    }
+    it->stack = stack;
+    return it;
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *argument)
+{
+    (void)attr;
+    start();
+    fiber *it = make_fiber();
+    it->number = ++machine.made;
+    it->run = run;
+    it->argument = argument;
+    *machine.end = it;
+    machine.end = &it->next;
+    *thread = (pthread_t)(uintptr_t)it;
+    make_ready(it);
+    return 0;
+}
+
+int __wrap_pthread_join(pthread_t thread, void **result)
+{
+    fiber *it = (fiber *)(uintptr_t)thread; /* NOLINT */
+    while (it->state != OVER) {
+        (void)wait_for(it, NEVER);
+    }
+    if (result != NULL) {
+        *result = it->result;
+    }
+    forget(it);
+    return 0;
+}
+
+int __wrap_pthread_detach(pthread_t thread)
+{
+    fiber *it = (fiber *)(uintptr_t)thread; /* NOLINT */
+    it->detached = true;
+    if (it->state == OVER) {
+        forget(it);
+    }
+    return 0;
+}
+
+pthread_t __wrap_pthread_self(void)
+{
+    start();
+    return (pthread_t)(uintptr_t)machine.current;
+}
+
+int __wrap_pthread_setname_np(pthread_t thread, const char *name)
+{
+    (void)thread;
+    (void)name;
+    return 0;
+}
+
+int __wrap_pthread_key_create(pthread_key_t *key, void (*close)(void *))
+{
+    if (machine.keys == KEYS) {
+        return EAGAIN;
+    }
+    machine.close[machine.keys] = close;
+    *key = machine.keys++;
+    return 0;
+}
+
+void *__wrap_pthread_getspecific(pthread_key_t key)
+{
+    start();
+    return machine.current->values[key];
+}
+
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
+{
+    start();
+    machine.current->values[key] = (void *)(uintptr_t)value;
+    return 0;
+}
+
+/* ---- mutexes and conditions: the first word of either is the machine's ---- */
+
+static uint32_t *word_of(void *object)
+{
+    return object;
+}
+
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr)
+{
+    (void)attr;
+    memset(mutex, 0, sizeof *mutex);
+    return 0;
+}
+
+int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
+{
+    (void)mutex;
+    return 0;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    /* Others may come first. */
+    if (machine.seed != 0 && draw() % 4 == 0) {
+        yield_turn();
+    }
+    while (*word_of(mutex) != 0) {
+        (void)wait_for(mutex, NEVER);
+    }
+    *word_of(mutex) = 1;
+    return 0;
+}
+
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
+{
+    if (*word_of(mutex) != 0) {
+        return EBUSY;
+    }
+    *word_of(mutex) = 1;
+    return 0;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+    *word_of(mutex) = 0;
+    (void)wake(mutex, 1);
+    return 0;
+}
+
+int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attr)
+{
+    (void)attr;
+    memset(cond, 0, sizeof *cond);
+    return 0;
+}
+
+int __wrap_pthread_cond_destroy(pthread_cond_t *cond)
+{
+    (void)cond;
+    return 0;
+}
+
+static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns)
+{
+    start();
+    (void)__wrap_pthread_mutex_unlock(mutex);
+    const bool late = wait_for(cond, until_ns);
+    while (*word_of(mutex) != 0) {
+        (void)wait_for(mutex, NEVER);
+    }
+    *word_of(mutex) = 1;
+    return late ? ETIMEDOUT : 0;
+}
+
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+    return cond_wait(cond, mutex, NEVER);
+}
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                                  const struct timespec *until)
+{
+    uint64_t until_ns = (uint64_t)until->tv_sec * NS_PER_S + (uint64_t)until->tv_nsec;
+    until_ns -= until_ns >= EPOCH_NS ? EPOCH_NS : 0;
+    return cond_wait(cond, mutex, until_ns);
+}
+
+int __wrap_pthread_cond_signal(pthread_cond_t *cond)
+{
+    (void)wake(cond, 1);
+    return 0;
+}
+
+int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
+{
+    (void)wake(cond, UINT32_MAX);
+    return 0;
+}
+
+int __wrap_pthread_barrier_init(pthread_barrier_t *barrier, const pthread_barrierattr_t *attr,
+                                unsigned count)
+{
+    (void)attr;
+    memset(barrier, 0, sizeof *barrier);
+    word_of(barrier)[0] = count;
+    return 0;
+}
+
+int __wrap_pthread_barrier_destroy(pthread_barrier_t *barrier)
+{
+    (void)barrier;
+    return 0;
+}
+
+int __wrap_pthread_barrier_wait(pthread_barrier_t *barrier)
+{
+    uint32_t *words = word_of(barrier); /* members, of them here, generation */
+    const uint32_t generation = words[2];
+    if (++words[1] == words[0]) {
+        words[1] = 0;
+        words[2]++;
+        (void)wake(barrier, UINT32_MAX);
+        return PTHREAD_BARRIER_SERIAL_THREAD;
+    }
+    while (words[2] == generation) {
+        (void)wait_for(barrier, NEVER);
+    }
+    return 0;
+}
+
+/* ---- time ---- */
+
+int __wrap_sched_yield(void)
+{
+    yield_turn();
+    return 0;
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+    start();
+    machine.now_ns += TICK_NS;
+    const uint64_t ns = machine.now_ns + (clock == CLOCK_REALTIME ? EPOCH_NS : 0);
+    *out = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+    return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
+{
+    start();
+    (void)rest;
+    const uint64_t ns = (uint64_t)span->tv_sec * NS_PER_S + (uint64_t)span->tv_nsec;
+    (void)wait_for(NULL, machine.now_ns + ns);
+    return 0;
+}
+
+static long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *span)
+{
+    start();
+    switch (operation & ~FUTEX_PRIVATE_FLAG) {
+    case FUTEX_WAIT:
+        if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value) {
+            errno = EAGAIN;
+            return -1;
+        }
+        if (wait_for(word, span == NULL ? NEVER
+                                        : machine.now_ns + (uint64_t)span->tv_sec * NS_PER_S +
+                                              (uint64_t)span->tv_nsec)) {
+            errno = ETIMEDOUT;
+            return -1;
+        }
+        return 0;
+    case FUTEX_WAKE:
+        return (long)wake(word, value);
+    default:
+        abort();
+    }
+}
+
+long __wrap_syscall(long number, ...)
+{
+    va_list list;
+    long a[6];
+    va_start(list, number);
+    for (int i = 0; i < 6; i++) {
+        a[i] = va_arg(list, long);
+    }
+    va_end(list);
+    return number == SYS_futex
+               ? futex((uint32_t *)a[0], (int)a[1], (uint32_t)a[2], (const struct timespec *)a[3])
+               : __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}

@@ -1,0 +1,32 @@
+/* A deterministic machine: the threads of a test program take turns on one thread of the system, in
+ * an order that a seed decides, and time is a number that grows when nobody can run.
+ *
+ * A program that is linked with the machine (meson's machine_dep) has the functions by which
+ * threads are made, wait and ask for the time replaced: pthread_*, sched_yield, nanosleep,
+ * clock_gettime and the futex call. The library is the same: its streams, barriers, windows and
+ * writers run as they are. A thread goes on until it waits, yields or takes a mutex; whose turn is
+ * next, which waiter a signal wakes and how long a mutex is left to others is drawn from the seed.
+ * The same seed and program make the same choices, which machine_log_hash() sums up.
+ *
+ * A wait with a deadline costs nothing: when all threads wait, time jumps to the first deadline.
+ * When all wait and none has a deadline, the program ends with a list of them.
+ *
+ * What the machine does not see: what happens between two of those calls, which is one step; calls
+ * of the system that block, which block all; other processes. Not with sanitizers, which want to
+ * know of stacks. */
+#ifndef TESTS_MACHINE_MACHINE_H
+#define TESTS_MACHINE_MACHINE_H
+
+#include <stdint.h>
+
+/* From here on: another seed, the clock at its start, an empty log. Only where no thread but the
+ * caller exists. Seed 0, with which programs begin, draws nothing: turns are in the order in which
+ * threads became ready. */
+void machine_begin(uint64_t seed);
+
+/* A hash of every choice since machine_begin: which thread ran, and at what time. */
+uint64_t machine_log_hash(void);
+/* How often another thread got its turn since then. */
+uint64_t machine_switches(void);
+
+#endif
