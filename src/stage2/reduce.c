@@ -93,10 +93,12 @@ static uint32_t how_flag(const zi_grads *grads)
     return 0;
 }
 
-/* Flags of the reduction that every micro-step has. */
+/* Flags of the reduction that every micro-step has. In a group of one no library adds, and what did
+ * not come is NULL. */
 static uint32_t micro_flags(const zi_grads *grads)
 {
-    return how_flag(grads) | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE) |
+    const uint32_t how = grads->desc.scatter->size > 1 ? how_flag(grads) : 0;
+    return how | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE) |
            (grads->last ? (uint32_t)ZI_COLLECTIVE_LAST : 0);
 }
 

@@ -1,0 +1,213 @@
+/* Owns the property that what is drawn at random changes no bit: how a model is split over ranks,
+ * where its roles are, what the engine is tuned to, and what is called around its steps. Gradients
+ * are integers, so sums are exact in any order; the same samples are taken by one rank at stage 0
+ * with everything at its default, and state must have the same bits.
+ *
+ * On the deterministic machine each case has its own order of turns too (tests/machine). `--case K`
+ * tries the K-th alone and prints it, `--cases N` so many. */
+#include "random_case.h"
+
+#include <sys/mman.h>
+
+#define CASES 150
+#define STEPS 4
+
+static uint64_t case_first;
+static uint64_t case_count = CASES;
+static uint64_t *under_way; /* survives a crash of the test's process */
+
+/* What is called before a step. */
+typedef enum before_step {
+    NOTHING,
+    A_DISCARDED_STEP,
+    AN_ABANDONED_MICRO_STEP,
+    AN_EVALUATION,
+    EVICTED_ROLES,
+    BEFORE_STEP_COUNT
+} before_step;
+
+typedef struct program {
+    random_case c;
+    before_step before[STEPS];
+    toy_state expected;
+    bool tried;
+    bool evicts; /* some engine of the program could */
+} program;
+
+static void draw_program(program *p, uint64_t number)
+{
+    random_case *c = &p->c;
+    random_case_draw(c, number);
+    c->run.flavour = TOY_INTEGER;
+    c->run.steps = STEPS;
+    c->run.options.loss_scale = 8; /* of a half: integers stay exact, and none is skipped */
+    c->run.options.seed = 3;
+    for (int s = 0; s < STEPS; s++) {
+        p->before[s] = (before_step)random_case_choose(c, 2 * BEFORE_STEP_COUNT);
+        p->before[s] = p->before[s] >= BEFORE_STEP_COUNT ? NOTHING : p->before[s];
+    }
+}
+
+/* The same samples and types; all else is left out. */
+static toy_run plain_run(const program *p)
+{
+    const zero_engine_options *given = &p->c.run.options;
+    toy_run run = p->c.run;
+    run.options = zero_engine_options_init();
+    run.options.grad_dtype = given->grad_dtype;
+    run.options.master_dtype = given->master_dtype;
+    run.options.moment_dtype = given->moment_dtype;
+    run.options.loss_scale = given->loss_scale;
+    run.options.seed = given->seed;
+    run.options.stage = ZERO_STAGE_0;
+    run.options.device = given->device;
+    run.options.threads = 1;
+    run.tuning = zero_tuning_init();
+    run.tuning.accum_dtype = p->c.run.tuning.accum_dtype;
+    run.tuning.wire_dtype = p->c.run.tuning.wire_dtype;
+    run.micro_steps = p->c.run.micro_steps * p->c.ranks;
+    run.predicted = false;
+    run.split = false;
+    return run;
+}
+
+static void expect(program *p)
+{
+    zero_world *self = NULL;
+    const toy_run run = plain_run(p);
+    CHECK_OK(zero_world_create_self(&self));
+    CHECK_OK(toy_train_collect(&run, self, &p->expected));
+    zero_world_destroy(self);
+}
+
+/* ---- one rank ---- */
+
+static zero_status discard(toy_trainer *trainer)
+{
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    TOY_TRY(toy_micros(trainer));
+    trainer->micro = 0;
+    return zero_step_discard(trainer->engine);
+}
+
+/* Some units have been used, and the last of them is acquired. */
+static zero_status abandon(toy_trainer *trainer)
+{
+    const uint32_t units = trainer->run->model->unit_count;
+    TOY_TRY(toy_micro_begin(trainer, trainer->run->micro_steps == 1));
+    for (uint32_t u = 0; u + 1 < units; u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    TOY_TRY(toy_acquire(trainer, units - 1, ZERO_PASS_FORWARD));
+    trainer->micro = 0;
+    return zero_micro_abandon(trainer->engine, toy_stream());
+}
+
+static zero_status evict(toy_trainer *trainer, program *p)
+{
+    TOY_TRY(toy_wait(trainer));
+    const zero_status status = zero_engine_evict(trainer->engine, p->c.evicted, p->c.evicted_to);
+    if (status == ZERO_UNSUPPORTED) { /* roles that this engine cannot evict */
+        return ZERO_OK;
+    }
+    TOY_TRY(status);
+    p->evicts = true;
+    return zero_engine_restore(trainer->engine);
+}
+
+static zero_status take_step(toy_trainer *trainer, program *p, before_step before)
+{
+    const bool drops = !trainer->run->predicted;
+    switch (before) {
+    case A_DISCARDED_STEP:
+        TOY_TRY(drops ? discard(trainer) : ZERO_OK);
+        break;
+    case AN_ABANDONED_MICRO_STEP:
+        TOY_TRY(drops ? abandon(trainer) : ZERO_OK);
+        break;
+    case AN_EVALUATION:
+        TOY_TRY(toy_evaluate(trainer));
+        break;
+    case EVICTED_ROLES:
+        TOY_TRY(p->c.evicted != 0 && trainer->step > 0 ? evict(trainer, p) : ZERO_OK);
+        break;
+    case NOTHING:
+    case BEFORE_STEP_COUNT:
+    default:
+        break;
+    }
+    return toy_step(trainer);
+}
+
+static zero_status run_program(toy_trainer *trainer)
+{
+    program *p = trainer->user;
+    for (int s = 0; s < STEPS; s++) {
+        TOY_TRY(take_step(trainer, p, p->before[s]));
+    }
+    return toy_collect_same(trainer, &p->expected, "one plain rank, and the case");
+}
+
+/* ---- all cases ---- */
+
+static void try_case(program *p, uint64_t number)
+{
+    *under_way = number;
+    p->tried = p->evicts = false;
+    draw_program(p, number);
+    if (!p->c.refused && p->c.parts == 1 && p->c.run.options.optimizer != ZERO_OPTIMIZER_CALLBACK) {
+        expect(p);
+#ifdef ON_MACHINE
+        machine_begin((test_seed << 20) + number + 1);
+#endif
+        if (case_count == 1) {
+            printf("%s\n", random_case_text(&p->c));
+            fflush(stdout);
+        }
+        CHECK_OK(toy_on_ranks(p->c.ranks, &p->c.run, run_program, p));
+        toy_state_free(&p->expected);
+        p->tried = true;
+    }
+    random_case_close(&p->c);
+}
+
+TEST(programs_have_the_bits_of_one_plain_rank)
+{
+    static program p;
+    uint32_t tried = 0;
+    uint32_t evicted = 0;
+    rig_folders(RANDOM_DIRECTORIES, 1);
+    for (uint64_t i = case_first; i < case_first + case_count; i++) {
+        if (case_count > 1 && !IN_SMALL_SAMPLE(i)) {
+            continue;
+        }
+        try_case(&p, i);
+        tried += p.tried;
+        evicted += p.evicts;
+    }
+    printf("  %u programs, %u evicted roles\n", tried, evicted);
+}
+
+int main(int argc, char **argv)
+{
+    int kept = 1;
+    under_way =
+        mmap(NULL, sizeof *under_way, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(under_way != MAP_FAILED);
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--cases") == 0 && i + 1 < argc) {
+            case_count = strtoull(argv[++i], NULL, 10);
+            (void)setenv("TEST_TIMEOUT", "86400", 0);
+        } else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) {
+            case_first = strtoull(argv[++i], NULL, 10);
+            case_count = 1;
+        } else {
+            argv[kept++] = argv[i];
+        }
+    }
+    const int code = test_main(kept, argv);
+    if (code != 0) {
+        printf("under way: --seed N as above --case %" PRIu64 "\n", *under_way);
+    }
+    return code;
+}
