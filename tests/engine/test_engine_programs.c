@@ -3,11 +3,17 @@
  * are integers, so sums are exact in any order; the same samples are taken by one rank at stage 0
  * with everything at its default, and state must have the same bits.
  *
+ * The same programs are tried with one fault each: an allocation, a thread, a collective or an
+ * access to a disk that fails. They end with the same bits, where it was made good, or with a
+ * status.
+ *
  * On the deterministic machine each case has its own order of turns too (tests/machine). `--case K`
  * tries the K-th alone and prints it, `--cases N` so many. */
 #include "random_case.h"
 
 #include <sys/mman.h>
+
+#include "core/fault.h"
 
 #define CASES 150
 #define STEPS 4
@@ -31,7 +37,8 @@ typedef struct program {
     before_step before[STEPS];
     toy_state expected;
     bool tried;
-    bool evicts; /* some engine of the program could */
+    bool evicts;     /* some engine of the program could */
+    uint32_t faults; /* that ended it */
 } program;
 
 static void draw_program(program *p, uint64_t number)
@@ -150,42 +157,99 @@ static zero_status run_program(toy_trainer *trainer)
 
 /* ---- all cases ---- */
 
-static void try_case(program *p, uint64_t number)
+/* Ranks of the case, in turns of its own. */
+static zero_status run_ranks(program *p)
+{
+#ifdef ON_MACHINE
+    machine_begin((test_seed << 20) + p->c.number + 1);
+#endif
+    return toy_on_ranks(p->c.ranks, &p->c.run, run_program, p);
+}
+
+typedef void (*case_fn)(program *p);
+
+static void try_case(program *p, uint64_t number, case_fn fn)
 {
     *under_way = number;
-    p->tried = p->evicts = false;
+    p->evicts = false;
+    p->faults = 0;
     draw_program(p, number);
-    if (!p->c.refused && p->c.parts == 1 && p->c.run.options.optimizer != ZERO_OPTIMIZER_CALLBACK) {
+    p->tried =
+        !p->c.refused && p->c.parts == 1 && p->c.run.options.optimizer != ZERO_OPTIMIZER_CALLBACK;
+    if (p->tried && case_count == 1) {
+        printf("%s\n", random_case_text(&p->c));
+        fflush(stdout);
+    }
+    if (p->tried) {
         expect(p);
-#ifdef ON_MACHINE
-        machine_begin((test_seed << 20) + number + 1);
-#endif
-        if (case_count == 1) {
-            printf("%s\n", random_case_text(&p->c));
-            fflush(stdout);
-        }
-        CHECK_OK(toy_on_ranks(p->c.ranks, &p->c.run, run_program, p));
+        fn(p);
         toy_state_free(&p->expected);
-        p->tried = true;
     }
     random_case_close(&p->c);
 }
 
-TEST(programs_have_the_bits_of_one_plain_rank)
+static void try_cases(case_fn fn)
 {
     static program p;
     uint32_t tried = 0;
     uint32_t evicted = 0;
+    uint32_t faults = 0;
     rig_folders(RANDOM_DIRECTORIES, 1);
     for (uint64_t i = case_first; i < case_first + case_count; i++) {
-        if (case_count > 1 && !IN_SMALL_SAMPLE(i)) {
-            continue;
+        if (case_count == 1 || IN_SMALL_SAMPLE(i)) {
+            try_case(&p, i, fn);
+            tried += p.tried;
+            evicted += p.evicts;
+            faults += p.faults;
         }
-        try_case(&p, i);
-        tried += p.tried;
-        evicted += p.evicts;
     }
-    printf("  %u programs, %u evicted roles\n", tried, evicted);
+    printf("  %u programs, %u evicted roles, %u ended by a fault\n", tried, evicted, faults);
+}
+
+static void run_well(program *p)
+{
+    CHECK_OK(run_ranks(p));
+}
+
+TEST(programs_have_the_bits_of_one_plain_rank)
+{
+    try_cases(run_well);
+}
+
+/* What a rank may be told of a fault: its own, or that another rank has failed. */
+static bool may_follow(zi_fault_kind kind, zero_status status)
+{
+    static const zero_status own[ZI_FAULT_KINDS] = {
+        [ZI_FAULT_ALLOC] = ZERO_OUT_OF_MEMORY,
+        [ZI_FAULT_COLLECTIVE] = ZERO_COMM,
+        [ZI_FAULT_THREAD] = ZERO_DEVICE,
+        [ZI_FAULT_IO] = ZERO_IO,
+    };
+    return status == own[kind] || status == ZERO_COMM;
+}
+
+/* The files of stores have no names: what the engines have left is what can be seen. */
+static void run_with_fault(program *p)
+{
+    const zi_fault_kind kind = (zi_fault_kind)random_case_choose(&p->c, ZI_FAULT_KINDS);
+    zi_fault_arm(kind, UINT64_MAX);
+    CHECK_OK(run_ranks(p));
+    const uint64_t events = zi_fault_count(kind);
+    if (events != 0) {
+        zi_fault_arm(kind, 1 + random_case_choose(&p->c, (uint32_t)events));
+        const zero_status status = run_ranks(p);
+        p->faults = status != ZERO_OK;
+        if (status != ZERO_OK && !may_follow(kind, status)) {
+            TEST_FAIL("case %" PRIu64 ": fault of kind %d: %s: %s", p->c.number, (int)kind,
+                      zero_status_name(status), zero_last_error()->message);
+        }
+    }
+    zi_fault_arm(kind, 0);
+}
+
+TEST(a_fault_ends_a_program_by_a_status_or_changes_nothing)
+{
+    try_cases(run_with_fault);
 }
 
 int main(int argc, char **argv)
