@@ -1,9 +1,11 @@
 /* Owns the threads of a deterministic machine (machine.h). Each is a fiber: a stack, and where it
  * stopped. What a fiber waits for is an address: of a condition, a mutex, a futex word, a fiber.
- * Invariant: exactly one fiber runs, and the thread's last error and errno are its own. */
+ * Invariant: exactly one fiber runs, and the thread-local variables of the program are its own, and
+ * errno. */
 #include "machine.h"
 
 #include <errno.h>
+#include <link.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,8 +20,6 @@
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
-
-#include "zero/status.h"
 
 /* What meson.build lets the linker put in place of them. */
 #define IN_PLACE_OF(name) __typeof__(name) __wrap_##name
@@ -79,9 +79,9 @@ typedef struct fiber {
     void *result;
     void *stack;
     jmp_buf at;
-    void *values[KEYS]; /* of pthread_setspecific */
-    zero_error error;
-    int code; /* errno */
+    void *values[KEYS];    /* of pthread_setspecific */
+    unsigned char *locals; /* the program's thread-local variables, while it does not run */
+    int code;              /* errno */
 } fiber;
 
 static struct {
@@ -101,7 +101,37 @@ static struct {
     uint64_t switches;
     void (*close[KEYS])(void *); /* of pthread_key_create */
     uint32_t keys;
+    unsigned char *locals;      /* where the program's thread-local variables are */
+    const unsigned char *image; /* with which they begin, and zeros behind it */
+    size_t locals_bytes;
+    size_t image_bytes;
 } machine;
+
+/* The first of all loaded objects is the program, which has the library in it. */
+static int find_locals(struct dl_phdr_info *info, size_t bytes, void *user)
+{
+    (void)bytes;
+    (void)user;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type == PT_TLS) {
+            machine.locals = info->dlpi_tls_data;
+            machine.image =
+                (const unsigned char *)(uintptr_t)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+            machine.locals_bytes = info->dlpi_phdr[i].p_memsz;
+            machine.image_bytes = info->dlpi_phdr[i].p_filesz;
+        }
+    }
+    return 1;
+}
+
+static unsigned char *make_locals(void)
+{
+    unsigned char *locals = malloc(machine.locals_bytes + 1);
+    if (locals == NULL) {
+        abort();
+    }
+    return locals;
+}
 
 static void start(void)
 {
@@ -114,6 +144,8 @@ static void start(void)
     machine.ready_end = &machine.ready;
     machine.now_ns = START_NS;
     machine.first.started = true;
+    (void)dl_iterate_phdr(find_locals, NULL);
+    machine.first.locals = make_locals();
 }
 
 static uint64_t draw(void)
@@ -248,11 +280,10 @@ static void give_turn(void)
     if (to == from) {
         return;
     }
-    const int code = errno;
-    memcpy(&from->error, zero_last_error(), sizeof from->error);
-    from->code = code;
+    from->code = errno;
+    memcpy(from->locals, machine.locals, machine.locals_bytes);
     machine.current = to;
-    memcpy((zero_error *)(uintptr_t)zero_last_error(), &to->error, sizeof to->error);
+    memcpy(machine.locals, to->locals, machine.locals_bytes);
     if (_setjmp(from->at) == 0) {
         enter(to);
     }
@@ -343,7 +374,7 @@ static void fiber_main(void)
     fiber *to = take_ready();
     log_turn(to);
     machine.current = to;
-    memcpy((zero_error *)(uintptr_t)zero_last_error(), &to->error, sizeof to->error);
+    memcpy(machine.locals, to->locals, machine.locals_bytes);
     enter(to);
 }
 
@@ -352,9 +383,10 @@ static fiber *make_fiber(void)
     fiber *it = machine.spare;
     if (it != NULL) {
         machine.spare = it->later;
-        void *stack = it->stack;
+        const fiber old = *it;
         memset(it, 0, sizeof *it);
-        it->stack = stack;
+        it->stack = old.stack;
+        it->locals = old.locals;
         return it;
     }
     it = calloc(1, sizeof *it);
@@ -364,6 +396,7 @@ static fiber *make_fiber(void)
         abort();
     }
     it->stack = stack;
+    it->locals = make_locals();
     return it;
 }
 
@@ -376,6 +409,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     it->number = ++machine.made;
     it->run = run;
     it->argument = argument;
+    memset(it->locals, 0, machine.locals_bytes);
+    memcpy(it->locals, machine.image, machine.image_bytes);
     *machine.end = it;
     machine.end = &it->next;
     *thread = (pthread_t)(uintptr_t)it;

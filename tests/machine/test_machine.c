@@ -193,6 +193,7 @@ TEST(a_deadlock_ends_the_program)
 /* ---- what is a thread's own ---- */
 
 static pthread_key_t own_key;
+static _Thread_local uint32_t own_local = 7;
 static uint32_t closed;
 
 static void close_own(void *value)
@@ -206,6 +207,8 @@ static void *keep_own(void *argument)
     char name[32];
     (void)snprintf(name, sizeof name, "value %u", *mine);
     CHECK_EQ(pthread_setspecific(own_key, mine), 0);
+    CHECK_EQ(own_local, 7);
+    own_local = *mine;
     zero_engine_options options = zero_engine_options_init();
     zero_tuning tuning = zero_tuning_init();
     for (int i = 0; i < 5; i++) {
@@ -213,11 +216,12 @@ static void *keep_own(void *argument)
         (void)sched_yield();
         CHECK_SAID(name);
         CHECK(pthread_getspecific(own_key) == mine);
+        CHECK_EQ(own_local, *mine);
     }
     return NULL;
 }
 
-TEST(errors_and_values_of_keys_are_a_threads_own)
+TEST(errors_locals_and_values_of_keys_are_a_threads_own)
 {
     uint32_t values[THREADS] = {1, 2, 4, 8};
     pthread_t threads[THREADS];
