@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,12 +207,21 @@ zero_status zi_checkpoint_look(const char *run, const char *name, zi_checkpoint_
     return zi_manifest_read_head(folder, true, &entry->head);
 }
 
-/* Keep why a manifest cannot be read: the first one's reason, or that of one of a later version. */
-static void keep_reason(zero_error *unread, zero_status status)
+/* Why a manifest cannot be read. */
+typedef struct unread_entry {
+    zero_error error;        /* OK: all can */
+    char name[NAME_MAX + 1]; /* of any entry of the folder */
+} unread_entry;
+
+/* Keep the reason of the last one by name, in whatever order the folder has them, or of one of a
+ * later version. */
+static void keep_reason(unread_entry *unread, zero_status status, const char *name)
 {
-    if (status != ZERO_INVALID_ARGUMENT &&
-        (unread->status == ZERO_OK || status == ZERO_UNSUPPORTED)) {
-        *unread = *zero_last_error();
+    const bool later = unread->error.status == ZERO_OK ||
+                       (unread->error.status != ZERO_UNSUPPORTED && strcmp(name, unread->name) > 0);
+    if (status != ZERO_INVALID_ARGUMENT && (later || status == ZERO_UNSUPPORTED)) {
+        unread->error = *zero_last_error();
+        (void)snprintf(unread->name, sizeof unread->name, "%s", name);
     }
 }
 
@@ -334,10 +344,10 @@ static void move_latest(const char *run, zi_checkpoint_entry *entries, uint32_t 
 
 /* unread: out, as keep_reason has it. */
 static zero_status list_entries(const char *run, zi_checkpoint_entry **entries, uint32_t *count,
-                                zero_error *unread)
+                                unread_entry *unread)
 {
     zero_status status = ZERO_OK;
-    *unread = (zero_error){0};
+    *unread = (unread_entry){.error = {0}};
     *entries = NULL;
     *count = 0;
     DIR *folder = opendir(run);
@@ -349,7 +359,7 @@ static zero_status list_entries(const char *run, zi_checkpoint_entry **entries, 
         zi_checkpoint_entry entry;
         const zero_status read = zi_checkpoint_look(run, next->d_name, &entry);
         if (read != ZERO_OK) {
-            keep_reason(unread, read);
+            keep_reason(unread, read, next->d_name);
             continue;
         }
         status = grow(entries, *count);
@@ -374,7 +384,7 @@ static zero_status list_entries(const char *run, zi_checkpoint_entry **entries, 
 
 zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count)
 {
-    zero_error unread;
+    unread_entry unread;
     return list_entries(run, entries, count, &unread);
 }
 
@@ -425,16 +435,16 @@ static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_B
 {
     zi_checkpoint_entry *entries = NULL;
     uint32_t count = 0;
-    zero_error unread;
+    unread_entry unread;
     pointer latest;
     const zero_status status = list_entries(run, &entries, &count, &unread);
     if (status != ZERO_OK && zero_last_error()->native != ENOENT &&
         zero_last_error()->native != ENOTDIR) {
         return status;
     }
-    if (unread.status == ZERO_UNSUPPORTED || (count == 0 && unread.status != ZERO_OK)) {
+    if (unread.error.status == ZERO_UNSUPPORTED || (count == 0 && unread.error.status != ZERO_OK)) {
         zi_free(entries);
-        return zi_error_adopt(&unread);
+        return zi_error_adopt(&unread.error);
     }
     if (count == 0) {
         ZI_FAIL_NATIVE(
@@ -444,9 +454,11 @@ static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_B
     const zi_checkpoint_entry *full = last_full(entries, count);
     const zi_checkpoint_entry newest = full != NULL ? *full : entries[count - 1];
     zi_free(entries);
+    zi_checkpoint_entry lost;
     const bool named = read_pointer(run, LATEST, &latest) && strcmp(latest.name, newest.name) != 0;
-    if (full == NULL && (unread.status != ZERO_OK || !named)) {
-        memcpy(passed, unread.message, ZI_CHECKPOINT_PASSED_BYTES);
+    const bool told = named && zi_checkpoint_look(run, latest.name, &lost) != ZERO_OK;
+    if (full == NULL && !told && (unread.error.status != ZERO_OK || !named)) {
+        memcpy(passed, unread.error.message, ZI_CHECKPOINT_PASSED_BYTES);
     }
     return path_of(folder, run, newest.name, "");
 }
