@@ -201,8 +201,8 @@ typedef struct zero_tuning {
                             are assigned instead of added, or cleared first, and names the first
                             such tensor in a warning by rank 0 (zero/log.h). The first element of
                             each tensor's gradient is then 5.0e33 (F16: 30576) while it is acquired,
-                            and counts as 0 in that micro-step; each release waits for its stream
-                            and takes a byte a tensor of host memory until the micro-step ends. A
+                            and counts as 0 in that micro-step; each release waits for its stream.
+                            Host memory of a byte a tensor is held until the micro-step ends. A
                             micro-step that is captured is not checked. Default 0 */
 } zero_tuning;
 

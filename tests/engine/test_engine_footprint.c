@@ -11,7 +11,6 @@
 #include "reads.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 
 #include "engine/engine_internal.h"
 #include "folders.h"
@@ -22,16 +21,6 @@
 
 #define CASES 120
 #define PAGE UINT64_C(4096)
-
-static uint32_t case_first;
-static uint32_t case_count = CASES;
-
-/* Survives a crash of the test's process. */
-static struct progress {
-    uint32_t under_way;
-    uint32_t measured; /* cases whose engines were made */
-    uint32_t refused;
-} * progress;
 
 typedef random_case sample;
 
@@ -261,48 +250,30 @@ static zero_status take_place(const place *at, void *user)
 
 TEST(planned_bytes_are_measured_bytes)
 {
+    uint32_t measured = 0;
+    uint32_t refused = 0;
     rig_folders(1, 1);
-    for (uint32_t i = case_first; i < case_first + case_count; i++) {
+    for (uint64_t i = random_case_first; i < random_case_first + random_case_count; i++) {
         static sample s;
-        progress->under_way = i;
+        *random_case_under_way = i;
         random_case_draw(&s, i);
         (void)pthread_barrier_init(&barrier, NULL, s.ranks * s.parts);
-        if (case_count == 1) {
+        if (random_case_count == 1) {
             printf("%s\n", random_case_text(&s));
         }
         CHECK_OK(run_mesh(s.ranks, s.parts, take_place, &s));
         SAME(&s, "destroyed", "memory", 0, pages_held());
         SAME(&s, "destroyed", "files", 0, file_bytes());
-        progress->measured += !s.refused;
-        progress->refused += s.refused;
+        measured += !s.refused;
+        refused += s.refused;
         (void)pthread_barrier_destroy(&barrier);
         random_case_close(&s);
     }
-    printf("  %u cases measured, %u refused\n", progress->measured, progress->refused);
-    CHECK(case_count < CASES || progress->measured >= case_count / 4 * 3);
+    printf("  %u cases measured, %u refused\n", measured, refused);
+    CHECK(random_case_count < CASES || measured >= random_case_count / 4 * 3);
 }
 
-/* The arguments that are the harness's own go on to it. */
 int main(int argc, char **argv)
 {
-    int kept = 1;
-    progress =
-        mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(progress != MAP_FAILED);
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--cases") == 0 && i + 1 < argc) {
-            case_count = (uint32_t)strtoul(argv[++i], NULL, 10);
-            (void)setenv("TEST_TIMEOUT", "86400", 0);
-        } else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) {
-            case_first = (uint32_t)strtoul(argv[++i], NULL, 10);
-            case_count = 1;
-        } else {
-            argv[kept++] = argv[i];
-        }
-    }
-    const int code = test_main(kept, argv);
-    if (code != 0) {
-        printf("under way: --seed N as above --case %u\n", progress->under_way);
-    }
-    return code;
+    return random_case_main(argc, argv, CASES);
 }

@@ -4,23 +4,17 @@
  * with everything at its default, and state must have the same bits.
  *
  * The same programs are tried with one fault each: an allocation, a thread, a collective or an
- * access to a disk that fails. They end with the same bits, where it was made good, or with a
- * status.
+ * access to a disk that fails. They end with the same bits, where it was made good, or with that
+ * fault's status.
  *
  * On the deterministic machine each case has its own order of turns too (tests/machine). `--case K`
  * tries the K-th alone and prints it, `--cases N` so many. */
 #include "random_case.h"
 
-#include <sys/mman.h>
-
 #include "core/fault.h"
 
 #define CASES 150
 #define STEPS 4
-
-static uint64_t case_first;
-static uint64_t case_count = CASES;
-static uint64_t *under_way; /* survives a crash of the test's process */
 
 /* What is called before a step. */
 typedef enum before_step {
@@ -170,13 +164,13 @@ typedef void (*case_fn)(program *p);
 
 static void try_case(program *p, uint64_t number, case_fn fn)
 {
-    *under_way = number;
+    *random_case_under_way = number;
     p->evicts = false;
     p->faults = 0;
     draw_program(p, number);
     p->tried =
         !p->c.refused && p->c.parts == 1 && p->c.run.options.optimizer != ZERO_OPTIMIZER_CALLBACK;
-    if (p->tried && case_count == 1) {
+    if (p->tried && random_case_count == 1) {
         printf("%s\n", random_case_text(&p->c));
         fflush(stdout);
     }
@@ -195,8 +189,8 @@ static void try_cases(case_fn fn)
     uint32_t evicted = 0;
     uint32_t faults = 0;
     rig_folders(RANDOM_DIRECTORIES, 1);
-    for (uint64_t i = case_first; i < case_first + case_count; i++) {
-        if (case_count == 1 || IN_SMALL_SAMPLE(i)) {
+    for (uint64_t i = random_case_first; i < random_case_first + random_case_count; i++) {
+        if (random_case_count == 1 || IN_SMALL_SAMPLE(i)) {
             try_case(&p, i, fn);
             tried += p.tried;
             evicted += p.evicts;
@@ -254,24 +248,5 @@ TEST(a_fault_ends_a_program_by_a_status_or_changes_nothing)
 
 int main(int argc, char **argv)
 {
-    int kept = 1;
-    under_way =
-        mmap(NULL, sizeof *under_way, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(under_way != MAP_FAILED);
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--cases") == 0 && i + 1 < argc) {
-            case_count = strtoull(argv[++i], NULL, 10);
-            (void)setenv("TEST_TIMEOUT", "86400", 0);
-        } else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) {
-            case_first = strtoull(argv[++i], NULL, 10);
-            case_count = 1;
-        } else {
-            argv[kept++] = argv[i];
-        }
-    }
-    const int code = test_main(kept, argv);
-    if (code != 0) {
-        printf("under way: --seed N as above --case %" PRIu64 "\n", *under_way);
-    }
-    return code;
+    return random_case_main(argc, argv, CASES);
 }

@@ -2,7 +2,6 @@
 #include "toy_device.h"
 
 #include <pthread.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,12 +116,7 @@ void toy_scalar_close(float *scalar)
     free(scalar);
 }
 
-/* A thread's room for what it fetches, freed with the thread. */
-typedef struct fetch_room {
-    size_t bytes;
-    max_align_t data[];
-} fetch_room;
-
+/* Freed with the thread. */
 static pthread_key_t room_key;
 static pthread_once_t room_once = PTHREAD_ONCE_INIT;
 
@@ -133,19 +127,20 @@ static void make_room_key(void)
 
 void *toy_fetch(void *data, size_t bytes)
 {
+    static _Thread_local size_t room_bytes;
     (void)pthread_once(&room_once, make_room_key);
-    fetch_room *room = pthread_getspecific(room_key);
-    if (room == NULL || bytes > room->bytes) {
+    void *room = pthread_getspecific(room_key);
+    if (room == NULL || bytes > room_bytes) {
         free(room);
-        room = malloc(sizeof *room + bytes);
+        room = malloc(bytes + 1);
+        room_bytes = bytes;
         TOY_CHECK(room != NULL, "no memory");
-        room->bytes = bytes;
         TOY_CHECK(pthread_setspecific(room_key, room) == 0, "no memory");
     }
     if (bytes != 0) {
-        copy(room->data, data, bytes);
+        copy(room, data, bytes);
     }
-    return room->data;
+    return room;
 }
 
 void toy_put(void *data, const void *host, size_t bytes)

@@ -268,24 +268,37 @@ static void enter(fiber *it)
     (void)setcontext(&context);
 }
 
-/* Let somebody have the turn; returns when this fiber has it again. */
-static void give_turn(void)
+/* Whose turn is next. */
+static fiber *draw_turn(void)
 {
-    fiber *from = machine.current;
     while (machine.ready_count == 0) {
         pass_time();
     }
     fiber *to = take_ready();
     log_turn(to);
+    return to;
+}
+
+/* Never returns: what was current has been left, or is over. */
+static void switch_to(fiber *to)
+{
+    machine.current = to;
+    memcpy(machine.locals, to->locals, machine.locals_bytes);
+    enter(to);
+}
+
+/* Let somebody have the turn; returns when this fiber has it again. */
+static void give_turn(void)
+{
+    fiber *from = machine.current;
+    fiber *to = draw_turn();
     if (to == from) {
         return;
     }
     from->code = errno;
     memcpy(from->locals, machine.locals, machine.locals_bytes);
-    machine.current = to;
-    memcpy(machine.locals, to->locals, machine.locals_bytes);
     if (_setjmp(from->at) == 0) {
-        enter(to);
+        switch_to(to);
     }
     errno = machine.current->code;
 }
@@ -368,14 +381,7 @@ static void fiber_main(void)
     if (it->detached) {
         forget(it); /* its stack is not taken before another fiber runs */
     }
-    while (machine.ready_count == 0) {
-        pass_time();
-    }
-    fiber *to = take_ready();
-    log_turn(to);
-    machine.current = to;
-    memcpy(machine.locals, to->locals, machine.locals_bytes);
-    enter(to);
+    switch_to(draw_turn());
 }
 
 static fiber *make_fiber(void)
@@ -479,6 +485,11 @@ int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
 
 /* ---- mutexes and conditions: the first word of either is the machine's ---- */
 
+static uint64_t ns_of(const struct timespec *time)
+{
+    return (uint64_t)time->tv_sec * NS_PER_S + (uint64_t)time->tv_nsec;
+}
+
 static uint32_t *word_of(void *object)
 {
     return object;
@@ -497,16 +508,21 @@ int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
     return 0;
 }
 
+static void take_mutex(pthread_mutex_t *mutex)
+{
+    while (*word_of(mutex) != 0) {
+        (void)wait_for(mutex, NEVER);
+    }
+    *word_of(mutex) = 1;
+}
+
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
     /* Others may come first. */
     if (machine.seed != 0 && draw() % 4 == 0) {
         yield_turn();
     }
-    while (*word_of(mutex) != 0) {
-        (void)wait_for(mutex, NEVER);
-    }
-    *word_of(mutex) = 1;
+    take_mutex(mutex);
     return 0;
 }
 
@@ -544,10 +560,7 @@ static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t unti
     start();
     (void)__wrap_pthread_mutex_unlock(mutex);
     const bool late = wait_for(cond, until_ns);
-    while (*word_of(mutex) != 0) {
-        (void)wait_for(mutex, NEVER);
-    }
-    *word_of(mutex) = 1;
+    take_mutex(mutex);
     return late ? ETIMEDOUT : 0;
 }
 
@@ -559,7 +572,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                                   const struct timespec *until)
 {
-    uint64_t until_ns = (uint64_t)until->tv_sec * NS_PER_S + (uint64_t)until->tv_nsec;
+    uint64_t until_ns = ns_of(until);
     until_ns -= until_ns >= EPOCH_NS ? EPOCH_NS : 0;
     return cond_wait(cond, mutex, until_ns);
 }
@@ -628,8 +641,7 @@ int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
 {
     start();
     (void)rest;
-    const uint64_t ns = (uint64_t)span->tv_sec * NS_PER_S + (uint64_t)span->tv_nsec;
-    (void)wait_for(NULL, machine.now_ns + ns);
+    (void)wait_for(NULL, machine.now_ns + ns_of(span));
     return 0;
 }
 
@@ -642,9 +654,7 @@ static long futex(uint32_t *word, int operation, uint32_t value, const struct ti
             errno = EAGAIN;
             return -1;
         }
-        if (wait_for(word, span == NULL ? NEVER
-                                        : machine.now_ns + (uint64_t)span->tv_sec * NS_PER_S +
-                                              (uint64_t)span->tv_nsec)) {
+        if (wait_for(word, span == NULL ? NEVER : machine.now_ns + ns_of(span))) {
             errno = ETIMEDOUT;
             return -1;
         }

@@ -1,5 +1,5 @@
 /* A deterministic machine: the threads of a test program take turns on one thread of the system, in
- * an order that a seed decides, and time is a number that grows when nobody can run.
+ * an order that a seed decides, and time is a number that jumps when nobody can run.
  *
  * A program that is linked with the machine (meson's machine_dep) has the functions by which
  * threads are made, wait and ask for the time replaced: pthread_*, sched_yield, nanosleep,
@@ -8,7 +8,8 @@
  * next, which waiter a signal wakes and how long a mutex is left to others is drawn from the seed.
  * The same seed and program make the same choices, which machine_log_hash() sums up.
  *
- * A wait with a deadline costs nothing: when all threads wait, time jumps to the first deadline.
+ * A wait with a deadline costs nothing: when all threads wait, time jumps to the first deadline. A
+ * deadline is not reached while anybody can run; asking for the time takes 50 ns.
  * When all wait and none has a deadline, the program ends with a list of them.
  *
  * What the machine does not see: what happens between two of those calls, which is one step; calls
