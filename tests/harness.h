@@ -1,13 +1,12 @@
-/* The test harness: one header, one program per suite.
+/* The test harness: this header in every file of tests, harness.c once in each program.
  *
- *   TEST(name) { CHECK_EQ(1 + 1, 2); }      registers itself; runs in a process of its own, with a
- * deadline SKIP("why");                             ends the test, counted as skipped, the reason
- * printed TEST_MAIN()                              once per program
+ *   TEST(name) { CHECK_EQ(1 + 1, 2); }   registers itself; runs in a process of its own, with a
+ *                                        deadline
+ *   SKIP("why");                         ends the test, counted as skipped, the reason printed
  *
- * Arguments: a substring selects tests; --seed N sets test_seed (printed). Environment:
- * TEST_TIMEOUT in seconds per test (default 120, with sanitizers 360). Checks survive release
- * builds and print both sides. The last line is "N passed, N failed, N skipped". Checks may be used
- * from any thread of the test; the first that fails ends the process. */
+ * A program has the tests of as many files as it is made of; of test_io.c they are called io.NAME.
+ * Its arguments and what it prints: see harness.c. Checks survive release builds and print both
+ * sides. They may be used from any thread of the test; the first that fails ends the process. */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H
 
@@ -24,30 +23,47 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifdef ON_MACHINE
-#include "machine.h"
-#endif
 #include "sanitizer.h"
 #include "zero/status.h"
 
 typedef struct test_case {
+    const char *file; /* as __FILE__ */
     const char *name;
     void (*run)(void);
     struct test_case *next;
 } test_case;
 
-static test_case *test_first;
-static test_case **test_last = &test_first;
-static uint64_t test_seed = 1;
+/* Appends to the program's tests. */
+void test_add(test_case *test);
 
-#define TEST(test_name)                                                                \
-    static void test_run_##test_name(void);                                            \
-    static test_case test_case_##test_name = {#test_name, test_run_##test_name, NULL}; \
-    __attribute__((constructor)) static void test_register_##test_name(void)           \
-    {                                                                                  \
-        *test_last = &test_case_##test_name;                                           \
-        test_last = &test_case_##test_name.next;                                       \
-    }                                                                                  \
+/* What main does: runs the tests that the arguments ask for. 0 where none failed. */
+int test_main(int argc, char **argv);
+
+/* Where all chance of a test comes from: --seed N, else 1. */
+extern uint64_t test_seed;
+
+/* On the deterministic machine where the program runs on it (--machine): a new beginning with this
+ * seed, see machine_begin. Else nothing. */
+void test_machine_begin(uint64_t seed);
+
+/* What a test draws at random: so many cases, `usual` of them but where --cases N says otherwise;
+ * --case K: the K-th alone, which *first is then. */
+uint64_t test_cases(uint64_t usual, uint64_t *first);
+/* Whether that is one case, asked for by its number. */
+bool test_case_is_chosen(void);
+/* The case that is tried next: the program names it where the test fails. */
+void test_case_begins(uint64_t number);
+
+/* --whole: tests that try a sample of what there is try all of it. */
+bool test_whole(void);
+
+#define TEST(test_name)                                                                          \
+    static void test_run_##test_name(void);                                                      \
+    static test_case test_case_##test_name = {__FILE__, #test_name, test_run_##test_name, NULL}; \
+    __attribute__((constructor)) static void test_register_##test_name(void)                     \
+    {                                                                                            \
+        test_add(&test_case_##test_name);                                                        \
+    }                                                                                            \
     static void test_run_##test_name(void)
 
 /* A test that is one call: a row, where tests differ in their arguments only. */
@@ -175,72 +191,5 @@ static inline uint32_t test_chance(uint64_t turn, uint32_t choices)
     x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
     return (uint32_t)((x ^ x >> 31) % choices);
 }
-
-/* Runs one test in a child; returns its exit status, or 128 + signal. exit(), not _exit(), ends a
- * test that passed, so that leak checkers report. */
-static int test_run_child(const test_case *test, unsigned timeout_s)
-{
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(timeout_s);
-#ifdef ON_MACHINE
-        machine_begin(test_seed);
-#endif
-        test->run();
-        exit(0);
-    }
-    int state = 0;
-    while (child > 0 && waitpid(child, &state, 0) < 0 && errno == EINTR) {
-    }
-    if (child < 0) {
-        return 99;
-    }
-    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-}
-
-static int test_main(int argc, char **argv)
-{
-    const char *filter = "";
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
-            test_seed = strtoull(argv[++i], NULL, 10);
-        } else {
-            filter = argv[i];
-        }
-    }
-    const char *limit = getenv("TEST_TIMEOUT");
-    const unsigned timeout_s =
-        limit != NULL ? (unsigned)strtoul(limit, NULL, 10) : (UNDER_SANITIZER ? 360 : 120);
-    unsigned passed = 0;
-    unsigned failed = 0;
-    unsigned skipped = 0;
-    for (const test_case *test = test_first; test != NULL; test = test->next) {
-        if (strstr(test->name, filter) == NULL) {
-            continue;
-        }
-        const int code = test_run_child(test, timeout_s);
-        passed += code == 0;
-        skipped += code == 77;
-        failed += code != 0 && code != 77;
-        const char *verdict = code == 0               ? "ok"
-                              : code == 77            ? "skip"
-                              : code == 128 + SIGALRM ? "TIMEOUT"
-                                                      : "FAILED";
-        printf("%-8s%s", verdict, test->name);
-        if (code != 0 && code != 77) {
-            printf(" (exit %d, seed %" PRIu64 ")", code, test_seed);
-        }
-        printf("\n");
-    }
-    printf("%u passed, %u failed, %u skipped\n", passed, failed, skipped);
-    return failed == 0 ? 0 : 1;
-}
-
-#define TEST_MAIN()                   \
-    int main(int argc, char **argv)   \
-    {                                 \
-        return test_main(argc, argv); \
-    }
 
 #endif

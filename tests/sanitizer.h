@@ -4,6 +4,8 @@
 #ifndef TESTS_SANITIZER_H
 #define TESTS_SANITIZER_H
 
+#include <stdbool.h>
+
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define UNDER_SANITIZER 1
 #else
@@ -12,15 +14,12 @@
 
 /* Whether this build tries number `i` of several things: every other one under a sanitizer, and so
  * do programs over doubles of CUDA and NCCL, whose every call takes a lock. */
-#define IN_SAMPLE(i) (!(UNDER_SANITIZER || OVER_DOUBLES) || ((i) + test_seed) % 2 == 0)
+#define IN_SAMPLE(i) (!(UNDER_SANITIZER || test_over_doubles) || ((i) + test_seed) % 2 == 0)
 /* Of many: every fourth one under a sanitizer, every other one over doubles. */
 #define IN_SMALL_SAMPLE(i) \
-    (!(UNDER_SANITIZER || OVER_DOUBLES) || ((i) + test_seed) % (UNDER_SANITIZER ? 4 : 2) == 0)
-#ifdef ON_DOUBLE
-#define OVER_DOUBLES 1
-#else
-#define OVER_DOUBLES 0
-#endif
+    (!(UNDER_SANITIZER || test_over_doubles) || ((i) + test_seed) % (UNDER_SANITIZER ? 4 : 2) == 0)
+/* Set by the doubles themselves, where a program is linked with them. */
+extern bool test_over_doubles;
 
 /* Of a function that touches its thread's own copies and nothing else: ThreadSanitizer would watch
  * every element of them and find nothing. */

@@ -596,5 +596,3 @@ TEST(every_exported_symbol_has_a_row)
     }
     CHECK(found + 2 >= words && found <= words); /* those of MPI and NCCL may be missing */
 }
-
-TEST_MAIN()

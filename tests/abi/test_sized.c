@@ -659,5 +659,3 @@ TEST(an_older_caller_sets_what_it_knows)
     zero_plan_destroy(made);
     close_rig();
 }
-
-TEST_MAIN()

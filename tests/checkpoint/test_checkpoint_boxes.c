@@ -360,5 +360,3 @@ TEST(damage_is_seen_by_who_wants_it)
     }
     remove_home();
 }
-
-TEST_MAIN()

@@ -272,5 +272,3 @@ TEST(reads_at_once)
     CHECK_EQ(zi_checkpoint_reader_count(reader).balance, 0);
     remove_home();
 }
-
-TEST_MAIN()

@@ -760,5 +760,3 @@ TEST(a_prune_that_dies)
     CHECK_EQ(status, 0);
     remove_run();
 }
-
-TEST_MAIN()

@@ -317,5 +317,3 @@ TEST(sums_are_fast)
     }
     free(data);
 }
-
-TEST_MAIN()

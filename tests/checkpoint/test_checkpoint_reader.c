@@ -600,5 +600,3 @@ TEST(reading_beside_direct_access)
     printf("  direct access %.0f MB/s, reader %.0f MB/s\n", best[0] / 1e6, best[1] / 1e6);
     remove_home();
 }
-
-TEST_MAIN()

@@ -443,5 +443,3 @@ TEST(models_have_one_hash_in_any_order)
     CHECK(zi_manifest_model_hash(&c.map) != hash);
     case_free(&c);
 }
-
-TEST_MAIN()

@@ -339,5 +339,3 @@ TEST(what_is_no_lock_file_is_refused)
     CHECK_FAILS(zi_run_owner_take("/nowhere", &owner), ZERO_IO, "/nowhere");
     remove_run();
 }
-
-TEST_MAIN()

@@ -384,5 +384,3 @@ TEST(launched_refusals)
     CHECK(world == NULL);
     CHECK(getenv("NCCL_COMM_ID") == NULL);
 }
-
-TEST_MAIN()

@@ -173,5 +173,3 @@ TEST(processes_share_cpus)
     need_cpus(RANKS);
     check_processes(bind_to_both, (expected){.cpus = 1, .crowded = false});
 }
-
-TEST_MAIN()

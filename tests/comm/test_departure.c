@@ -311,5 +311,3 @@ TEST(ranks_that_nobody_needs_may_leave)
     CHECK_OK(zero_world_run(RANKS, LONG_MS, part_in_turn, NULL));
     run_ranks(RANKS, part_process, NULL);
 }
-
-TEST_MAIN()

@@ -106,5 +106,3 @@ TEST(many_ranks)
         CHECK_EQ(seen[i], 1);
     }
 }
-
-TEST_MAIN()

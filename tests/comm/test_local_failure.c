@@ -425,5 +425,3 @@ TEST(self_world_faults)
         CHECK(world == NULL);
     }
 }
-
-TEST_MAIN()

@@ -140,5 +140,3 @@ TEST(stage_too_small)
     stage_play play = {.where = {{3, 1, 3, 3}, 0}, .size = 3};
     CHECK_OK(zero_world_run(3, LONG_MS, no_stage, &play));
 }
-
-TEST_MAIN()

@@ -139,5 +139,3 @@ TEST(no_more_threads)
     zi_fault_arm(ZI_FAULT_THREAD, 0);
     CHECK_OK(zero_world_run(MANY, LONG_MS, wait_for_all, NULL));
 }
-
-TEST_MAIN()

@@ -311,5 +311,3 @@ TEST(who_has_connected_waits_for_nobody)
         finish();
     }
 }
-
-TEST_MAIN()

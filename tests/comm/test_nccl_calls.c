@@ -204,5 +204,3 @@ TEST(calls_of_1024_ranks)
 {
     check_row(1024);
 }
-
-TEST_MAIN()

@@ -743,5 +743,3 @@ TEST(what_carries_a_group)
     CHECK_OK(run_world(2, choose, NULL));
     finish();
 }
-
-TEST_MAIN()

@@ -199,5 +199,3 @@ TEST(links_of_many_small_hosts)
 {
     check_links("16 of 1", 16, 1, false);
 }
-
-TEST_MAIN()

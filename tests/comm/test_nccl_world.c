@@ -460,5 +460,3 @@ TEST(an_error_that_nccl_reports)
     rig_run(&(rig){.ranks = 2, .deadline_ms = LONG_MS, .fn = break_down}, ZERO_OK);
     CHECK_EQ(fake_nccl_live(), 0);
 }
-
-TEST_MAIN()

@@ -176,5 +176,3 @@ TEST(a_batch_is_recorded_in_little_time)
     CHECK(best_ns < (UNDER_SANITIZER ? 20000 : 1000));
     free(recorder);
 }
-
-TEST_MAIN()

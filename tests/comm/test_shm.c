@@ -523,5 +523,3 @@ TEST(long_copies)
     free(source);
     free(target);
 }
-
-TEST_MAIN()

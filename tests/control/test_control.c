@@ -336,5 +336,3 @@ TEST(rank_zero_comes_last)
     CHECK_EQ(pthread_join(thread, NULL), 0);
     zi_control_leave(g.server);
 }
-
-TEST_MAIN()

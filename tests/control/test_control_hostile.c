@@ -533,5 +533,3 @@ TEST_CALL(a_second_hello, break_rule(ZI_CONTROL_HELLO, sizeof(zi_control_hello),
 TEST_CALL(a_record_that_is_too_long, break_rule(ZI_CONTROL_GATHER, 65537, 1));
 TEST_CALL(a_record_of_another_gather, break_rule(ZI_CONTROL_GATHER, 0, 2));
 TEST_CALL(a_result_from_a_rank, break_rule(ZI_CONTROL_GATHERED, 0, 1));
-
-TEST_MAIN()

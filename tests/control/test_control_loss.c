@@ -161,5 +161,3 @@ static void stop_rank(uint32_t gone)
 
 TEST_CALL(a_rank_that_stays_stopped, stop_rank(1));
 TEST_CALL(the_server_that_stays_stopped, stop_rank(0));
-
-TEST_MAIN()

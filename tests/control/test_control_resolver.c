@@ -103,5 +103,3 @@ TEST(a_resolver_that_answers_too_late)
     CHECK_OK(try_join(&place, LONG_MS, &rank));
     zi_control_leave(zero);
 }
-
-TEST_MAIN()

@@ -671,5 +671,3 @@ TEST(a_captured_stream_has_no_times)
     close_rig(r);
     CHECK(fake_cuda_check());
 }
-
-TEST_MAIN()

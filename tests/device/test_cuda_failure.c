@@ -401,5 +401,3 @@ TEST(gpus_that_cannot_read_each_other_are_told)
     close_rig(&second);
     CHECK(fake_cuda_check());
 }
-
-TEST_MAIN()

@@ -269,5 +269,3 @@ TEST(a_library_enqueues_at_each_launch)
     CHECK(!fake_cuda_graph_lives(held));
     CHECK(fake_cuda_check());
 }
-
-TEST_MAIN()

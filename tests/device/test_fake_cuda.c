@@ -637,5 +637,3 @@ TEST(threads_share_it)
         CHECK(fake_cuda_check());
     }
 }
-
-TEST_MAIN()

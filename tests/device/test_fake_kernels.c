@@ -237,5 +237,3 @@ TEST(kernels_reach_host_memory_that_is_mapped)
              cudaErrorInvalidValue);
     CHECK(strstr(fake_cuda_fault_text(0), "host memory that is not mapped") != NULL);
 }
-
-TEST_MAIN()

@@ -5,5 +5,3 @@ TEST(the_cuda_device)
 {
     SKIP("built without CUDA");
 }
-
-TEST_MAIN()

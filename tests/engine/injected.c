@@ -12,19 +12,29 @@
 #include "storage/io_backend.h"
 #include "toy.h"
 
-#ifndef INJECTED_FIRST
-#define INJECTED_FIRST INJECTED_NONE
-#endif
-
 injected_counts injected_counted;
 
-static _Atomic injected in_use = INJECTED_FIRST; /* ranks are threads */
-static zi_device cpu;                            /* for its table */
+static _Atomic injected in_use; /* ranks are threads */
+static zi_device cpu;           /* for its table */
 static zi_kernels cpu_kernels;
 
 void injected_use(injected backend)
 {
     in_use = backend;
+}
+
+injected injected_in_use(void)
+{
+    return in_use;
+}
+
+/* A program's tests as they are, on another backend. */
+__attribute__((constructor)) static void read_environment(void)
+{
+    const char *backend = getenv("INJECTED");
+    if (backend != NULL) {
+        in_use = strcmp(backend, "counted") == 0 ? INJECTED_COUNTED : INJECTED_OWN_MEMORY;
+    }
 }
 
 /* ---- devices ---- */

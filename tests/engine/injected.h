@@ -13,8 +13,10 @@ typedef enum injected {
     INJECTED_SIMULATED /* memory is reserved but never touched, and nothing is computed or moved */
 } injected;
 
-/* What engines are created on from here on. A program that says nothing: INJECTED_FIRST. */
+/* What engines are created on from here on. At first INJECTED_NONE, or what the environment says:
+ * INJECTED=counted, INJECTED=own_memory. */
 void injected_use(injected backend);
+injected injected_in_use(void);
 
 /* Since the process began; what is allocated now. */
 typedef struct injected_counts {

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Counts what is given out from here on. Before, nothing is counted. */
+void pages_watch(void);
+
 /* Bytes of one allocation that begins at `pointer`, as long as its pages are held; else 0. */
 uint64_t pages_of(const void *pointer);
 

@@ -7,8 +7,6 @@
 #include "harness.h"
 #include "reads.h"
 
-#include <sys/mman.h>
-
 #include "folders.h"
 #include "toy.h"
 
@@ -28,12 +26,6 @@ typedef struct random_case {
     zero_plan *plans[RANDOM_PARTS];
     bool refused; /* some part's plan */
 } random_case;
-
-/* Which cases a program tries, as its command line says. */
-static uint64_t random_case_first;
-static uint64_t random_case_count;
-/* The number of the one under way; survives a crash of the test's process. */
-static uint64_t *random_case_under_way;
 
 /* ---- drawing ---- */
 
@@ -309,33 +301,6 @@ static const char *random_case_text(const random_case *s)
         }
     }
     return text;
-}
-
-/* A program's main. count: of cases where the command line has no --cases N; --case K tries the
- * K-th alone. Other arguments are the harness's. */
-static int random_case_main(int argc, char **argv, uint64_t count)
-{
-    int kept = 1;
-    random_case_count = count;
-    random_case_under_way = mmap(NULL, sizeof *random_case_under_way, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(random_case_under_way != MAP_FAILED);
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--cases") == 0 && i + 1 < argc) {
-            random_case_count = strtoull(argv[++i], NULL, 10);
-            (void)setenv("TEST_TIMEOUT", "86400", 0);
-        } else if (strcmp(argv[i], "--case") == 0 && i + 1 < argc) {
-            random_case_first = strtoull(argv[++i], NULL, 10);
-            random_case_count = 1;
-        } else {
-            argv[kept++] = argv[i];
-        }
-    }
-    const int code = test_main(kept, argv);
-    if (code != 0) {
-        printf("under way: --seed N as above --case %" PRIu64 "\n", *random_case_under_way);
-    }
-    return code;
 }
 
 #endif

@@ -191,5 +191,3 @@ TEST(launches_have_the_bits_of_plain_steps_in_bf16)
     compare(ZERO_DTYPE_BF16, ZERO_STAGE_0);
     compare(ZERO_DTYPE_BF16, ZERO_STAGE_3);
 }
-
-TEST_MAIN()

@@ -268,5 +268,3 @@ TEST(refused_where_memory_is_not_the_gpus_alone)
     options.device_free = pool_give;
     refuse_pool(&options, "options.device_free is given and options.device_alloc NULL");
 }
-
-TEST_MAIN()

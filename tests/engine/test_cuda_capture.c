@@ -639,5 +639,3 @@ TEST(the_cpu_captures_nothing)
     run.options.device = ZERO_DEVICE_CPU;
     CHECK_OK(toy_on_ranks(1, &run, unsupported, NULL));
 }
-
-TEST_MAIN()

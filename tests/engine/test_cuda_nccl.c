@@ -353,5 +353,3 @@ TEST(slots_are_the_same_on_all_ranks)
     CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, hold_too_many, &run));
     finish();
 }
-
-TEST_MAIN()

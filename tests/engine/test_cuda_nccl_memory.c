@@ -499,5 +499,3 @@ TEST(an_allocation_that_fails_on_one_rank)
         finish();
     }
 }
-
-TEST_MAIN()

@@ -259,5 +259,3 @@ TEST(the_last_fold_of_a_gradient_adds_its_squares)
     CHECK_EQ(squares_of(ZERO_STAGE_0, 0, 2, 3), 6);
     CHECK_EQ(squares_of(ZERO_STAGE_3, 2, 4, 3), 12);
 }
-
-TEST_MAIN()

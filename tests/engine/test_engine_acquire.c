@@ -397,11 +397,7 @@ TEST(views_follow_owners)
 
 /* Whether memory that is given back loses its addresses for sure: not on the CPU, where ranks have
  * it mapped, but over CUDA's double. */
-#ifdef ON_DOUBLE
-#define MOVES true
-#else
-#define MOVES false
-#endif
+#define MOVES test_over_doubles
 
 /* Something else takes the place of gradients while they are offloaded. */
 static zero_status reload_elsewhere(toy_trainer *trainer)
@@ -460,5 +456,3 @@ static zero_status tie_differently(zero_world *world, void *user)
 
 TEST_CALL(ranks_that_tie_differently,
           CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, tie_differently, NULL)));
-
-TEST_MAIN()

@@ -478,5 +478,3 @@ TEST(calls_that_some_ranks_make_alone)
         }
     }
 }
-
-TEST_MAIN()

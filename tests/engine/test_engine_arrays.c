@@ -700,5 +700,3 @@ TEST(values_that_are_out_of_range_are_counted)
     }
     zero_log_set(NULL, NULL);
 }
-
-TEST_MAIN()

@@ -180,5 +180,3 @@ TEST(a_simulated_device)
     CHECK_EQ(atomic_load(&injected_counted.device_bytes), 0);
     CHECK_EQ(atomic_load(&injected_counted.host_bytes), 0);
 }
-
-TEST_MAIN()

@@ -364,5 +364,3 @@ TEST(a_norm_meets_no_step)
 }
 
 #endif
-
-TEST_MAIN()

@@ -306,5 +306,3 @@ TEST(collectives_hide_behind_compute)
     CHECK(with.backward_ms < serial_ms);
     CHECK(with.backward_ms < without.backward_ms);
 }
-
-TEST_MAIN()

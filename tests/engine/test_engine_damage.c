@@ -527,5 +527,3 @@ TEST(the_option_is_a_flag)
     toy_close(&trainer);
     rig_remove(folder);
 }
-
-TEST_MAIN()

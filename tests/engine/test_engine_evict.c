@@ -788,5 +788,3 @@ TEST(memory_in_use_falls_in_processes)
 }
 
 #endif
-
-TEST_MAIN()

@@ -539,5 +539,3 @@ TEST(every_collective_of_a_hybrid_may_fail)
     run.tuning.bucket_bytes = 1;
     fail_every(&(sweep){ZI_FAULT_COLLECTIVE, ZERO_COMM, run_until_fault, 4, 5}, &run);
 }
-
-TEST_MAIN()

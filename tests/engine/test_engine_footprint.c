@@ -253,12 +253,15 @@ TEST(planned_bytes_are_measured_bytes)
     uint32_t measured = 0;
     uint32_t refused = 0;
     rig_folders(1, 1);
-    for (uint64_t i = random_case_first; i < random_case_first + random_case_count; i++) {
+    pages_watch();
+    uint64_t first = 0;
+    const uint64_t count = test_cases(CASES, &first);
+    for (uint64_t i = first; i < first + count; i++) {
         static sample s;
-        *random_case_under_way = i;
+        test_case_begins(i);
         random_case_draw(&s, i);
         (void)pthread_barrier_init(&barrier, NULL, s.ranks * s.parts);
-        if (random_case_count == 1) {
+        if (test_case_is_chosen()) {
             printf("%s\n", random_case_text(&s));
         }
         CHECK_OK(run_mesh(s.ranks, s.parts, take_place, &s));
@@ -270,10 +273,5 @@ TEST(planned_bytes_are_measured_bytes)
         random_case_close(&s);
     }
     printf("  %u cases measured, %u refused\n", measured, refused);
-    CHECK(random_case_count < CASES || measured >= random_case_count / 4 * 3);
-}
-
-int main(int argc, char **argv)
-{
-    return random_case_main(argc, argv, CASES);
+    CHECK(count < CASES || measured >= count / 4 * 3);
 }

@@ -437,5 +437,3 @@ static zero_status with_odd_sweeps(toy_trainer *trainer)
 }
 
 TEST_CALL(odd_evaluation_sweeps, compare_everywhere(with_odd_sweeps, toy_step, 2, 2));
-
-TEST_MAIN()

@@ -240,5 +240,3 @@ TEST(several_times_the_memory_trains_on_disk)
     CHECK_EQ(disk.hash, roomy.hash);
     rig_remove(folder);
 }
-
-TEST_MAIN()

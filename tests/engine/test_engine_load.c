@@ -788,5 +788,3 @@ TEST(what_is_refused_changes_nothing)
     CHECK_OK(toy_on_ranks(2, &run, misuse, &c));
     toy_state_free(&c.state);
 }
-
-TEST_MAIN()

@@ -135,5 +135,3 @@ TEST(nothing_allocates_after_create)
     hybrid.options.threads = 2;
     CHECK_OK(toy_on_ranks(4, &hybrid, count_calls, NULL));
 }
-
-TEST_MAIN()

@@ -360,5 +360,3 @@ TEST(a_world_that_is_destroyed_before_its_engine)
     CHECK_OK(run_mesh(1, 2, destroy_first, hub));
     zi_local_hub_release(hub);
 }
-
-TEST_MAIN()

@@ -609,5 +609,3 @@ TEST_AT_ALL_STAGES(foreign_streams)
                 ZERO_INVALID_ARGUMENT, "stream");
     return still_works(trainer);
 }
-
-TEST_MAIN()

@@ -15,8 +15,6 @@
 #define TIERS 3
 static const zero_tier tiers[] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK};
 
-static bool whole; /* the product, not a sample */
-
 /* ---- what is varied ---- */
 
 typedef struct kind {
@@ -267,8 +265,9 @@ static void try_ranks(uint32_t ranks)
         const uint32_t way_count = toy_shardings(ranks, true, ways);
         const uint32_t choices = way_count * 4;
         for (uint32_t i = 0; i < choices; i++) {
-            const uint32_t pick = whole ? i : test_chance(turn * 1000, choices);
-            course c = {.run = run, .seed = turn++, .mixes = whole ? 0 : 2, .name = kinds[k].name};
+            const uint32_t pick = test_whole() ? i : test_chance(turn * 1000, choices);
+            course c = {
+                .run = run, .seed = turn++, .mixes = test_whole() ? 0 : 2, .name = kinds[k].name};
             toy_sharding_apply(&ways[pick / 4], &c.run);
             c.run.micro_steps = pick % 2 == 0 ? 3 : 1;
             c.run.params.max_norm = turn % 4 < 2 ? 1 : 0;
@@ -276,7 +275,7 @@ static void try_ranks(uint32_t ranks)
             const bool local = pick % 4 >= 2 && ways[pick / 4].grad_group == 0;
             c.run.tuning.accumulation = local ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
             CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, follow, &c));
-            if (!whole && i == 1) {
+            if (!test_whole() && i == 1) {
                 break;
             }
         }
@@ -436,12 +435,3 @@ TEST(what_moves_is_what_was_planned)
 }
 
 #endif
-
-int main(int argc, char **argv)
-{
-    whole = argc > 1 && strcmp(argv[1], "all") == 0;
-    if (whole) {
-        (void)setenv("TEST_TIMEOUT", "86400", 0); /* hours, and said so */
-    }
-    return test_main(whole ? argc - 1 : argc, whole ? argv + 1 : argv);
-}

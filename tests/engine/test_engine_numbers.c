@@ -535,5 +535,3 @@ TEST(own_optimizer_has_the_same_bits_at_all_stages)
         }
     }
 }
-
-TEST_MAIN()

@@ -391,5 +391,3 @@ TEST(updaters_that_will_not_do)
     run.options.tier[ZERO_ROLE_MOMENT2] = ZERO_TIER_DISK;
     refuse_plan(&run, 1, "on disk is updated by the CPU");
 }
-
-TEST_MAIN()

@@ -124,24 +124,37 @@ static void train_all(void)
 }
 
 static const checked_wait needed[] = {
-    {"the caller", "zero gather"},       {"the caller", "zero reduce"},
-    {"the caller", "zero step"},         {"zero gather", "the caller"},
-    {"zero gather", "zero gather"},      {"zero gather", "zero step"},
-    {"zero reduce", "the caller"},       {"zero reduce", "zero reduce"},
-    {"zero reduce", "zero step"},        {"zero step", "the caller"},
-    {"zero step", "zero gather"},        {"zero step", "zero reduce"},
+    {"the caller", "zero gather"},
+    {"the caller", "zero reduce"},
+    {"the caller", "zero step"},
+    {"zero gather", "the caller"},
+    {"zero gather", "zero gather"},
+    {"zero gather", "zero step"},
+    {"zero reduce", "the caller"},
+    {"zero reduce", "zero reduce"},
+    {"zero reduce", "zero step"},
+    {"zero step", "the caller"},
+    {"zero step", "zero gather"},
+    {"zero step", "zero reduce"},
     {"zero step", "zero step"},
-#ifdef CHECKED_OWN_MEMORY /* state in host memory is copied to the device and back */
-    {"zero state in", "zero step"},      {"zero step", "zero state in"},
-    {"zero state out", "zero step"},     {"zero step", "zero state out"},
+    /* State in host memory is copied to a device with memory of its own, and back. */
+    {"zero state in", "zero step"},
+    {"zero step", "zero state in"},
+    {"zero state out", "zero step"},
+    {"zero step", "zero state out"},
     {"zero state in", "zero state out"},
-#endif
 };
-#define NEEDED (sizeof needed / sizeof needed[0])
+#define NEEDED_OF_OWN_MEMORY 5
+
+static size_t needed_count(void)
+{
+    return sizeof needed / sizeof needed[0] -
+           (getenv("CHECKED_OWN_MEMORY") != NULL ? 0 : NEEDED_OF_OWN_MEMORY);
+}
 
 static bool is_needed(const checked_wait *wait)
 {
-    for (size_t w = 0; w < NEEDED; w++) {
+    for (size_t w = 0; w < needed_count(); w++) {
         if (memcmp(&needed[w], wait, sizeof *wait) == 0) {
             return true;
         }
@@ -167,7 +180,7 @@ TEST(all_is_in_order)
 TEST(each_wait_is_needed)
 {
     rig_folders(0, 1);
-    for (size_t w = 0; w < NEEDED; w++) {
+    for (size_t w = 0; w < needed_count(); w++) {
         checked_start(&needed[w]);
         train_all();
         if (race_races() == 0) {
@@ -256,5 +269,3 @@ TEST(views_on_two_streams)
     checked_start(NULL);
     toy_model_close(&model);
 }
-
-TEST_MAIN()

@@ -154,9 +154,7 @@ static zero_status run_program(toy_trainer *trainer)
 /* Ranks of the case, in turns of its own. */
 static zero_status run_ranks(program *p)
 {
-#ifdef ON_MACHINE
-    machine_begin((test_seed << 20) + p->c.number + 1);
-#endif
+    test_machine_begin((test_seed << 20) + p->c.number + 1);
     return toy_on_ranks(p->c.ranks, &p->c.run, run_program, p);
 }
 
@@ -164,13 +162,13 @@ typedef void (*case_fn)(program *p);
 
 static void try_case(program *p, uint64_t number, case_fn fn)
 {
-    *random_case_under_way = number;
+    test_case_begins(number);
     p->evicts = false;
     p->faults = 0;
     draw_program(p, number);
     p->tried =
         !p->c.refused && p->c.parts == 1 && p->c.run.options.optimizer != ZERO_OPTIMIZER_CALLBACK;
-    if (p->tried && random_case_count == 1) {
+    if (p->tried && test_case_is_chosen()) {
         printf("%s\n", random_case_text(&p->c));
         fflush(stdout);
     }
@@ -189,8 +187,10 @@ static void try_cases(case_fn fn)
     uint32_t evicted = 0;
     uint32_t faults = 0;
     rig_folders(RANDOM_DIRECTORIES, 1);
-    for (uint64_t i = random_case_first; i < random_case_first + random_case_count; i++) {
-        if (random_case_count == 1 || IN_SMALL_SAMPLE(i)) {
+    uint64_t first = 0;
+    const uint64_t count = test_cases(CASES, &first);
+    for (uint64_t i = first; i < first + count; i++) {
+        if (test_case_is_chosen() || IN_SMALL_SAMPLE(i)) {
             try_case(&p, i, fn);
             tried += p.tried;
             evicted += p.evicts;
@@ -244,9 +244,4 @@ static void run_with_fault(program *p)
 TEST(a_fault_ends_a_program_by_a_status_or_changes_nothing)
 {
     try_cases(run_with_fault);
-}
-
-int main(int argc, char **argv)
-{
-    return random_case_main(argc, argv, CASES);
 }

@@ -588,5 +588,3 @@ TEST(what_cannot_be_shared_is_written_and_logged_once)
     toy_state_free(&saved);
     zero_log_set(NULL, NULL);
 }
-
-TEST_MAIN()

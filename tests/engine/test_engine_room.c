@@ -12,12 +12,16 @@
 static _Thread_local zi_memory_pool made;
 
 uint32_t __wrap_zi_memory_pools(const char *root, zi_memory_pool *pools);
+uint32_t __real_zi_memory_pools(const char *root, zi_memory_pool *pools);
 
 uint32_t __wrap_zi_memory_pools(const char *root, zi_memory_pool *pools)
 {
+    if (made.limit == 0) {
+        return __real_zi_memory_pools(root, pools);
+    }
     CHECK(root[0] == '\0');
     pools[0] = made;
-    return made.limit != 0;
+    return 1;
 }
 
 /* Pool `id`, which has so many bytes left. */
@@ -118,5 +122,3 @@ TEST(nothing_limits_without_pools)
     CHECK_OK(open_and_close(world, &run));
     zero_world_destroy(world);
 }
-
-TEST_MAIN()

@@ -393,5 +393,3 @@ TEST(a_run_begins_where_there_is_nothing_to_load)
     const toy_run run = run_of(run_model(ZERO_DTYPE_F32), ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT);
     CHECK_OK(toy_on_ranks(2, &run, load_if_any, NULL));
 }
-
-TEST_MAIN()

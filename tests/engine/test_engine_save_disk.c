@@ -300,5 +300,3 @@ TEST(a_save_into_memory_is_logged_where_direct_access_is_refused)
     refuses_open = true;
     count_warnings_of(1, 1);
 }
-
-TEST_MAIN()

@@ -675,5 +675,3 @@ TEST(what_is_refused_changes_nothing)
     run_directory_make();
     CHECK_OK(toy_on_ranks(2, &run, misuse, NULL));
 }
-
-TEST_MAIN()

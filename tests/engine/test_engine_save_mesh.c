@@ -748,5 +748,3 @@ TEST(a_box_without_the_other_parts)
     CHECK_EQ(run_mesh(2, 2, load_damaged_part, &c), ZERO_CORRUPT);
     end_course(&c);
 }
-
-TEST_MAIN()

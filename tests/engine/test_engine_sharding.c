@@ -225,11 +225,13 @@ TEST_CALL(everything_mixed_in_small_worlds, place_in_small_worlds(toy_run_mixed(
 TEST_CALL(more_ranks_than_elements, place_in_small_worlds(toy_run_made(tiny_model)));
 
 /* Ranks that are threads and share one GPU take turns on it, so a GPU has fewer. */
-#if defined(TOY_CUDA) && !defined(ON_DOUBLE)
-enum { MANY_RANKS = 16, MANY_SHARDS = 2 };
+#ifdef TOY_CUDA
+#define ON_A_GPU (!test_over_doubles)
 #else
-enum { MANY_RANKS = 128, MANY_SHARDS = 4 };
+#define ON_A_GPU false
 #endif
+#define MANY_RANKS (ON_A_GPU ? 16u : 128u)
+#define MANY_SHARDS (ON_A_GPU ? 2u : 4u)
 
 TEST(odd_shapes_over_many_ranks)
 {
@@ -526,5 +528,3 @@ TEST(initial_bytes_are_taken)
     CHECK_OK(zero_world_run(1, TOY_DEADLINE_MS, read_initial, expected));
     CHECK_OK(zero_world_run(3, TOY_DEADLINE_MS, read_initial, expected));
 }
-
-TEST_MAIN()

@@ -618,5 +618,3 @@ TEST(the_plan_counts_speculative_updates)
              2 * UNITS * UNIT_ELEMENTS / 2); /* a bf16 half of each unit */
     CHECK_EQ(with.bytes[ZERO_ROLE_PARAM], without.bytes[ZERO_ROLE_PARAM]);
 }
-
-TEST_MAIN()

@@ -332,5 +332,3 @@ TEST(what_is_refused_changes_nothing)
     CHECK_FAILS(zero_step_state_get(NULL, &state), ZERO_INVALID_ARGUMENT, "engine is NULL");
     CHECK_FAILS(zero_step_state_set(NULL, &state), ZERO_INVALID_ARGUMENT, "engine is NULL");
 }
-
-TEST_MAIN()

@@ -13,9 +13,6 @@
 #else
 #define ELSEWHERE ZERO_TIER_DISK
 #endif
-#ifdef ON_DOUBLE
-#include "fake_cuda.h"
-#endif
 
 #define UNIT_ELEMENTS 100
 
@@ -481,13 +478,6 @@ static zero_status walk_the_table(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-static void start_double(void)
-{
-#ifdef ON_DOUBLE
-    fake_cuda_start(FAKE_CUDA_RANDOM, test_seed);
-#endif
-}
-
 /* A model of two units, a folder, and a loss scale that moves. */
 static toy_run table_run(void)
 {
@@ -509,11 +499,9 @@ TEST(every_call_in_every_state)
         for (int role = ZERO_ROLE_MASTER; way == 2 && role <= ZERO_ROLE_MOMENT2; role++) {
             run.options.tier[role] = ZERO_TIER_DISK;
         }
-        start_double();
+        toy_double_begin(test_seed);
         CHECK_OK(toy_on_ranks(1, &run, walk_the_table, NULL));
-#ifdef ON_DOUBLE
-        CHECK(fake_cuda_check());
-#endif
+        CHECK(toy_double_is_well());
     }
 }
 
@@ -593,7 +581,7 @@ static zero_status poison(toy_trainer *trainer)
 TEST(no_call_is_legal_after_a_failure)
 {
     toy_run run = table_run();
-    start_double();
+    toy_double_begin(test_seed);
     CHECK_FAILS(toy_on_ranks(2, &run, poison, NULL), ZERO_MISMATCH, "max_norm is 1");
 }
 
@@ -630,7 +618,7 @@ TEST(destroyed_in_every_state)
         if (is_of_capture(of.state)) {
             continue; /* ranks that are threads capture nothing */
         }
-        start_double();
+        toy_double_begin(test_seed);
         if (zi_engine_state_owes(of.state)) {
             CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, end_in_state, &of), ZERO_COMM,
                         "a rank destroyed its engine in the middle of a step");
@@ -639,5 +627,3 @@ TEST(destroyed_in_every_state)
         }
     }
 }
-
-TEST_MAIN()

@@ -585,5 +585,3 @@ TEST(engines_leave_no_descriptors)
     }
     close_folder();
 }
-
-TEST_MAIN()

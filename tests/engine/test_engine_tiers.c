@@ -20,7 +20,7 @@ typedef struct mix {
     zero_updater updater;
 } mix;
 
-/* A few; test_engine_mixes has them all. */
+/* A few; test_engine_mixes.c has them all. */
 static const mix mixes[] = {
 #ifdef TOY_CUDA
     {{HOST, DEV, HOST, HOST, HOST}, 0},
@@ -651,5 +651,3 @@ TEST(engines_may_go_with_writes_under_way)
     run.options.tier[ZERO_ROLE_GRAD] = DISK;
     CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, leave_early, &run));
 }
-
-TEST_MAIN()

@@ -417,5 +417,3 @@ TEST(a_span_costs_little)
     const toy_run run = traced_run();
     CHECK_OK(toy_on_ranks(1, &run, check_cost, NULL));
 }
-
-TEST_MAIN()

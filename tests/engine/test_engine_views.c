@@ -177,5 +177,3 @@ TEST(the_pass_of_a_unit)
         CHECK_OK(toy_on_ways(ranks, &run, walk_through, NULL));
     }
 }
-
-TEST_MAIN()

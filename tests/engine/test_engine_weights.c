@@ -239,5 +239,3 @@ TEST(predicted_steps_have_a_number)
     run.tuning.speculative_step = 1;
     CHECK_OK(toy_on_ranks(2, &run, predict_divisors, NULL));
 }
-
-TEST_MAIN()

@@ -275,5 +275,3 @@ TEST(a_forked_child_is_refused_and_harms_nobody)
     toy_run_disk(&run, rig_paths, 1);
     CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, fork_in_training, &run));
 }
-
-TEST_MAIN()

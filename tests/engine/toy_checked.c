@@ -1,8 +1,8 @@
 /* Puts engines of programs of this folder on a checked device (tests/fake): the CPU's, or with
- * CHECKED_OWN_MEMORY one whose memory is not the host's, so that the engine moves everything as to
- * and from a GPU. The toy's stream is one of the caller's own, what it reads and writes is checked
- * too, and a program that leaves a fault behind has failed. The linker hands the functions below
- * that are wrapped to this file (--wrap). */
+ * CHECKED_OWN_MEMORY in the environment one whose memory is not the host's, so that the engine
+ * moves everything as to and from a GPU. The toy's stream is one of the caller's own, what it reads
+ * and writes is checked too, and a program that leaves a fault behind has failed. The linker hands
+ * the functions below that are wrapped to this file (--wrap). */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +13,7 @@
 #include "engine/backend.h"
 #include "toy.h"
 
-#ifdef CHECKED_OWN_MEMORY
-#define OWN_MEMORY true
-#else
-#define OWN_MEMORY false
-#endif
+#define OWN_MEMORY (getenv("CHECKED_OWN_MEMORY") != NULL)
 
 static zero_status create_device(void *self, zi_device *device)
 {

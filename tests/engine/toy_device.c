@@ -8,6 +8,19 @@
 #include "toy.h"
 
 static bool use_cpu;
+struct toy_double toy_double;
+
+void toy_double_begin(uint64_t seed)
+{
+    if (toy_double.begin != NULL) {
+        toy_double.begin(seed);
+    }
+}
+
+bool toy_double_is_well(void)
+{
+    return toy_double.is_well == NULL || toy_double.is_well();
+}
 
 void toy_device_on_cpu(bool on_cpu)
 {

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "zero/zero.h"
 
@@ -28,6 +29,15 @@ uint64_t toy_device_bytes(void);
 void *toy_fetch(void *data, size_t bytes);
 /* What toy_fetch gave, changed, back to where it came from. */
 void toy_put(void *data, const void *host, size_t bytes);
+
+/* CUDA's double, in programs that are linked with it (toy_fake.c), else nothing: it begins anew and
+ * draws what runs next from this seed; and whether it has seen no fault since then. */
+void toy_double_begin(uint64_t seed);
+bool toy_double_is_well(void);
+extern struct toy_double {
+    void (*begin)(uint64_t seed);
+    bool (*is_well)(void);
+} toy_double;
 
 /* A world of `ranks` of the ranks that toy_nccl_world_run has made, on a communicator that is lent
  * under this name and given back once all have destroyed the world. (toy_nccl.c) */

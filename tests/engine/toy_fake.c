@@ -15,6 +15,11 @@ static void check_faults(void)
     }
 }
 
+static void begin_random(uint64_t seed)
+{
+    fake_cuda_start(FAKE_CUDA_RANDOM, seed);
+}
+
 __attribute__((constructor)) static void start(void)
 {
     const char *mode = getenv("FAKE_CUDA_MODE");
@@ -23,4 +28,5 @@ __attribute__((constructor)) static void start(void)
                     seed != NULL ? strtoull(seed, NULL, 10) : 1);
     (void)atexit(check_faults);
     toy_samples_ways = true;
+    toy_double = (struct toy_double){begin_random, fake_cuda_check};
 }

@@ -111,5 +111,3 @@ TEST(so_it_is_under_mpirun)
     SKIP("built without MPI, or no mpirun was found");
 #endif
 }
-
-TEST_MAIN()

@@ -582,5 +582,3 @@ TEST(every_stage_gives_the_same_bits)
         check_same(&first, &other);
     }
 }
-
-TEST_MAIN()

@@ -341,5 +341,3 @@ TEST(sampling_of_k_tokens_counts_equal_ones)
         CHECK(drawn[1]);
     }
 }
-
-TEST_MAIN()

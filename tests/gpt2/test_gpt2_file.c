@@ -117,5 +117,3 @@ TEST(a_pipe_is_closed_at_the_end)
     CHECK(read(reader, text, sizeof text - 1) == 6 && strcmp(text, "[1,2]\n") == 0);
     CHECK_EQ(close(reader) + unlink(path), 0);
 }
-
-TEST_MAIN()

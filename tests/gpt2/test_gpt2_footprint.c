@@ -48,5 +48,3 @@ TEST(planned_activations_are_within_a_twentieth_of_the_examples)
         }
     }
 }
-
-TEST_MAIN()

@@ -75,5 +75,3 @@ TEST(the_future_does_not_change_the_past)
     CHECK(out[seen] != next);
     case_destroy(&model);
 }
-
-TEST_MAIN()

@@ -74,5 +74,3 @@ TEST(a_block_of_twelve_tensors_costs_four_calls)
     CHECK_EQ(count_calls(5) - one, 4 * 4);
     CHECK(one <= 4 + 4 + 6); /* the head, and the embedding with gradients of two tensors */
 }
-
-TEST_MAIN()

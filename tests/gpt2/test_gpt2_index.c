@@ -98,5 +98,3 @@ TEST(a_tensor_in_no_file_is_an_error)
     CHECK(strstr(error.text, "have 128 of the 148 tensors") != NULL);
     end();
 }
-
-TEST_MAIN()

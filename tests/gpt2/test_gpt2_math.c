@@ -195,5 +195,3 @@ TEST(parameter_names_and_shapes_are_those_of_gpt2)
     CHECK(strcmp(tensor.name, "ln_f.weight") == 0);
     CHECK_EQ(tensor.unit, 13);
 }
-
-TEST_MAIN()

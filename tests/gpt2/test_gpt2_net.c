@@ -65,5 +65,3 @@ TEST(a_run_repeats_itself)
         train((setting){.stage = ZERO_STAGE_3, .ranks = 4, .dtype = ZERO_DTYPE_BF16});
     check_same(&once, &twice);
 }
-
-TEST_MAIN()

@@ -488,5 +488,3 @@ TEST(what_cublaslt_refuses_is_named)
     CHECK(strstr(it.error.text, "no matrix product (3 x 5) (5 x 4) of f32 into bf16") != NULL);
     trial_close(&it);
 }
-
-TEST_MAIN()

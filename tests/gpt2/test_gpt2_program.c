@@ -443,5 +443,3 @@ TEST(half_an_environment_is_refused)
     CHECK_EQ(run("--steps 1"), 1);
     check_output("gpt2_train: ");
 }
-
-TEST_MAIN()

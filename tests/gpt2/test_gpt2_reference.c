@@ -62,5 +62,3 @@ static void check_training(bool recompute)
 
 TEST_CALL(training_follows_pytorch, check_training(false));
 TEST_CALL(training_with_recomputation_follows_pytorch, check_training(true));
-
-TEST_MAIN()

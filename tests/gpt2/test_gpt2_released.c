@@ -154,5 +154,3 @@ TEST(right_losses)
         CHECK_SAME(try_it(ranks, ZERO_STAGE_3, TIE_NOT_ACQUIRED, 0).loss, right.loss);
     }
 }
-
-TEST_MAIN()

@@ -349,5 +349,3 @@ TEST(a_plan_is_json_too)
     check_plan_json(load(json));
     check_output("param slots");
 }
-
-TEST_MAIN()

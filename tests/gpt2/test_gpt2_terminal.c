@@ -90,5 +90,3 @@ TEST(an_error_stands_alone)
     free(screen);
     free(text);
 }
-
-TEST_MAIN()

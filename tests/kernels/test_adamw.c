@@ -256,5 +256,3 @@ TEST(stochastic_parameters_keep_their_mean)
     free(rounded);
     free(other);
 }
-
-TEST_MAIN()

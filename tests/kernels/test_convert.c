@@ -233,5 +233,3 @@ TEST(only_signalling_nan_are_made_quiet)
     CHECK_EQ(zi_f32_bits(zi_f32_quiet(zi_f32_from_bits(0xff80ffffu))), 0xffc0ffffu);
     CHECK_EQ(zi_f32_bits(zi_f32_quiet((float)INFINITY)), 0x7f800000u);
 }
-
-TEST_MAIN()

@@ -586,5 +586,3 @@ TEST(square_sum_of_a_long_array)
     check_norm(values, ZERO_DTYPE_BF16, count);
     free(values);
 }
-
-TEST_MAIN()

@@ -361,5 +361,3 @@ TEST(weights_of_many_ranks_are_added)
     }
     free(messages);
 }
-
-TEST_MAIN()

@@ -419,5 +419,3 @@ TEST(loss_scale_stops_at_the_floor_and_stays_finite)
     scaler = fixed_scale(64.0f);
     run_scaler(scaler, "xx...x", (const float[]){64, 64, 64, 64, 64, 64});
 }
-
-TEST_MAIN()

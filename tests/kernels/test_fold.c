@@ -282,5 +282,3 @@ TEST(cast_keeps_minus_zero)
         CHECK_EQ(narrow, 0x8000);
     }
 }
-
-TEST_MAIN()

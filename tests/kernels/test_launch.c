@@ -254,5 +254,3 @@ TEST(create_survives_every_failing_allocation)
     }
     zi_device_destroy(&device);
 }
-
-TEST_MAIN()

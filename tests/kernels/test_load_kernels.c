@@ -168,5 +168,3 @@ TEST(more_blocks_than_a_grid_has_are_refused)
              cudaErrorInvalidValue);
     CHECK_EQ(launched.count, 0);
 }
-
-TEST_MAIN()

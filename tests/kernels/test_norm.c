@@ -245,5 +245,3 @@ TEST(carries_wait_without_being_lost)
     zi_norm_merge(&twice, &sum);
     CHECK_SAME(zi_norm_value(&twice), ones * 0x1p21);
 }
-
-TEST_MAIN()

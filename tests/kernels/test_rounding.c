@@ -339,5 +339,3 @@ TEST(a_slow_average_keeps_its_mean)
     CHECK_NEAR(mean, pow((double)decay, UPDATES_MADE), SIGMAS * deviation);
     CHECK_EQ(zi_bf16_from_f32(decay), zi_bf16_from_f32(1.0f));
 }
-
-TEST_MAIN()

@@ -542,5 +542,3 @@ TEST(tiers_that_cannot_be)
     o.disk_directory_count = 2;
     refuse(o, ZERO_INVALID_ARGUMENT, "disk_weights[1] is 0");
 }
-
-TEST_MAIN()

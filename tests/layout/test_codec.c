@@ -107,5 +107,3 @@ TEST(gathers_land_in_slots_unless_the_wire_differs)
         zi_layout_destroy(layout);
     }
 }
-
-TEST_MAIN()

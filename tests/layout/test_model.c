@@ -348,5 +348,3 @@ TEST(initial_array_without_a_type)
     }
     zero_log_set(NULL, NULL);
 }
-
-TEST_MAIN()

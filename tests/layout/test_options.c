@@ -359,5 +359,3 @@ TEST(ranks_compare_what_the_table_says)
     CHECK(changed > 25);
     zero_model_destroy(model);
 }
-
-TEST_MAIN()

@@ -726,5 +726,3 @@ TEST(hash_ignores_what_a_rank_decides_alone)
     CHECK_HASH(v.options.stage = ZERO_STAGE_3, true);
     CHECK_HASH(v.tuning.param_slots = 3, true);
 }
-
-TEST_MAIN()

@@ -170,5 +170,3 @@ TEST(pruning_a_long_order)
     zi_layout_destroy(layout);
     zero_model_destroy(model);
 }
-
-TEST_MAIN()

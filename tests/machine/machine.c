@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 /* What meson.build lets the linker put in place of them. */
-#define IN_PLACE_OF(name) __typeof__(name) __wrap_##name
+#define IN_PLACE_OF(name) __typeof__(name) __wrap_##name, __real_##name
 IN_PLACE_OF(clock_gettime);
 IN_PLACE_OF(nanosleep);
 IN_PLACE_OF(pthread_barrier_destroy);
@@ -49,7 +49,14 @@ IN_PLACE_OF(pthread_setname_np);
 IN_PLACE_OF(pthread_setspecific);
 IN_PLACE_OF(sched_yield);
 IN_PLACE_OF(syscall);
-__typeof__(syscall) __real_syscall;
+
+/* Before machine_begin threads are the system's. */
+#define BEFORE_IT(call)                \
+    do {                               \
+        if (machine.current == NULL) { \
+            return __real_##call;      \
+        }                              \
+    } while (0)
 
 #define STACK_BYTES ((size_t)1 << 20)
 #define NS_PER_S UINT64_C(1000000000)
@@ -60,7 +67,9 @@ __typeof__(syscall) __real_syscall;
 /* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
 #define EPOCH_NS (1700000000 * NS_PER_S)
 
+/* Of pthread_key_create, beyond the system's, which are there before the machine is. */
 #define KEYS 8
+#define KEY_FIRST 4096
 
 typedef enum fiber_state { READY, WAITING, OVER } fiber_state;
 
@@ -135,9 +144,6 @@ static unsigned char *make_locals(void)
 
 static void start(void)
 {
-    if (machine.current != NULL) {
-        return;
-    }
     machine.current = &machine.first;
     machine.all = &machine.first;
     machine.end = &machine.first.next;
@@ -164,7 +170,9 @@ static uint32_t choose(uint32_t count)
 
 void machine_begin(uint64_t seed)
 {
-    start();
+    if (machine.current == NULL) {
+        start();
+    }
     machine.seed = seed;
     machine.drawn = 0;
     machine.made = 0;
@@ -305,7 +313,6 @@ static void give_turn(void)
 
 static void yield_turn(void)
 {
-    start();
     make_ready(machine.current);
     give_turn();
 }
@@ -313,7 +320,6 @@ static void yield_turn(void)
 /* Whether the deadline came first. */
 static bool wait_for(const void *awaited, uint64_t until_ns)
 {
-    start();
     fiber *it = machine.current;
     it->state = WAITING;
     it->awaited = awaited;
@@ -409,8 +415,8 @@ static fiber *make_fiber(void)
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *),
                           void *argument)
 {
+    BEFORE_IT(pthread_create(thread, attr, run, argument));
     (void)attr;
-    start();
     fiber *it = make_fiber();
     it->number = ++machine.made;
     it->run = run;
@@ -426,6 +432,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 
 int __wrap_pthread_join(pthread_t thread, void **result)
 {
+    BEFORE_IT(pthread_join(thread, result));
     fiber *it = (fiber *)(uintptr_t)thread; /* NOLINT */
     while (it->state != OVER) {
         (void)wait_for(it, NEVER);
@@ -439,6 +446,7 @@ int __wrap_pthread_join(pthread_t thread, void **result)
 
 int __wrap_pthread_detach(pthread_t thread)
 {
+    BEFORE_IT(pthread_detach(thread));
     fiber *it = (fiber *)(uintptr_t)thread; /* NOLINT */
     it->detached = true;
     if (it->state == OVER) {
@@ -449,12 +457,13 @@ int __wrap_pthread_detach(pthread_t thread)
 
 pthread_t __wrap_pthread_self(void)
 {
-    start();
+    BEFORE_IT(pthread_self());
     return (pthread_t)(uintptr_t)machine.current;
 }
 
 int __wrap_pthread_setname_np(pthread_t thread, const char *name)
 {
+    BEFORE_IT(pthread_setname_np(thread, name));
     (void)thread;
     (void)name;
     return 0;
@@ -462,24 +471,29 @@ int __wrap_pthread_setname_np(pthread_t thread, const char *name)
 
 int __wrap_pthread_key_create(pthread_key_t *key, void (*close)(void *))
 {
+    BEFORE_IT(pthread_key_create(key, close));
     if (machine.keys == KEYS) {
         return EAGAIN;
     }
     machine.close[machine.keys] = close;
-    *key = machine.keys++;
+    *key = KEY_FIRST + machine.keys++;
     return 0;
 }
 
 void *__wrap_pthread_getspecific(pthread_key_t key)
 {
-    start();
-    return machine.current->values[key];
+    if (key < KEY_FIRST) {
+        return __real_pthread_getspecific(key);
+    }
+    return machine.current->values[key - KEY_FIRST];
 }
 
 int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
 {
-    start();
-    machine.current->values[key] = (void *)(uintptr_t)value;
+    if (key < KEY_FIRST) {
+        return __real_pthread_setspecific(key, value);
+    }
+    machine.current->values[key - KEY_FIRST] = (void *)(uintptr_t)value;
     return 0;
 }
 
@@ -497,6 +511,7 @@ static uint32_t *word_of(void *object)
 
 int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr)
 {
+    BEFORE_IT(pthread_mutex_init(mutex, attr));
     (void)attr;
     memset(mutex, 0, sizeof *mutex);
     return 0;
@@ -504,6 +519,7 @@ int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t 
 
 int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
 {
+    BEFORE_IT(pthread_mutex_destroy(mutex));
     (void)mutex;
     return 0;
 }
@@ -518,6 +534,7 @@ static void take_mutex(pthread_mutex_t *mutex)
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
+    BEFORE_IT(pthread_mutex_lock(mutex));
     /* Others may come first. */
     if (machine.seed != 0 && draw() % 4 == 0) {
         yield_turn();
@@ -528,6 +545,7 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 
 int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
 {
+    BEFORE_IT(pthread_mutex_trylock(mutex));
     if (*word_of(mutex) != 0) {
         return EBUSY;
     }
@@ -537,6 +555,7 @@ int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
+    BEFORE_IT(pthread_mutex_unlock(mutex));
     *word_of(mutex) = 0;
     (void)wake(mutex, 1);
     return 0;
@@ -544,6 +563,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 
 int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attr)
 {
+    BEFORE_IT(pthread_cond_init(cond, attr));
     (void)attr;
     memset(cond, 0, sizeof *cond);
     return 0;
@@ -551,13 +571,13 @@ int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *att
 
 int __wrap_pthread_cond_destroy(pthread_cond_t *cond)
 {
+    BEFORE_IT(pthread_cond_destroy(cond));
     (void)cond;
     return 0;
 }
 
 static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns)
 {
-    start();
     (void)__wrap_pthread_mutex_unlock(mutex);
     const bool late = wait_for(cond, until_ns);
     take_mutex(mutex);
@@ -566,12 +586,14 @@ static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t unti
 
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 {
+    BEFORE_IT(pthread_cond_wait(cond, mutex));
     return cond_wait(cond, mutex, NEVER);
 }
 
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                                   const struct timespec *until)
 {
+    BEFORE_IT(pthread_cond_timedwait(cond, mutex, until));
     uint64_t until_ns = ns_of(until);
     until_ns -= until_ns >= EPOCH_NS ? EPOCH_NS : 0;
     return cond_wait(cond, mutex, until_ns);
@@ -579,12 +601,14 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
 
 int __wrap_pthread_cond_signal(pthread_cond_t *cond)
 {
+    BEFORE_IT(pthread_cond_signal(cond));
     (void)wake(cond, 1);
     return 0;
 }
 
 int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
 {
+    BEFORE_IT(pthread_cond_broadcast(cond));
     (void)wake(cond, UINT32_MAX);
     return 0;
 }
@@ -592,6 +616,7 @@ int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
 int __wrap_pthread_barrier_init(pthread_barrier_t *barrier, const pthread_barrierattr_t *attr,
                                 unsigned count)
 {
+    BEFORE_IT(pthread_barrier_init(barrier, attr, count));
     (void)attr;
     memset(barrier, 0, sizeof *barrier);
     word_of(barrier)[0] = count;
@@ -600,12 +625,14 @@ int __wrap_pthread_barrier_init(pthread_barrier_t *barrier, const pthread_barrie
 
 int __wrap_pthread_barrier_destroy(pthread_barrier_t *barrier)
 {
+    BEFORE_IT(pthread_barrier_destroy(barrier));
     (void)barrier;
     return 0;
 }
 
 int __wrap_pthread_barrier_wait(pthread_barrier_t *barrier)
 {
+    BEFORE_IT(pthread_barrier_wait(barrier));
     uint32_t *words = word_of(barrier); /* members, of them here, generation */
     const uint32_t generation = words[2];
     if (++words[1] == words[0]) {
@@ -624,13 +651,14 @@ int __wrap_pthread_barrier_wait(pthread_barrier_t *barrier)
 
 int __wrap_sched_yield(void)
 {
+    BEFORE_IT(sched_yield());
     yield_turn();
     return 0;
 }
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
 {
-    start();
+    BEFORE_IT(clock_gettime(clock, out));
     machine.now_ns += TICK_NS;
     const uint64_t ns = machine.now_ns + (clock == CLOCK_REALTIME ? EPOCH_NS : 0);
     *out = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
@@ -639,7 +667,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
 
 int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
 {
-    start();
+    BEFORE_IT(nanosleep(span, rest));
     (void)rest;
     (void)wait_for(NULL, machine.now_ns + ns_of(span));
     return 0;
@@ -647,7 +675,6 @@ int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
 
 static long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *span)
 {
-    start();
     switch (operation & ~FUTEX_PRIVATE_FLAG) {
     case FUTEX_WAIT:
         if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value) {
@@ -675,7 +702,7 @@ long __wrap_syscall(long number, ...)
         a[i] = va_arg(list, long);
     }
     va_end(list);
-    return number == SYS_futex
+    return number == SYS_futex && machine.current != NULL
                ? futex((uint32_t *)a[0], (int)a[1], (uint32_t)a[2], (const struct timespec *)a[3])
                : __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

@@ -2,11 +2,12 @@
  * an order that a seed decides, and time is a number that jumps when nobody can run.
  *
  * A program that is linked with the machine (meson's machine_dep) has the functions by which
- * threads are made, wait and ask for the time replaced: pthread_*, sched_yield, nanosleep,
- * clock_gettime and the futex call. The library is the same: its streams, barriers, windows and
- * writers run as they are. A thread goes on until it waits, yields or takes a mutex; whose turn is
- * next, which waiter a signal wakes and how long a mutex is left to others is drawn from the seed.
- * The same seed and program make the same choices, which machine_log_hash() sums up.
+ * threads are made, wait and ask for the time replaced from machine_begin on: pthread_*,
+ * sched_yield, nanosleep, clock_gettime and the futex call. Before, and so in every program that
+ * never calls it, they are the system's. The library is the same: its streams, barriers, windows
+ * and writers run as they are. A thread goes on until it waits, yields or takes a mutex; whose turn
+ * is next, which waiter a signal wakes and how long a mutex is left to others is drawn from the
+ * seed. The same seed and program make the same choices, which machine_log_hash() sums up.
  *
  * A wait with a deadline costs nothing: when all threads wait, time jumps to the first deadline. A
  * deadline is not reached while anybody can run; asking for the time takes 50 ns.
@@ -20,9 +21,9 @@
 
 #include <stdint.h>
 
-/* From here on: another seed, the clock at its start, an empty log. Only where no thread but the
- * caller exists. Seed 0, with which programs begin, draws nothing: turns are in the order in which
- * threads became ready. */
+/* From here on this process is on the machine: with this seed, the clock at its start, an empty
+ * log. Only where no thread but the caller exists. Seed 0 draws nothing: turns are in the order in
+ * which threads became ready. */
 void machine_begin(uint64_t seed);
 
 /* A hash of every choice since machine_begin: which thread ran, and at what time. */

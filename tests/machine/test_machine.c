@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "machine.h"
 #include "zero/zero.h"
 
 #define THREADS 4
@@ -308,5 +309,3 @@ TEST(an_engine_is_the_same_run_again)
     }
     printf("  seed 50: hash %016" PRIx64 ", %" PRIu64 " turns\n", last, machine_switches());
 }
-
-TEST_MAIN()

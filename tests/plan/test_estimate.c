@@ -504,5 +504,3 @@ TEST(steps_that_cannot_be_counted_are_refused)
     CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
                 ZERO_INVALID_ARGUMENT, "more than can be counted");
 }
-
-TEST_MAIN()

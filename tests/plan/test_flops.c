@@ -124,5 +124,3 @@ TEST(what_cannot_be_counted_is_refused)
     batch = zero_batch_init();
     CHECK_FAILS(zi_transformer_flops(&t, &batch, 1, &flops), ZERO_INVALID_ARGUMENT, "2^63");
 }
-
-TEST_MAIN()

@@ -343,5 +343,3 @@ TEST(the_deepest_model_fits_and_no_deeper_one)
     }
     CHECK(bounded >= 8);
 }
-
-TEST_MAIN()

@@ -572,5 +572,3 @@ TEST(an_index_joins_its_files)
     }
     rig_remove(home);
 }
-
-TEST_MAIN()

@@ -597,5 +597,3 @@ TEST(the_largest_dimensions_are_refused_without_overflow)
     t.flags = ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_BIASES;
     CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "more than 2^50 parameters");
 }
-
-TEST_MAIN()

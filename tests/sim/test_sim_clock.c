@@ -122,5 +122,3 @@ TEST(a_collective_begins_with_its_last_rank)
         CHECK_NEAR(sum / DRAWS, expected, expected * 0.03);
     }
 }
-
-TEST_MAIN()

@@ -212,5 +212,3 @@ TEST_CALL(two_ranks_at_stage_2, compare_stage(ZERO_STAGE_2, 2, 18 * MS, true));
 TEST_CALL(four_ranks_that_hide_gathers, compare_stage(ZERO_STAGE_3, 4, 36 * MS, true));
 TEST_CALL(four_ranks_without_prefetch, compare_stage(ZERO_STAGE_3, 4, 36 * MS, false));
 TEST_CALL(four_ranks_bound_by_the_link, compare_stage(ZERO_STAGE_3, 4, 6 * MS, true));
-
-TEST_MAIN()

@@ -368,5 +368,3 @@ static void compare_on_disk(zero_role first)
 
 TEST_CALL(live_order_with_state_on_disk, compare_on_disk(ZERO_ROLE_MASTER));
 TEST_CALL(live_order_with_all_on_disk, compare_on_disk(ZERO_ROLE_PARAM));
-
-TEST_MAIN()

@@ -341,5 +341,3 @@ TEST(a_budget_that_is_too_small_is_refused)
 {
     REFUSED(r.options.device_budget_bytes = 1 << 20, ZERO_OUT_OF_MEMORY, "budget");
 }
-
-TEST_MAIN()

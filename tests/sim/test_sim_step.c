@@ -305,5 +305,3 @@ TEST(jitter_is_the_same_for_the_same_seed)
     CHECK(ns[0] != ns[2]);
     rig_close(&rig);
 }
-
-TEST_MAIN()

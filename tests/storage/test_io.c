@@ -414,5 +414,3 @@ TEST(every_allocation_may_fail)
     fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
 }
 TEST_CALL(every_thread_may_fail, fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_THREAD, ZERO_DEVICE));
-
-TEST_MAIN()

@@ -262,5 +262,3 @@ TEST(a_broken_backend_fails_everything)
     zi_io_poll(io.queue);
     close_case(&io);
 }
-
-TEST_MAIN()

@@ -174,5 +174,3 @@ TEST(a_low_limit_on_locked_memory)
     CHECK(!root || setresuid(0, 0, 0) == 0);
     close_case(&io);
 }
-
-TEST_MAIN()

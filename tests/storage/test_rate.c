@@ -221,5 +221,3 @@ TEST(no_memory_leaves_nothing)
     }
     zi_fault_arm(ZI_FAULT_ALLOC, 0);
 }
-
-TEST_MAIN()

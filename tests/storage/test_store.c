@@ -394,5 +394,3 @@ TEST(every_allocation_may_fail)
     zi_store_destroy(store);
     CHECK_EQ(rig_descriptors(), descriptors);
 }
-
-TEST_MAIN()

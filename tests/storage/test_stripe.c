@@ -131,5 +131,3 @@ TEST(hopeless_rates_are_refused)
                 "directory 1 has the rate 0");
     CHECK_FAILS(zi_stripe_init(&map, 80, UNIT, slow, 2), ZERO_INVALID_ARGUMENT, "leave it out");
 }
-
-TEST_MAIN()

@@ -39,7 +39,7 @@ python3 -c 'import tarfile; tarfile.open("/there/bundle.tar.xz").extractall("/un
 cd /unpacked
 export LD_LIBRARY_PATH=/unpacked/lib
 for program in tools/zero examples/gpt2/gpt2_train examples/02_cuda_hooks/cuda_hooks \
-    $(cat gpu_programs); do
+    $(cut -d ' ' -f 1 gpu_tests | sort -u); do
     LD_TRACE_LOADED_OBJECTS=1 ./$program | sed "s,^,$program: ,"
 done > /loaded 2>&1
 echo '{"name": 1}' > /cluster.json

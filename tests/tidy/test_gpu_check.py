@@ -17,8 +17,9 @@ import time
 
 ROW = {"metric": "adamw_vs_copy", "case": "of a stand-in", "ratio": 0.75}
 LISTED = [
-    {"name": name, "suite": ["libzero:gpu"], "cmd": [f"BUILD/{name}"]}
-    for name in ("test_gpu_kernels", "test_gpu_engine_one", "test_gpu_engine_two")
+    {"name": name, "suite": ["libzero:gpu"], "cmd": [f"BUILD/{program}", name]}
+    for program, name in (("test_gpu_bodies", "cuda_bodies."), ("test_gpu_engine", "one."),
+                          ("test_gpu_engine", "two."))
 ]
 NVIDIA_SMI = """case "$*" in
 *compute_cap*) echo 9.0 ;;
@@ -101,7 +102,8 @@ def write_program(folder, path, text):
 def make_stage(folder, then, differ):
     """The programs, and the environment that finds them and no others."""
     for test in LISTED:
-        write_program(folder, f"build/{test['name']}", "echo '1 passed, 0 failed, 0 skipped'")
+        program = test["cmd"][0].removeprefix("BUILD/")
+        write_program(folder, f"build/{program}", "echo '1 passed, 0 failed, 0 skipped'")
     listed = json.dumps(LISTED).replace("BUILD", f"{folder}/build")
     zero = ZERO.replace("PID", f"{folder}/pid").replace("ROW", json.dumps(ROW))
     write_program(folder, "bin/nvidia-smi", NVIDIA_SMI.replace("FOLDER", folder))
@@ -196,8 +198,8 @@ def from_a_bundle(root, folder):
     env = make_stage(folder, "exit 0", 0)
     for name in ("meson", "ninja", "nvcc"):
         write_program(folder, f"bin/{name}", "exit 1")
-    with open(f"{folder}/build/gpu_programs", "w", encoding="utf-8") as file:
-        file.write("".join(f"{test['name']}\n" for test in LISTED))
+    with open(f"{folder}/build/gpu_tests", "w", encoding="utf-8") as file:
+        file.write("".join(f"{' '.join(test['cmd']).removeprefix('BUILD/')}\n" for test in LISTED))
     for name, text in (("text", "some words"), ("commit", "abc")):
         with open(f"{folder}/build/{name}", "w", encoding="utf-8") as file:
             file.write(text + "\n")

@@ -56,5 +56,3 @@ TEST(a_disturbed_line_has_no_negative_part)
     CHECK_SAME(latency, 1e-6);
     CHECK_SAME(rate, 65536 / 1e-3);
 }
-
-TEST_MAIN()

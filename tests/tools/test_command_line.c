@@ -180,5 +180,3 @@ TEST(bytes_have_units)
         }
     }
 }
-
-TEST_MAIN()

@@ -107,5 +107,3 @@ TEST(the_papers_formulas_give_its_table)
         CHECK_NEAR(gb, published[stage], 0.05);
     }
 }
-
-TEST_MAIN()

@@ -150,5 +150,3 @@ TEST(a_benchmark_says_what_it_measures)
     }
     CHECK_EQ(pclose(pipe), 0);
 }
-
-TEST_MAIN()

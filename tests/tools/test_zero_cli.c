@@ -645,5 +645,3 @@ TEST(rows_outlive_a_run_that_is_killed)
     free(text);
     CHECK(unlink(path) == 0);
 }
-
-TEST_MAIN()

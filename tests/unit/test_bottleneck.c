@@ -137,5 +137,3 @@ TEST(bounds_have_names)
     CHECK_EQ(strcmp(zero_bottleneck_name((zero_bottleneck)5), "unknown"), 0);
     CHECK_EQ(strcmp(zero_bottleneck_name((zero_bottleneck)-1), "unknown"), 0);
 }
-
-TEST_MAIN()

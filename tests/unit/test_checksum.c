@@ -128,5 +128,3 @@ TEST(of_nothing_there_are_none)
     zi_checksum_make(NULL, &extent, NULL);
     CHECK(!zi_checksum_differs(NULL, &extent, NULL, &bad));
 }
-
-TEST_MAIN()

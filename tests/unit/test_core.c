@@ -274,5 +274,3 @@ TEST(log_goes_to_the_callback_only)
     zi_log(ZERO_LOG_ERROR, "nobody listens again");
     CHECK_EQ(logged_count, 1);
 }
-
-TEST_MAIN()

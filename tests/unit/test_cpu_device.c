@@ -224,5 +224,3 @@ TEST(the_host_stream_is_the_caller)
     OPS->event_destroy(SELF, event);
     zi_device_destroy(&device);
 }
-
-TEST_MAIN()

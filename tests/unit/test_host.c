@@ -281,5 +281,3 @@ TEST(more_levels_than_pools_are_left_out)
     }
     CHECK_EQ(pools_of(pools), ZI_MEMORY_POOLS);
 }
-
-TEST_MAIN()

@@ -115,8 +115,8 @@ TEST(a_part_is_bound)
     if (!policy_known()) {
         SKIP("the kernel does not say where memory lies");
     }
-    const int node = page_node(logged); /* one that there is */
     void *memory = NULL;
+    const int node = page_node(&memory); /* one that there is */
     CHECK_OK(zi_pages_alloc(ROOM, &memory));
     unsigned char *middle = (unsigned char *)memory + ZI_PAGE_BYTES;
     CHECK(zi_numa_bind(middle, ZI_PAGE_BYTES, node));
@@ -170,5 +170,3 @@ TEST(a_build_that_binds_nothing)
 }
 
 #endif
-
-TEST_MAIN()

@@ -61,5 +61,3 @@ TEST(a_kernel_that_cannot_is_no_error)
     memset(memory, 1, 2 * ZI_PAGE_BYTES);
     zi_pages_free(memory, 2 * ZI_PAGE_BYTES);
 }
-
-TEST_MAIN()

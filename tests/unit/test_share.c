@@ -142,5 +142,3 @@ TEST(a_step_that_never_comes)
     finish(&cpu, thread);
     CHECK_EQ(cpu.count, 0);
 }
-
-TEST_MAIN()

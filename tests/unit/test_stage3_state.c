@@ -173,5 +173,3 @@ TEST(inserted_until_full_then_pruned)
     zi_schedule_destroy(&schedule);
     zi_layout_destroy(layout);
 }
-
-TEST_MAIN()

@@ -81,5 +81,3 @@ TEST(what_goes_with_a_state)
     CHECK_EQ(zi_engine_call_needs(ZI_CALL_GRADS), 0);
     CHECK_EQ(zi_engine_call_needs(ZI_CALL_SHARD_WRITE), ZI_NEEDS_ROLE | ZI_NEEDS_NO_UNIT);
 }
-
-TEST_MAIN()

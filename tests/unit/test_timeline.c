@@ -210,5 +210,3 @@ TEST(clocks_are_compared_within_bounds)
     CHECK((uint64_t)(off_ns < 0 ? -off_ns : off_ns) <= error_ns);
     CHECK(error_ns <= 100000);
 }
-
-TEST_MAIN()

@@ -277,6 +277,4 @@ TEST_CALL(damaged_manifests, fuzz(FUZZ_MANIFEST, FUZZ_CASES / 100));
 TEST_CALL(damaged_headers, fuzz(FUZZ_HEADER, FUZZ_CASES / 1000));
 TEST_CALL(damaged_indices, fuzz(FUZZ_INDEX, FUZZ_CASES / 1000));
 
-TEST_MAIN()
-
 #endif

@@ -704,5 +704,3 @@ TEST(an_extent_is_read_by_two_at_once)
     CHECK_OK(zi_window_release(r.window, 9, false));
     close_rig(&r);
 }
-
-TEST_MAIN()

@@ -261,6 +261,4 @@ TEST(proofs)
     CHECK_EQ(proof, zi_control_proof(&key, &nonce, &name));
 }
 
-TEST_MAIN()
-
 #endif

@@ -256,6 +256,4 @@ TEST_CALL(transformers_of_damaged_configs, fuzz(FUZZ_CONFIG, FUZZ_CASES / 100));
 TEST_CALL(transformers_of_damaged_weights, fuzz(FUZZ_WEIGHTS, FUZZ_CASES / 1000));
 TEST_CALL(transformers_of_damaged_indices, fuzz(FUZZ_INDEX, FUZZ_CASES / 1000));
 
-TEST_MAIN()
-
 #endif

@@ -1,0 +1,7 @@
+/* main of programs that have none of their own. */
+#include "harness.h"
+
+int main(int argc, char **argv)
+{
+    return test_main(argc, argv);
+}
