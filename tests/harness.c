@@ -106,6 +106,7 @@ static int run_child(const test_case *test)
     const pid_t child = fork();
     if (child == 0) {
         alarm(limit_s());
+        run.machine &= !test->real;
         test_machine_begin(test_seed);
         test->run();
         exit(0);

@@ -30,6 +30,7 @@ typedef struct test_case {
     const char *file; /* as __FILE__ */
     const char *name;
     void (*run)(void);
+    bool real; /* with the system's threads, whatever the program runs on */
     struct test_case *next;
 } test_case;
 
@@ -57,14 +58,20 @@ void test_case_begins(uint64_t number);
 /* --whole: tests that try a sample of what there is try all of it. */
 bool test_whole(void);
 
-#define TEST(test_name)                                                                          \
-    static void test_run_##test_name(void);                                                      \
-    static test_case test_case_##test_name = {__FILE__, #test_name, test_run_##test_name, NULL}; \
-    __attribute__((constructor)) static void test_register_##test_name(void)                     \
-    {                                                                                            \
-        test_add(&test_case_##test_name);                                                        \
-    }                                                                                            \
+#define TEST_ON(test_name, is_real)                                                            \
+    static void test_run_##test_name(void);                                                    \
+    static test_case test_case_##test_name = {                                                 \
+        .file = __FILE__, .name = #test_name, .run = test_run_##test_name, .real = (is_real)}; \
+    __attribute__((constructor)) static void test_register_##test_name(void)                   \
+    {                                                                                          \
+        test_add(&test_case_##test_name);                                                      \
+    }                                                                                          \
     static void test_run_##test_name(void)
+
+#define TEST(test_name) TEST_ON(test_name, false)
+/* Also with --machine on the system's threads: it starts processes, or asks the system about
+ * threads. */
+#define REAL_TEST(test_name) TEST_ON(test_name, true)
 
 /* A test that is one call: a row, where tests differ in their arguments only. */
 #define TEST_CALL(test_name, ...) \

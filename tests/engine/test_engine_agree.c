@@ -375,7 +375,7 @@ TEST(a_step_that_one_rank_takes_alone)
 
 /* ---- ranks that are processes ---- */
 
-TEST(processes)
+REAL_TEST(processes)
 {
     job j = {.run = run_over()};
     for (uint32_t ranks = 2; ranks <= 4; ranks += 2) {

@@ -757,7 +757,7 @@ static zero_status compare_in_processes(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-TEST(same_bits_in_processes)
+REAL_TEST(same_bits_in_processes)
 {
     toy_model model;
     rig_folders(1, 1);
@@ -774,7 +774,7 @@ static zero_status fall_in_processes(zero_world *world, void *user)
     return check_falls(world, user, ZERO_EVICT_ALL);
 }
 
-TEST(memory_in_use_falls_in_processes)
+REAL_TEST(memory_in_use_falls_in_processes)
 {
     toy_model model;
 #ifdef __SANITIZE_THREAD__

@@ -674,7 +674,7 @@ static zero_status check_bad_sums(zero_world *world, void *user)
 #endif
 
 /* Whoever ends first, what is reported is what rank 0 has found, in its words and its name. */
-TEST(what_one_rank_finds_is_every_ranks_error)
+REAL_TEST(what_one_rank_finds_is_every_ranks_error)
 {
     const toy_run run = run_of(run_model(ZERO_DTYPE_F32), ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT);
     run_directory_make();

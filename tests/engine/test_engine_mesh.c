@@ -338,7 +338,7 @@ static void leave_process(uint32_t rank, void *user)
     zero_world_destroy(at.world);
 }
 
-TEST(a_process_that_dies_is_noticed_by_the_mesh)
+REAL_TEST(a_process_that_dies_is_noticed_by_the_mesh)
 {
     absence a = {.dies = true, .run = toy_run_init(NULL)};
     pid_t children[4];

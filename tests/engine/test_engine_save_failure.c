@@ -477,7 +477,7 @@ static zero_status save_often_meanwhile(toy_trainer *trainer)
     return hold(trainer, true);
 }
 
-TEST(many_saves_meanwhile_hold_nothing)
+REAL_TEST(many_saves_meanwhile_hold_nothing)
 {
     toy_run run = plain_run(ZERO_DTYPE_BF16);
     holding held = {0};

@@ -111,19 +111,19 @@ static void lose(departure how, bool threads)
     }
 }
 
-TEST(a_rank_that_ends_its_loop_earlier)
+REAL_TEST(a_rank_that_ends_its_loop_earlier)
 {
     lose(ENDS_ITS_LOOP, true);
     lose(ENDS_ITS_LOOP, false);
 }
 
-TEST(a_rank_that_leaves_before_create)
+REAL_TEST(a_rank_that_leaves_before_create)
 {
     lose(LEAVES_BEFORE_CREATE, true);
     lose(LEAVES_BEFORE_CREATE, false);
 }
 
-TEST(a_process_that_is_killed_in_training)
+REAL_TEST(a_process_that_is_killed_in_training)
 {
     lose(IS_KILLED, false);
     lose(IS_KILLED_IN_FORWARD, false);
@@ -131,7 +131,7 @@ TEST(a_process_that_is_killed_in_training)
 
 /* ---- creates that are refused ---- */
 
-TEST(a_refused_create_leaves_the_world_good)
+REAL_TEST(a_refused_create_leaves_the_world_good)
 {
     zero_world *world = NULL;
     CHECK_OK(zero_world_create_self(&world));
@@ -170,7 +170,7 @@ static void wrong_order_process(uint32_t rank, void *user)
     destroy_in_wrong_order(world);
 }
 
-TEST(a_world_that_is_destroyed_before_its_engines)
+REAL_TEST(a_world_that_is_destroyed_before_its_engines)
 {
     zero_world *world = NULL;
     CHECK_OK(zero_world_create_self(&world));
@@ -258,7 +258,7 @@ static zero_status fork_in_training(zero_world *world, void *user)
     return toy_compare(user, world, toy_step, step_and_fork, "after a fork");
 }
 
-TEST(a_forked_child_is_refused_and_harms_nobody)
+REAL_TEST(a_forked_child_is_refused_and_harms_nobody)
 {
 #if UNDER_SANITIZER
     SKIP("sanitizers do not take a child well that was forked beside threads");
