@@ -7,14 +7,24 @@
  * access to a disk that fails. They end with the same bits, where it was made good, or with that
  * fault's status.
  *
+ * And they are saved half way, and go on from there in a world of another size that is split,
+ * placed and tuned by another draw: the same bits again.
+ *
+ * And calls that the table of states refuses are made between all others, on each rank other ones
+ * where ranks need not agree: each is refused by that, and nothing comes of it.
+ *
  * On the deterministic machine each case has its own order of turns too (tests/machine). `--case K`
  * tries the K-th alone and prints it, `--cases N` so many. */
 #include "random_case.h"
 
 #include "core/fault.h"
+#include "engine/engine_internal.h"
+#include "saved_runs.h"
+#include "zero/checkpoint.h"
 
 #define CASES 150
 #define STEPS 4
+#define SAVED_AFTER 2
 
 /* What is called before a step. */
 typedef enum before_step {
@@ -28,6 +38,7 @@ typedef enum before_step {
 
 typedef struct program {
     random_case c;
+    random_case elsewhere; /* the same model and types, where the program goes on */
     before_step before[STEPS];
     toy_state expected;
     bool tried;
@@ -106,7 +117,9 @@ static zero_status abandon(toy_trainer *trainer)
 
 static zero_status evict(toy_trainer *trainer, program *p)
 {
-    TOY_TRY(toy_wait(trainer));
+    const bool just_loaded =
+        trainer->run == &p->elsewhere.run && trainer->step == SAVED_AFTER; /* no step to wait for */
+    TOY_TRY(just_loaded ? ZERO_OK : toy_wait(trainer));
     const zero_status status = zero_engine_evict(trainer->engine, p->c.evicted, p->c.evicted_to);
     if (status == ZERO_UNSUPPORTED) { /* roles that this engine cannot evict */
         return ZERO_OK;
@@ -140,22 +153,33 @@ static zero_status take_step(toy_trainer *trainer, program *p, before_step befor
     return toy_step(trainer);
 }
 
+static zero_status take_steps(toy_trainer *trainer, program *p, int first, int end)
+{
+    for (int s = first; s < end; s++) {
+        TOY_TRY(take_step(trainer, p, p->before[s]));
+    }
+    return ZERO_OK;
+}
+
 static zero_status run_program(toy_trainer *trainer)
 {
     program *p = trainer->user;
-    for (int s = 0; s < STEPS; s++) {
-        TOY_TRY(take_step(trainer, p, p->before[s]));
-    }
+    TOY_TRY(take_steps(trainer, p, 0, STEPS));
     return toy_collect_same(trainer, &p->expected, "one plain rank, and the case");
 }
 
 /* ---- all cases ---- */
 
-/* Ranks of the case, in turns of its own. */
+/* Ranks of a case, in turns of its own. */
+static zero_status run_case(program *p, const random_case *c, toy_step_fn fn)
+{
+    test_machine_begin((test_seed << 20) + c->number + 1);
+    return toy_on_ranks(c->ranks, &c->run, fn, p);
+}
+
 static zero_status run_ranks(program *p)
 {
-    test_machine_begin((test_seed << 20) + p->c.number + 1);
-    return toy_on_ranks(p->c.ranks, &p->c.run, run_program, p);
+    return run_case(p, &p->c, run_program);
 }
 
 typedef void (*case_fn)(program *p);
@@ -244,4 +268,225 @@ static void run_with_fault(program *p)
 TEST(a_fault_ends_a_program_by_a_status_or_changes_nothing)
 {
     try_cases(run_with_fault);
+}
+
+/* ---- programs that go on elsewhere ---- */
+
+static zero_status save_half_way(toy_trainer *trainer)
+{
+    program *p = trainer->user;
+    const zero_save_options options = run_save_options("half");
+    TOY_TRY(take_steps(trainer, p, 0, SAVED_AFTER));
+    return zero_save(trainer->engine, &options);
+}
+
+static zero_status load_and_go_on(toy_trainer *trainer)
+{
+    program *p = trainer->user;
+    const zero_load_options options = run_load_options("half");
+    TOY_TRY(zero_load(trainer->engine, &options, NULL));
+    trainer->step = SAVED_AFTER;
+    TOY_TRY(take_steps(trainer, p, SAVED_AFTER, STEPS));
+    return toy_collect_same(trainer, &p->expected,
+                            "one plain rank, and the case, saved and loaded");
+}
+
+/* What a step sums is the same there: as many samples, over as many ranks as divide them. */
+static void draw_elsewhere(program *p)
+{
+    random_case *there = &p->elsewhere;
+    const toy_run given = p->c.run;
+    const uint32_t samples = given.micro_steps * p->c.ranks;
+    *there = p->c;
+    memset(there->plans, 0, sizeof there->plans);
+    do {
+        there->ranks = 1 + random_case_choose(there, 8);
+    } while (samples % there->ranks != 0);
+    there->run.options.host_budget_bytes = 0;
+    draw_split(there);
+    draw_tiers(there);
+    draw_tuning(there);
+    there->run.options.loss_scale = given.options.loss_scale;
+    there->run.params = given.params;
+    there->run.micro_steps = samples / there->ranks;
+    make_plans(there);
+}
+
+static void save_and_load(program *p)
+{
+    draw_elsewhere(p);
+    if (!p->elsewhere.refused) {
+        CHECK_OK(run_case(p, &p->c, save_half_way));
+        CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
+    }
+    zero_plan_destroy(p->elsewhere.plans[0]);
+}
+
+TEST(a_saved_program_goes_on_elsewhere)
+{
+    run_directory_make();
+    try_cases(save_and_load);
+}
+
+/* ---- calls that are refused ---- */
+
+static zero_status call_forward(zero_engine *engine)
+{
+    return zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream(), NULL);
+}
+
+static zero_status call_backward(zero_engine *engine)
+{
+    return zero_unit_acquire(engine, 0, ZERO_PASS_BACKWARD, toy_stream(), NULL);
+}
+
+static zero_status call_eval(zero_engine *engine)
+{
+    return zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL);
+}
+
+static zero_status call_begin(zero_engine *engine)
+{
+    return zero_micro_begin(engine, 0);
+}
+
+static zero_status call_begin_last(zero_engine *engine)
+{
+    return zero_micro_begin(engine, 1);
+}
+
+static zero_status call_step(zero_engine *engine)
+{
+    return zero_step(engine, NULL, toy_stream());
+}
+
+static zero_status call_abandon(zero_engine *engine)
+{
+    return zero_micro_abandon(engine, toy_stream());
+}
+
+static zero_status call_norm(zero_engine *engine)
+{
+    double norm = 0;
+    return zero_grad_norm(engine, NULL, toy_stream(), &norm);
+}
+
+static zero_status call_fill(zero_engine *engine)
+{
+    return zero_engine_fill(engine, toy_fill, NULL);
+}
+
+static zero_status call_evict(zero_engine *engine)
+{
+    return zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_DISK);
+}
+
+static zero_status call_save(zero_engine *engine)
+{
+    const zero_save_options options = run_save_options("refused");
+    return zero_save(engine, &options);
+}
+
+static zero_status call_load(zero_engine *engine)
+{
+    const zero_load_options options = run_load_options("refused");
+    return zero_load(engine, &options, NULL);
+}
+
+static const struct {
+    zi_engine_call call;
+    zero_status (*make)(zero_engine *engine);
+} refused_calls[] = {
+    /* Of all ranks together: what one finds is told to all. */
+    {ZI_CALL_FILL, call_fill},
+    {ZI_CALL_EVICT, call_evict},
+    {ZI_CALL_SAVE, call_save},
+    {ZI_CALL_LOAD, call_load},
+    {ZI_CALL_RESTORE, zero_engine_restore},
+    /* Of a rank alone. */
+    {ZI_CALL_MICRO_BEGIN, call_begin},
+    {ZI_CALL_LAST_BEGIN, call_begin_last},
+    {ZI_CALL_MICRO_END, zero_micro_end},
+    {ZI_CALL_TRAIN, call_forward},
+    {ZI_CALL_TRAIN, call_backward},
+    {ZI_CALL_EVAL, call_eval},
+    {ZI_CALL_STEP, call_step},
+    {ZI_CALL_DISCARD, zero_step_discard},
+    {ZI_CALL_ABANDON, call_abandon},
+    {ZI_CALL_NORM, call_norm},
+};
+#define REFUSED_CALLS (sizeof refused_calls / sizeof refused_calls[0])
+#define REFUSED_TOGETHER 5
+
+/* Which one a rank makes: all ranks the same, where it is one of all ranks. */
+static uint32_t pick_call(const program *p, uint32_t rank, uint64_t turn)
+{
+    const uint64_t first = (test_seed << 40) + (p->c.number << 20) + (turn << 8);
+    const uint32_t of_all = test_chance(first, REFUSED_CALLS);
+    return of_all < REFUSED_TOGETHER
+               ? of_all
+               : REFUSED_TOGETHER + test_chance(first + 1 + rank, REFUSED_CALLS - REFUSED_TOGETHER);
+}
+
+/* One of them, if the table refuses it now. */
+static void make_refused_call(toy_trainer *trainer, const program *p, uint64_t *turn)
+{
+    zero_engine *engine = trainer->engine;
+    const zi_engine_state state = engine->state;
+    const uint32_t pick = pick_call(p, trainer->rank, ++*turn);
+    if (zi_engine_on(state, refused_calls[pick].call).legal) {
+        return;
+    }
+    const zero_status status = refused_calls[pick].make(engine);
+    /* Roles that this engine can never evict are that first. */
+    const bool refused = status == ZERO_STATE ||
+                         (status == ZERO_UNSUPPORTED && refused_calls[pick].call == ZI_CALL_EVICT);
+    if (!refused || engine->state != state) {
+        TEST_FAIL("case %" PRIu64 ": call %u while %s: %s, then %s: %s", p->c.number, pick,
+                  zi_engine_state_name(state), zero_status_name(status),
+                  zi_engine_state_name(engine->state), zero_last_error()->message);
+    }
+}
+
+static zero_status take_refused_step(toy_trainer *trainer, const program *p, uint64_t *turn)
+{
+    const toy_run *run = trainer->run;
+    const uint32_t units = run->model->unit_count;
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    for (uint32_t m = 0; m < run->micro_steps; m++) {
+        make_refused_call(trainer, p, turn);
+        TOY_TRY(toy_micro_begin(trainer, m + 1 == run->micro_steps));
+        for (uint32_t u = 0; u < units; u++) {
+            make_refused_call(trainer, p, turn);
+            TOY_TRY(toy_forward(trainer, u));
+        }
+        for (uint32_t u = units; u-- > 0;) {
+            make_refused_call(trainer, p, turn);
+            TOY_TRY(toy_backward(trainer, u));
+        }
+        TOY_TRY(toy_micro_end(trainer));
+        make_refused_call(trainer, p, turn);
+    }
+    return toy_update(trainer);
+}
+
+static zero_status run_refused(toy_trainer *trainer)
+{
+    program *p = trainer->user;
+    uint64_t turn = 0;
+    for (int s = 0; s < STEPS; s++) {
+        TOY_TRY(take_refused_step(trainer, p, &turn));
+    }
+    return toy_collect_same(trainer, &p->expected, "one plain rank, and the case");
+}
+
+static void run_with_refused_calls(program *p)
+{
+    CHECK_OK(run_case(p, &p->c, run_refused));
+}
+
+TEST(refused_calls_change_nothing)
+{
+    run_directory_make();
+    try_cases(run_with_refused_calls);
 }
