@@ -10,6 +10,9 @@
  * And they are saved half way, and go on from there in a world of another size that is split,
  * placed and tuned by another draw: the same bits again.
  *
+ * And they are saved more than once while one fault happens: the newest checkpoint that is whole is
+ * no older than the last save that succeeded, and what goes on from it comes to the same bits.
+ *
  * And calls that the table of states refuses are made between all others, on each rank other ones
  * where ranks need not agree: each is refused by that, and nothing comes of it.
  *
@@ -41,6 +44,9 @@ typedef struct program {
     random_case elsewhere; /* the same model and types, where the program goes on */
     before_step before[STEPS];
     toy_state expected;
+    uint64_t resumed_at; /* the step with which it goes on there */
+    uint64_t durable;    /* that of the last save that succeeded */
+    char directory[128]; /* of its saves */
     bool tried;
     bool evicts;     /* some engine of the program could */
     uint32_t faults; /* that ended it */
@@ -117,8 +123,8 @@ static zero_status abandon(toy_trainer *trainer)
 
 static zero_status evict(toy_trainer *trainer, program *p)
 {
-    const bool just_loaded =
-        trainer->run == &p->elsewhere.run && trainer->step == SAVED_AFTER; /* no step to wait for */
+    const bool just_loaded = trainer->run == &p->elsewhere.run &&
+                             trainer->step == p->resumed_at; /* no step to wait for */
     TOY_TRY(just_loaded ? ZERO_OK : toy_wait(trainer));
     const zero_status status = zero_engine_evict(trainer->engine, p->c.evicted, p->c.evicted_to);
     if (status == ZERO_UNSUPPORTED) { /* roles that this engine cannot evict */
@@ -246,6 +252,14 @@ static bool may_follow(zi_fault_kind kind, zero_status status)
     return status == own[kind] || status == ZERO_COMM;
 }
 
+static void check_follows(const program *p, zi_fault_kind kind, zero_status status)
+{
+    if (status != ZERO_OK && !may_follow(kind, status)) {
+        TEST_FAIL("case %" PRIu64 ": fault of kind %d: %s: %s", p->c.number, (int)kind,
+                  zero_status_name(status), zero_last_error()->message);
+    }
+}
+
 /* The files of stores have no names: what the engines have left is what can be seen. */
 static void run_with_fault(program *p)
 {
@@ -257,10 +271,7 @@ static void run_with_fault(program *p)
         zi_fault_arm(kind, 1 + random_case_choose(&p->c, (uint32_t)events));
         const zero_status status = run_ranks(p);
         p->faults = status != ZERO_OK;
-        if (status != ZERO_OK && !may_follow(kind, status)) {
-            TEST_FAIL("case %" PRIu64 ": fault of kind %d: %s: %s", p->c.number, (int)kind,
-                      zero_status_name(status), zero_last_error()->message);
-        }
+        check_follows(p, kind, status);
     }
     zi_fault_arm(kind, 0);
 }
@@ -272,21 +283,42 @@ TEST(a_fault_ends_a_program_by_a_status_or_changes_nothing)
 
 /* ---- programs that go on elsewhere ---- */
 
-static zero_status save_half_way(toy_trainer *trainer)
+static zero_status save_as(toy_trainer *trainer, const char *name)
 {
     program *p = trainer->user;
-    const zero_save_options options = run_save_options("half");
-    TOY_TRY(take_steps(trainer, p, 0, SAVED_AFTER));
-    return zero_save(trainer->engine, &options);
+    zero_save_options options = zero_save_options_init();
+    options.directory = p->directory;
+    options.name = name;
+    TOY_TRY(zero_save(trainer->engine, &options));
+    if (trainer->rank == 0) {
+        p->durable = trainer->step;
+    }
+    return ZERO_OK;
 }
 
+static zero_status save_half_way(toy_trainer *trainer)
+{
+    TOY_TRY(take_steps(trainer, trainer->user, 0, SAVED_AFTER));
+    return save_as(trainer, "half");
+}
+
+/* From the newest that is there, or, where nothing is, from the beginning. */
 static zero_status load_and_go_on(toy_trainer *trainer)
 {
     program *p = trainer->user;
-    const zero_load_options options = run_load_options("half");
-    TOY_TRY(zero_load(trainer->engine, &options, NULL));
-    trainer->step = SAVED_AFTER;
-    TOY_TRY(take_steps(trainer, p, SAVED_AFTER, STEPS));
+    zero_load_options options = zero_load_options_init();
+    zero_load_report report = zero_load_report_init();
+    options.path = p->directory;
+    options.if_any = 1;
+    TOY_TRY(zero_load(trainer->engine, &options, &report));
+    if (report.step < p->durable) {
+        TEST_FAIL("case %" PRIu64 ": the save after step %" PRIu64 " succeeded, step %" PRIu64
+                  " was loaded",
+                  p->c.number, p->durable, report.step);
+    }
+    p->resumed_at = report.step;
+    trainer->step = report.step;
+    TOY_TRY(take_steps(trainer, p, (int)report.step, STEPS));
     return toy_collect_same(trainer, &p->expected,
                             "one plain rank, and the case, saved and loaded");
 }
@@ -312,20 +344,82 @@ static void draw_elsewhere(program *p)
     make_plans(there);
 }
 
+/* A folder for the saves that follow. */
+static void make_directory(program *p)
+{
+    static uint32_t made;
+    (void)snprintf(p->directory, sizeof p->directory, "%s/%u", run_directory, made++);
+    p->durable = 0;
+    CHECK_EQ(mkdir(p->directory, 0777), 0);
+}
+
 static void save_and_load(program *p)
+{
+    make_directory(p);
+    CHECK_OK(run_case(p, &p->c, save_half_way));
+    CHECK_EQ(p->durable, SAVED_AFTER);
+    CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
+}
+
+static zero_status save_often(toy_trainer *trainer)
+{
+    program *p = trainer->user;
+    TOY_TRY(take_steps(trainer, p, 0, 1));
+    TOY_TRY(save_as(trainer, "first"));
+    TOY_TRY(take_steps(trainer, p, 1, STEPS - 1));
+    TOY_TRY(save_as(trainer, "second"));
+    return take_steps(trainer, p, STEPS - 1, STEPS);
+}
+
+static void save_with_fault(program *p)
+{
+    const zi_fault_kind kind = (zi_fault_kind)random_case_choose(&p->c, ZI_FAULT_KINDS);
+    make_directory(p);
+    zi_fault_arm(kind, UINT64_MAX);
+    CHECK_OK(run_case(p, &p->c, save_often));
+    const uint64_t events = zi_fault_count(kind);
+    if (events != 0) {
+        make_directory(p);
+        zi_fault_arm(kind, 1 + random_case_choose(&p->c, (uint32_t)events));
+        const zero_status status = run_case(p, &p->c, save_often);
+        zi_fault_arm(kind, 0);
+        p->faults = status != ZERO_OK;
+        check_follows(p, kind, status);
+        CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
+    }
+    zi_fault_arm(kind, 0);
+}
+
+/* With what goes on elsewhere drawn, where it may. */
+static void try_elsewhere(program *p, case_fn fn)
 {
     draw_elsewhere(p);
     if (!p->elsewhere.refused) {
-        CHECK_OK(run_case(p, &p->c, save_half_way));
-        CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
+        fn(p);
     }
     zero_plan_destroy(p->elsewhere.plans[0]);
+}
+
+static void try_saved(program *p)
+{
+    try_elsewhere(p, save_and_load);
+}
+
+static void try_saved_with_fault(program *p)
+{
+    try_elsewhere(p, save_with_fault);
 }
 
 TEST(a_saved_program_goes_on_elsewhere)
 {
     run_directory_make();
-    try_cases(save_and_load);
+    try_cases(try_saved);
+}
+
+TEST(a_fault_costs_no_save_that_succeeded)
+{
+    run_directory_make();
+    try_cases(try_saved_with_fault);
 }
 
 /* ---- calls that are refused ---- */
