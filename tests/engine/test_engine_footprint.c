@@ -226,6 +226,7 @@ static zero_status take_place(const place *at, void *user)
     run.model = &s->models[at->part];
     run.options.model_parallel = s->parts > 1 ? at->parts : NULL;
     run.options.disk_directories = rig_paths + at->part; /* both parts have a rank 0 */
+    (void)pthread_barrier_wait(&barrier);                /* all have joined */
     if (at->data == 0 && at->part == 0) {
         held_before = pages_held();
     }
