@@ -10,6 +10,7 @@
  * "N passed, N failed, N skipped". */
 #include "harness.h"
 
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 /* Nothing where the machine is not linked. */
@@ -66,6 +67,20 @@ void test_case_begins(uint64_t number)
 bool test_whole(void)
 {
     return run.whole;
+}
+
+/* Not a thread's own: the machine copies those with every turn. */
+const char *test_text(const char *format, ...)
+{
+    enum { TEXTS = 64, TEXT_MAX = 2048 };
+    static char texts[TEXTS][TEXT_MAX];
+    static atomic_uint turn;
+    char *text = texts[atomic_fetch_add(&turn, 1) % TEXTS];
+    va_list parts;
+    va_start(parts, format);
+    CHECK((unsigned)vsnprintf(text, TEXT_MAX, format, parts) < TEXT_MAX);
+    va_end(parts);
+    return text;
 }
 
 /* "io.short_reads", of test_io.c. */

@@ -176,19 +176,8 @@ bool test_whole(void);
         _exit(77);                           \
     } while (0)
 
-/* A text made of parts: good until the fourth after it of this thread. */
-__attribute__((format(printf, 1, 2))) static inline const char *test_text(const char *format, ...)
-{
-    enum { TEXTS = 4, TEXT_MAX = 2048 };
-    static _Thread_local char texts[TEXTS][TEXT_MAX];
-    static _Thread_local unsigned turn;
-    char *text = texts[turn++ % TEXTS];
-    va_list parts;
-    va_start(parts, format);
-    CHECK((unsigned)vsnprintf(text, TEXT_MAX, format, parts) < TEXT_MAX);
-    va_end(parts);
-    return text;
-}
+/* A text made of parts: good until 64 others have been made, by any thread. */
+__attribute__((format(printf, 1, 2))) const char *test_text(const char *format, ...);
 
 /* Below `choices`, by chance: the same for the same turn, in any order of asking. */
 static inline uint32_t test_chance(uint64_t turn, uint32_t choices)
