@@ -76,7 +76,7 @@ def noticed_by(build, tests):
     """What tells that something is wrong, or nothing."""
     for program, *words in tests:
         status, said = run([os.path.join(build, program), *words], cwd=build,
-                           env={**os.environ, "TEST_TIMEOUT": "60"})
+                           env={**os.environ, "TEST_TIMEOUT": "200"})
         if status != 0:
             failed = re.search(r"^(?:FAILED|TIMEOUT) +(\S+)", said, re.MULTILINE)
             return failed.group(1) if failed else f"{program}: {status}"

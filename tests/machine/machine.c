@@ -44,6 +44,7 @@ IN_PLACE_OF(pthread_mutex_init);
 IN_PLACE_OF(pthread_mutex_lock);
 IN_PLACE_OF(pthread_mutex_trylock);
 IN_PLACE_OF(pthread_mutex_unlock);
+IN_PLACE_OF(pthread_once);
 IN_PLACE_OF(pthread_self);
 IN_PLACE_OF(pthread_setname_np);
 IN_PLACE_OF(pthread_setspecific);
@@ -643,6 +644,23 @@ int __wrap_pthread_barrier_wait(pthread_barrier_t *barrier)
     }
     while (words[2] == generation) {
         (void)wait_for(barrier, NEVER);
+    }
+    return 0;
+}
+
+/* In glibc's own words, 1 while it runs and 2 when it is done: some are done before the machine is.
+ */
+int __wrap_pthread_once(pthread_once_t *once, void (*run)(void))
+{
+    BEFORE_IT(pthread_once(once, run));
+    while (*once == 1) {
+        (void)wait_for(once, NEVER);
+    }
+    if (*once == PTHREAD_ONCE_INIT) {
+        *once = 1;
+        run();
+        *once = 2;
+        (void)wake(once, UINT32_MAX);
     }
     return 0;
 }
