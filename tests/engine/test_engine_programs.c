@@ -22,7 +22,7 @@
 
 #include "core/fault.h"
 #include "engine/engine_internal.h"
-#include "saved_runs.h"
+#include "engine_calls.h"
 #include "zero/checkpoint.h"
 
 #define CASES 150
@@ -423,69 +423,6 @@ TEST(a_fault_costs_no_save_that_succeeded)
 }
 
 /* ---- calls that are refused ---- */
-
-static zero_status call_forward(zero_engine *engine)
-{
-    return zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream(), NULL);
-}
-
-static zero_status call_backward(zero_engine *engine)
-{
-    return zero_unit_acquire(engine, 0, ZERO_PASS_BACKWARD, toy_stream(), NULL);
-}
-
-static zero_status call_eval(zero_engine *engine)
-{
-    return zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL);
-}
-
-static zero_status call_begin(zero_engine *engine)
-{
-    return zero_micro_begin(engine, 0);
-}
-
-static zero_status call_begin_last(zero_engine *engine)
-{
-    return zero_micro_begin(engine, 1);
-}
-
-static zero_status call_step(zero_engine *engine)
-{
-    return zero_step(engine, NULL, toy_stream());
-}
-
-static zero_status call_abandon(zero_engine *engine)
-{
-    return zero_micro_abandon(engine, toy_stream());
-}
-
-static zero_status call_norm(zero_engine *engine)
-{
-    double norm = 0;
-    return zero_grad_norm(engine, NULL, toy_stream(), &norm);
-}
-
-static zero_status call_fill(zero_engine *engine)
-{
-    return zero_engine_fill(engine, toy_fill, NULL);
-}
-
-static zero_status call_evict(zero_engine *engine)
-{
-    return zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_DISK);
-}
-
-static zero_status call_save(zero_engine *engine)
-{
-    const zero_save_options options = run_save_options("refused");
-    return zero_save(engine, &options);
-}
-
-static zero_status call_load(zero_engine *engine)
-{
-    const zero_load_options options = run_load_options("refused");
-    return zero_load(engine, &options, NULL);
-}
 
 static const struct {
     zi_engine_call call;

@@ -4,14 +4,10 @@
 #include "harness.h"
 
 #include "engine/engine_internal.h"
-#include "saved_runs.h"
+#include "engine_calls.h"
 #include "zero/capture.h"
-#include "zero/evict.h"
 #ifdef TOY_CUDA
 #include "zero/cuda.h"
-#define ELSEWHERE ZERO_TIER_HOST
-#else
-#define ELSEWHERE ZERO_TIER_DISK
 #endif
 
 #define UNIT_ELEMENTS 100
@@ -206,24 +202,6 @@ static zero_pass legal_pass(const zero_engine *engine)
                                                               : ZERO_PASS_NONE;
 }
 
-static zero_status acquire(zero_engine *engine, zero_pass pass)
-{
-    TOY_TRY(zero_unit_acquire(engine, 0, pass, stream(), NULL));
-    return zero_unit_release(engine, 0, stream());
-}
-
-#define CALL(name, call)                                \
-    static zero_status call_##name(zero_engine *engine) \
-    {                                                   \
-        return call;                                    \
-    }
-
-CALL(begin, zero_micro_begin(engine, 0))
-CALL(begin_last, zero_micro_begin(engine, 1))
-CALL(forward, acquire(engine, ZERO_PASS_FORWARD))
-CALL(backward, acquire(engine, ZERO_PASS_BACKWARD))
-CALL(eval, acquire(engine, ZERO_PASS_EVAL))
-
 static zero_status call_release(zero_engine *engine)
 {
     const zero_pass pass = legal_pass(engine);
@@ -260,34 +238,16 @@ static zero_status call_grad_ready(zero_engine *engine)
     return zero_unit_grads_ready(engine, 1, stream());
 }
 
-CALL(step, zero_step(engine, NULL, stream()))
-CALL(abandon, zero_micro_abandon(engine, stream()))
-CALL(norm, zero_grad_norm(engine, NULL, stream(), (double[]){0}))
 CALL(predict, zero_step_predict(engine, NULL))
 CALL(wait, zero_step_wait(engine, (zero_step_result[]){zero_step_result_init()}))
 CALL(loss_scale, zero_loss_scale(engine, (float[]){0}))
 CALL(state_get, zero_step_state_get(engine, (zero_step_state[]){zero_step_state_init()}))
 CALL(state_set, zero_step_state_set(engine, (zero_step_state[]){zero_step_state_init()}))
-CALL(fill, zero_engine_fill(engine, toy_fill, NULL))
-
 static zero_status call_view(zero_engine *engine)
 {
     uint64_t first = 0;
     zero_view view;
     return zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view);
-}
-
-static zero_status call_save(zero_engine *engine)
-{
-    const zero_save_options options = run_save_options("table");
-    return zero_save(engine, &options);
-}
-
-/* Of what call_save has saved. */
-static zero_status call_load(zero_engine *engine)
-{
-    const zero_load_options options = run_load_options(NULL);
-    return zero_load(engine, &options, NULL);
 }
 
 CALL(read, zero_shard_read(engine, 0, ZERO_ROLE_PARAM, 0, 1, (float[]){0}))
@@ -306,8 +266,6 @@ static zero_status call_import(zero_engine *engine)
     const zero_array array = {.data = values};
     return zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, &array);
 }
-
-CALL(evict, zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE))
 
 static zero_status call_capture_begin(zero_engine *engine)
 {
