@@ -182,8 +182,16 @@ zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
 
 bool zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES])
 {
-    const ssize_t bytes = pread(file, text, ZI_FILE_LOCK_TEXT_BYTES - 1, 0);
-    text[bytes > 0 ? bytes : 0] = '\0';
+    size_t used = 0;
+    ssize_t bytes = 1;
+    while (bytes != 0 && used < ZI_FILE_LOCK_TEXT_BYTES - 1) {
+        bytes = pread(file, text + used, ZI_FILE_LOCK_TEXT_BYTES - 1 - used, (off_t)used);
+        used += bytes > 0 ? (size_t)bytes : 0;
+        if (bytes < 0 && errno != EINTR) {
+            break;
+        }
+    }
+    text[used] = '\0';
     return bytes >= 0;
 }
 
@@ -195,14 +203,26 @@ void zi_file_lock_line(char *text)
     }
 }
 
-zero_status zi_file_lock_sign(const zi_file_lock_place *place, int file, const char *text)
+/* Returns 0 or an errno. */
+static int write_text(int file, const char *text)
 {
     const size_t bytes = strlen(text);
-    /* An older one may be readable by all, and a mask may have left us nothing. */
-    errno = 0;
-    if ((!place->shared && fchmod(file, 0600) != 0) || ftruncate(file, 0) != 0 ||
-        pwrite(file, text, bytes, 0) != (ssize_t)bytes) {
-        return cannot(errno != 0 ? errno : EIO, "write", place);
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t wrote = pwrite(file, text + done, bytes - done, (off_t)done);
+        if (wrote == 0 || (wrote < 0 && errno != EINTR)) {
+            return wrote == 0 ? EIO : errno;
+        }
+        done += wrote > 0 ? (size_t)wrote : 0;
     }
-    return ZERO_OK;
+    return 0;
+}
+
+zero_status zi_file_lock_sign(const zi_file_lock_place *place, int file, const char *text)
+{
+    /* An older one may be readable by all, and a mask may have left us nothing. */
+    if ((!place->shared && fchmod(file, 0600) != 0) || ftruncate(file, 0) != 0) {
+        return cannot(errno, "write", place);
+    }
+    const int code = write_text(file, text);
+    return code == 0 ? ZERO_OK : cannot(code, "write", place);
 }

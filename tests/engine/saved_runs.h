@@ -38,11 +38,16 @@ static inline void run_directory_remove(void)
     free(run_directory);
 }
 
-static inline void run_directory_make(void)
+static inline void run_directory_make_in(bool memory)
 {
-    run_directory = rig_folder(false);
+    run_directory = rig_folder(memory);
     run_directory_maker = getpid();
     CHECK_EQ(atexit(run_directory_remove), 0);
+}
+
+static inline void run_directory_make(void)
+{
+    run_directory_make_in(false);
 }
 
 /* Every group has other betas, and other ones in every step. */

@@ -21,6 +21,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "machine_internal.h"
+
 /* What meson.build lets the linker put in place of them. */
 #define IN_PLACE_OF(name) __typeof__(name) __wrap_##name, __real_##name
 IN_PLACE_OF(clock_gettime);
@@ -82,6 +84,7 @@ typedef struct fiber {
     const void *awaited; /* while WAITING; NULL: time alone */
     uint64_t until_ns;   /* while WAITING; NEVER: no deadline */
     bool timed_out;
+    bool stands; /* while WAITING: machine_stop has stopped it */
     bool detached;
     bool started;
     void *(*run)(void *);
@@ -109,6 +112,10 @@ static struct {
     uint64_t now_ns;
     uint64_t hash;
     uint64_t switches;
+    uint64_t stop_in; /* so many turns; 0: never */
+    uint64_t stop_ns;
+    uint64_t stopped_ns;
+    const fiber *stopped;
     void (*close[KEYS])(void *); /* of pthread_key_create */
     uint32_t keys;
     unsigned char *locals;      /* where the program's thread-local variables are */
@@ -163,8 +170,12 @@ static uint64_t draw(void)
     return x ^ x >> 31;
 }
 
-/* In [0, count); 0 without a seed. */
-static uint32_t choose(uint32_t count)
+bool machine_is_on(void)
+{
+    return machine.current != NULL;
+}
+
+uint32_t machine_choose(uint32_t count)
 {
     return machine.seed != 0 && count > 1 ? (uint32_t)(draw() % count) : 0;
 }
@@ -180,6 +191,25 @@ void machine_begin(uint64_t seed)
     machine.now_ns = START_NS;
     machine.hash = 0;
     machine.switches = 0;
+    machine_stop(0, 0);
+}
+
+void machine_stop(uint64_t nth, uint64_t ns)
+{
+    machine.stop_in = nth;
+    machine.stop_ns = ns;
+    machine.stopped_ns = 0;
+}
+
+uint64_t machine_stopped_ns(void)
+{
+    return machine.stopped_ns;
+}
+
+bool machine_has_stopped(pthread_t thread)
+{
+    return machine.stopped_ns != 0 &&
+           (const fiber *)(uintptr_t)thread == machine.stopped; /* NOLINT */
 }
 
 uint64_t machine_log_hash(void)
@@ -213,7 +243,7 @@ static void make_ready(fiber *it)
 static fiber *take_ready(void)
 {
     fiber **place = &machine.ready;
-    for (uint32_t i = choose(machine.ready_count); i > 0; i--) {
+    for (uint32_t i = machine_choose(machine.ready_count); i > 0; i--) {
         place = &(*place)->later;
     }
     fiber *it = *place;
@@ -254,7 +284,8 @@ static void pass_time(void)
     machine.now_ns = first_ns > machine.now_ns ? first_ns : machine.now_ns;
     for (fiber *it = machine.all; it != NULL; it = it->next) {
         if (it->state == WAITING && it->until_ns <= machine.now_ns) {
-            it->timed_out = true;
+            it->timed_out = !it->stands;
+            it->stands = false;
             make_ready(it);
         }
     }
@@ -277,13 +308,31 @@ static void enter(fiber *it)
     (void)setcontext(&context);
 }
 
+/* Whether it is the one that stops here. */
+static bool stops(fiber *it)
+{
+    if (machine.stop_in == 0 || --machine.stop_in != 0) {
+        return false;
+    }
+    machine.stopped_ns = machine.now_ns;
+    machine.stopped = it;
+    it->state = WAITING;
+    it->awaited = NULL;
+    it->until_ns = machine.now_ns + machine.stop_ns;
+    it->stands = true;
+    return true;
+}
+
 /* Whose turn is next. */
 static fiber *draw_turn(void)
 {
-    while (machine.ready_count == 0) {
-        pass_time();
-    }
-    fiber *to = take_ready();
+    fiber *to = NULL;
+    do {
+        while (machine.ready_count == 0) {
+            pass_time();
+        }
+        to = take_ready();
+    } while (stops(to));
     log_turn(to);
     return to;
 }
@@ -339,7 +388,7 @@ static uint32_t wake(const void *awaited, uint32_t most)
         waiting += it->state == WAITING && it->awaited == awaited;
     }
     for (; woken < most && waiting > 0; woken++, waiting--) {
-        uint32_t pick = choose(waiting);
+        uint32_t pick = machine_choose(waiting);
         for (fiber *it = machine.all; it != NULL; it = it->next) {
             if (it->state == WAITING && it->awaited == awaited && pick-- == 0) {
                 make_ready(it);
@@ -683,11 +732,16 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
     return 0;
 }
 
+void machine_pause(uint64_t ns)
+{
+    (void)wait_for(NULL, machine.now_ns + ns);
+}
+
 int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
 {
     BEFORE_IT(nanosleep(span, rest));
     (void)rest;
-    (void)wait_for(NULL, machine.now_ns + ns_of(span));
+    machine_pause(ns_of(span));
     return 0;
 }
 
@@ -720,7 +774,11 @@ long __wrap_syscall(long number, ...)
         a[i] = va_arg(list, long);
     }
     va_end(list);
-    return number == SYS_futex && machine.current != NULL
-               ? futex((uint32_t *)a[0], (int)a[1], (uint32_t)a[2], (const struct timespec *)a[3])
-               : __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (number == SYS_futex && machine_is_on()) {
+        return futex((uint32_t *)a[0], (int)a[1], (uint32_t)a[2], (const struct timespec *)a[3]);
+    }
+    if (number == SYS_renameat2 && a[4] == RENAME_EXCHANGE && machine_is_on()) {
+        return machine_exchange((const char *)a[1], (const char *)a[3]);
+    }
+    return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

@@ -19,6 +19,8 @@
 #ifndef TESTS_MACHINE_MACHINE_H
 #define TESTS_MACHINE_MACHINE_H
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* From here on this process is on the machine: with this seed, the clock at its start, an empty
@@ -30,5 +32,13 @@ void machine_begin(uint64_t seed);
 uint64_t machine_log_hash(void);
 /* How often another thread got its turn since then. */
 uint64_t machine_switches(void);
+
+/* The thread whose turn is the nth from now stands still for so long, with whatever it holds; 0:
+ * none does. */
+void machine_stop(uint64_t nth, uint64_t ns);
+/* When it began to; 0: not yet. */
+uint64_t machine_stopped_ns(void);
+/* Whether it was this one. */
+bool machine_has_stopped(pthread_t thread);
 
 #endif

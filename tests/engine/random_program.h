@@ -1,0 +1,351 @@
+/* Programs drawn at random: a case (random_case.h), what is called before its steps, and the world
+ * in which it goes on when it was saved. Gradients are integers, so sums are exact in any order;
+ * the same samples are taken by one rank at stage 0 with everything at its default, and state must
+ * have the same bits. */
+#ifndef TESTS_ENGINE_RANDOM_PROGRAM_H
+#define TESTS_ENGINE_RANDOM_PROGRAM_H
+
+#include "random_case.h"
+#include "saved_runs.h"
+
+#include "core/fault.h"
+#include "zero/checkpoint.h"
+
+#define CASES 150
+#define STEPS 4
+#define SAVED_AFTER 2
+
+/* What is called before a step. */
+typedef enum before_step {
+    NOTHING,
+    A_DISCARDED_STEP,
+    AN_ABANDONED_MICRO_STEP,
+    AN_EVALUATION,
+    EVICTED_ROLES,
+    BEFORE_STEP_COUNT
+} before_step;
+
+typedef struct program {
+    random_case c;
+    random_case elsewhere; /* the same model and types, where the program goes on */
+    before_step before[STEPS];
+    toy_state expected;
+    uint64_t resumed_at;     /* the step with which it goes on there */
+    uint64_t durable;        /* that of the last save that succeeded */
+    char directory[128];     /* of its saves */
+    zero_save_options saves; /* what all have in common */
+    const char *second;      /* the second one's name */
+    bool tried;
+    bool evicts;     /* some engine of the program could */
+    uint32_t faults; /* that ended it */
+} program;
+
+static inline void draw_program(program *p, uint64_t number)
+{
+    random_case *c = &p->c;
+    random_case_draw(c, number);
+    c->run.flavour = TOY_INTEGER;
+    c->run.steps = STEPS;
+    c->run.options.loss_scale = 8; /* of a half: integers stay exact, and none is skipped */
+    c->run.options.seed = 3;
+    for (int s = 0; s < STEPS; s++) {
+        p->before[s] = (before_step)random_case_choose(c, 2 * BEFORE_STEP_COUNT);
+        p->before[s] = p->before[s] >= BEFORE_STEP_COUNT ? NOTHING : p->before[s];
+    }
+}
+
+/* The same samples and types; all else is left out. */
+static inline toy_run plain_run(const program *p)
+{
+    const zero_engine_options *given = &p->c.run.options;
+    toy_run run = p->c.run;
+    run.options = zero_engine_options_init();
+    run.options.grad_dtype = given->grad_dtype;
+    run.options.master_dtype = given->master_dtype;
+    run.options.moment_dtype = given->moment_dtype;
+    run.options.loss_scale = given->loss_scale;
+    run.options.seed = given->seed;
+    run.options.stage = ZERO_STAGE_0;
+    run.options.device = given->device;
+    run.options.threads = 1;
+    run.tuning = zero_tuning_init();
+    run.tuning.accum_dtype = p->c.run.tuning.accum_dtype;
+    run.tuning.wire_dtype = p->c.run.tuning.wire_dtype;
+    run.micro_steps = p->c.run.micro_steps * p->c.ranks;
+    run.predicted = false;
+    run.split = false;
+    return run;
+}
+
+static inline void expect(program *p)
+{
+    zero_world *self = NULL;
+    const toy_run run = plain_run(p);
+    CHECK_OK(zero_world_create_self(&self));
+    CHECK_OK(toy_train_collect(&run, self, &p->expected));
+    zero_world_destroy(self);
+}
+
+/* ---- one rank ---- */
+
+static inline zero_status discard(toy_trainer *trainer)
+{
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    TOY_TRY(toy_micros(trainer));
+    trainer->micro = 0;
+    return zero_step_discard(trainer->engine);
+}
+
+/* Some units have been used, and the last of them is acquired. */
+static inline zero_status abandon(toy_trainer *trainer)
+{
+    const uint32_t units = trainer->run->model->unit_count;
+    TOY_TRY(toy_micro_begin(trainer, trainer->run->micro_steps == 1));
+    for (uint32_t u = 0; u + 1 < units; u++) {
+        TOY_TRY(toy_forward(trainer, u));
+    }
+    TOY_TRY(toy_acquire(trainer, units - 1, ZERO_PASS_FORWARD));
+    trainer->micro = 0;
+    return zero_micro_abandon(trainer->engine, toy_stream());
+}
+
+static inline zero_status evict(toy_trainer *trainer, program *p)
+{
+    const bool just_loaded = trainer->run == &p->elsewhere.run &&
+                             trainer->step == p->resumed_at; /* no step to wait for */
+    TOY_TRY(just_loaded ? ZERO_OK : toy_wait(trainer));
+    const zero_status status = zero_engine_evict(trainer->engine, p->c.evicted, p->c.evicted_to);
+    if (status == ZERO_UNSUPPORTED) { /* roles that this engine cannot evict */
+        return ZERO_OK;
+    }
+    TOY_TRY(status);
+    p->evicts = true;
+    return zero_engine_restore(trainer->engine);
+}
+
+static inline zero_status take_step(toy_trainer *trainer, program *p, before_step before)
+{
+    const bool drops = !trainer->run->predicted;
+    switch (before) {
+    case A_DISCARDED_STEP:
+        TOY_TRY(drops ? discard(trainer) : ZERO_OK);
+        break;
+    case AN_ABANDONED_MICRO_STEP:
+        TOY_TRY(drops ? abandon(trainer) : ZERO_OK);
+        break;
+    case AN_EVALUATION:
+        TOY_TRY(toy_evaluate(trainer));
+        break;
+    case EVICTED_ROLES:
+        TOY_TRY(p->c.evicted != 0 && trainer->step > 0 ? evict(trainer, p) : ZERO_OK);
+        break;
+    case NOTHING:
+    case BEFORE_STEP_COUNT:
+    default:
+        break;
+    }
+    return toy_step(trainer);
+}
+
+static inline zero_status take_steps(toy_trainer *trainer, program *p, int first, int end)
+{
+    for (int s = first; s < end; s++) {
+        TOY_TRY(take_step(trainer, p, p->before[s]));
+    }
+    return ZERO_OK;
+}
+
+static inline zero_status run_program(toy_trainer *trainer)
+{
+    program *p = trainer->user;
+    TOY_TRY(take_steps(trainer, p, 0, STEPS));
+    return toy_collect_same(trainer, &p->expected, "one plain rank, and the case");
+}
+
+/* ---- all cases ---- */
+
+/* In turns of its own. */
+static inline void begin_case(const random_case *c)
+{
+    test_machine_begin((test_seed << 20) + c->number + 1);
+}
+
+/* The ranks of a case. */
+static inline zero_status run_case(program *p, const random_case *c, toy_step_fn fn)
+{
+    begin_case(c);
+    return toy_on_ranks(c->ranks, &c->run, fn, p);
+}
+
+static inline zero_status run_ranks(program *p)
+{
+    return run_case(p, &p->c, run_program);
+}
+
+typedef void (*case_fn)(program *p);
+
+static inline void try_case(program *p, uint64_t number, case_fn fn)
+{
+    test_case_begins(number);
+    p->saves = zero_save_options_init();
+    p->second = "second";
+    p->evicts = false;
+    p->faults = 0;
+    draw_program(p, number);
+    p->tried =
+        !p->c.refused && p->c.parts == 1 && p->c.run.options.optimizer != ZERO_OPTIMIZER_CALLBACK;
+    if (p->tried && test_case_is_chosen()) {
+        printf("%s\n", random_case_text(&p->c));
+        fflush(stdout);
+    }
+    if (p->tried) {
+        expect(p);
+        fn(p);
+        toy_state_free(&p->expected);
+    }
+    random_case_close(&p->c);
+}
+
+static inline void try_cases(case_fn fn)
+{
+    static program p;
+    uint32_t tried = 0;
+    uint32_t evicted = 0;
+    uint32_t faults = 0;
+    rig_folders(0, RANDOM_DIRECTORIES);
+    uint64_t first = 0;
+    const uint64_t count = test_cases(CASES, &first);
+    for (uint64_t i = first; i < first + count; i++) {
+        if (test_case_is_chosen() || IN_SMALL_SAMPLE(i)) {
+            try_case(&p, i, fn);
+            tried += p.tried;
+            evicted += p.evicts;
+            faults += p.faults;
+        }
+    }
+    printf("  %u programs, %u evicted roles, %u ended by a fault\n", tried, evicted, faults);
+}
+
+/* What a rank may be told of a fault: its own, or that another rank has failed. */
+static inline bool may_follow(zi_fault_kind kind, zero_status status)
+{
+    static const zero_status own[ZI_FAULT_KINDS] = {
+        [ZI_FAULT_ALLOC] = ZERO_OUT_OF_MEMORY,
+        [ZI_FAULT_COLLECTIVE] = ZERO_COMM,
+        [ZI_FAULT_THREAD] = ZERO_DEVICE,
+        [ZI_FAULT_IO] = ZERO_IO,
+    };
+    return status == own[kind] || status == ZERO_COMM;
+}
+
+static inline void check_follows(const program *p, zi_fault_kind kind, zero_status status)
+{
+    if (status != ZERO_OK && !may_follow(kind, status)) {
+        TEST_FAIL("case %" PRIu64 ": fault of kind %d: %s: %s", p->c.number, (int)kind,
+                  zero_status_name(status), zero_last_error()->message);
+    }
+}
+
+/* ---- programs that go on elsewhere ---- */
+
+static inline zero_status save_as(toy_trainer *trainer, const char *name)
+{
+    program *p = trainer->user;
+    zero_save_options options = p->saves;
+    options.directory = p->directory;
+    options.name = name;
+    TOY_TRY(zero_save(trainer->engine, &options));
+    if (trainer->rank == 0) {
+        p->durable = trainer->step;
+    }
+    return ZERO_OK;
+}
+
+static inline zero_status save_half_way(toy_trainer *trainer)
+{
+    TOY_TRY(take_steps(trainer, trainer->user, 0, SAVED_AFTER));
+    return save_as(trainer, "half");
+}
+
+/* From the newest that is there, or, where nothing is, from the beginning. */
+static inline zero_status load_and_go_on(toy_trainer *trainer)
+{
+    program *p = trainer->user;
+    zero_load_options options = zero_load_options_init();
+    zero_load_report report = zero_load_report_init();
+    options.path = p->directory;
+    options.if_any = 1;
+    TOY_TRY(zero_load(trainer->engine, &options, &report));
+    if (report.step < p->durable) {
+        TEST_FAIL("case %" PRIu64 ": the save after step %" PRIu64 " succeeded, step %" PRIu64
+                  " was loaded",
+                  p->c.number, p->durable, report.step);
+    }
+    p->resumed_at = report.step;
+    trainer->step = report.step;
+    TOY_TRY(take_steps(trainer, p, (int)report.step, STEPS));
+    return toy_collect_same(trainer, &p->expected,
+                            "one plain rank, and the case, saved and loaded");
+}
+
+/* What a step sums is the same there: as many samples, over as many ranks as divide them. */
+static inline void draw_elsewhere(program *p)
+{
+    random_case *there = &p->elsewhere;
+    const toy_run given = p->c.run;
+    const uint32_t samples = given.micro_steps * p->c.ranks;
+    *there = p->c;
+    memset(there->plans, 0, sizeof there->plans);
+    do {
+        there->ranks = 1 + random_case_choose(there, 8);
+    } while (samples % there->ranks != 0);
+    there->run.options.host_budget_bytes = 0;
+    draw_split(there);
+    draw_tiers(there);
+    draw_tuning(there);
+    there->run.options.loss_scale = given.options.loss_scale;
+    there->run.params = given.params;
+    there->run.micro_steps = samples / there->ranks;
+    make_plans(there);
+}
+
+/* A folder for the saves that follow. */
+static inline void make_directory(program *p)
+{
+    static uint32_t made;
+    (void)snprintf(p->directory, sizeof p->directory, "%s/%u", run_directory, made++);
+    p->durable = 0;
+    CHECK_EQ(mkdir(p->directory, 0777), 0);
+}
+
+/* The second save takes the first one's place in one moment, or removes it afterwards, or neither.
+ */
+static inline void draw_saves(program *p)
+{
+    const uint32_t way = random_case_choose(&p->c, 3);
+    p->second = way == 1 ? "first" : "second";
+    p->saves.replace = way == 1;
+    p->saves.keep = way == 2;
+}
+
+static inline zero_status save_often(toy_trainer *trainer)
+{
+    program *p = trainer->user;
+    TOY_TRY(take_steps(trainer, p, 0, 1));
+    TOY_TRY(save_as(trainer, "first"));
+    TOY_TRY(take_steps(trainer, p, 1, STEPS - 1));
+    TOY_TRY(save_as(trainer, p->second));
+    return take_steps(trainer, p, STEPS - 1, STEPS);
+}
+
+/* With what goes on elsewhere drawn, where it may. */
+static inline void try_elsewhere(program *p, case_fn fn)
+{
+    draw_elsewhere(p);
+    if (!p->elsewhere.refused) {
+        fn(p);
+    }
+    zero_plan_destroy(p->elsewhere.plans[0]);
+}
+
+#endif
