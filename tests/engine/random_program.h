@@ -164,9 +164,22 @@ static inline zero_status run_program(toy_trainer *trainer)
 
 /* ---- all cases ---- */
 
+extern uint64_t machine_log_hash(void) __attribute__((weak)); /* NULL where the machine is not */
+
+/* Of all turns of all cases: the same seed and program come to the same. */
+static uint64_t logs_hash;
+static uint64_t worlds; /* that ran */
+
+static inline void end_log(void)
+{
+    logs_hash = machine_log_hash != NULL ? 31 * logs_hash + machine_log_hash() : 0;
+}
+
 /* In turns of its own. */
 static inline void begin_case(const random_case *c)
 {
+    end_log();
+    worlds++;
     test_machine_begin((test_seed << 20) + c->number + 1);
 }
 
@@ -223,7 +236,10 @@ static inline void try_cases(case_fn fn)
             faults += p.faults;
         }
     }
-    printf("  %u programs, %u evicted roles, %u ended by a fault\n", tried, evicted, faults);
+    end_log();
+    printf("  %u programs in %" PRIu64
+           " worlds, %u evicted roles, %u ended by a fault, turns %016" PRIx64 "\n",
+           tried, worlds, evicted, faults, logs_hash);
 }
 
 /* What a rank may be told of a fault: its own, or that another rank has failed. */

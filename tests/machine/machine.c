@@ -50,6 +50,7 @@ IN_PLACE_OF(pthread_once);
 IN_PLACE_OF(pthread_self);
 IN_PLACE_OF(pthread_setname_np);
 IN_PLACE_OF(pthread_setspecific);
+IN_PLACE_OF(sched_getaffinity);
 IN_PLACE_OF(sched_yield);
 IN_PLACE_OF(syscall);
 
@@ -69,6 +70,8 @@ IN_PLACE_OF(syscall);
 #define TICK_NS 50
 /* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
 #define EPOCH_NS (1700000000 * NS_PER_S)
+
+#define CPUS 4
 
 /* Of pthread_key_create, beyond the system's, which are there before the machine is. */
 #define KEYS 8
@@ -710,6 +713,18 @@ int __wrap_pthread_once(pthread_once_t *once, void (*run)(void))
         run();
         *once = 2;
         (void)wake(once, UINT32_MAX);
+    }
+    return 0;
+}
+
+/* ---- CPUs: the same number everywhere, for it decides how threads wait ---- */
+
+int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
+{
+    BEFORE_IT(sched_getaffinity(process, bytes, set));
+    memset(set, 0, bytes);
+    for (size_t cpu = 0; cpu < CPUS; cpu++) {
+        CPU_SET_S(cpu, bytes, set);
     }
     return 0;
 }
