@@ -71,7 +71,9 @@ IN_PLACE_OF(syscall);
 /* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
 #define EPOCH_NS (1700000000 * NS_PER_S)
 
-#define CPUS 4
+#define CPUS 2
+/* Fibers that wait are counted by so many classes of addresses. */
+#define CLASSES 1024
 
 /* Of pthread_key_create, beyond the system's, which are there before the machine is. */
 #define KEYS 8
@@ -108,6 +110,7 @@ static struct {
     fiber *ready;
     fiber **ready_end;
     uint32_t ready_count;
+    uint32_t waiting[CLASSES];
     fiber *spare;
     uint64_t made;
     uint64_t seed;
@@ -234,8 +237,24 @@ static void log_turn(const fiber *of)
 
 /* ---- turns ---- */
 
+/* How many wait for what is in the address's class: mostly none. */
+static uint32_t *waiting_for(const void *awaited)
+{
+    const uintptr_t address = (uintptr_t)awaited;
+    return &machine.waiting[(address >> 3 ^ address >> 13) % CLASSES];
+}
+
+static void make_waiting(fiber *it, const void *awaited, uint64_t until_ns)
+{
+    it->state = WAITING;
+    it->awaited = awaited;
+    it->until_ns = until_ns;
+    ++*waiting_for(awaited);
+}
+
 static void make_ready(fiber *it)
 {
+    *waiting_for(it->awaited) -= it->state == WAITING;
     it->state = READY;
     it->later = NULL;
     *machine.ready_end = it;
@@ -319,9 +338,7 @@ static bool stops(fiber *it)
     }
     machine.stopped_ns = machine.now_ns;
     machine.stopped = it;
-    it->state = WAITING;
-    it->awaited = NULL;
-    it->until_ns = machine.now_ns + machine.stop_ns;
+    make_waiting(it, NULL, machine.now_ns + machine.stop_ns);
     it->stands = true;
     return true;
 }
@@ -374,9 +391,7 @@ static void yield_turn(void)
 static bool wait_for(const void *awaited, uint64_t until_ns)
 {
     fiber *it = machine.current;
-    it->state = WAITING;
-    it->awaited = awaited;
-    it->until_ns = until_ns;
+    make_waiting(it, awaited, until_ns);
     it->timed_out = false;
     give_turn();
     return it->timed_out;
@@ -387,6 +402,9 @@ static uint32_t wake(const void *awaited, uint32_t most)
 {
     uint32_t waiting = 0;
     uint32_t woken = 0;
+    if (*waiting_for(awaited) == 0) {
+        return 0;
+    }
     for (const fiber *it = machine.all; it != NULL; it = it->next) {
         waiting += it->state == WAITING && it->awaited == awaited;
     }
