@@ -6,72 +6,31 @@
 
 #include <errno.h>
 #include <link.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #include "machine_internal.h"
 
-/* What meson.build lets the linker put in place of them. */
-#define IN_PLACE_OF(name) __typeof__(name) __wrap_##name, __real_##name
-IN_PLACE_OF(clock_gettime);
-IN_PLACE_OF(nanosleep);
-IN_PLACE_OF(pthread_barrier_destroy);
-IN_PLACE_OF(pthread_barrier_init);
-IN_PLACE_OF(pthread_barrier_wait);
-IN_PLACE_OF(pthread_cond_broadcast);
-IN_PLACE_OF(pthread_cond_destroy);
-IN_PLACE_OF(pthread_cond_init);
-IN_PLACE_OF(pthread_cond_signal);
-IN_PLACE_OF(pthread_cond_timedwait);
-IN_PLACE_OF(pthread_cond_wait);
 IN_PLACE_OF(pthread_create);
 IN_PLACE_OF(pthread_detach);
 IN_PLACE_OF(pthread_getspecific);
 IN_PLACE_OF(pthread_join);
 IN_PLACE_OF(pthread_key_create);
-IN_PLACE_OF(pthread_mutex_destroy);
-IN_PLACE_OF(pthread_mutex_init);
-IN_PLACE_OF(pthread_mutex_lock);
-IN_PLACE_OF(pthread_mutex_trylock);
-IN_PLACE_OF(pthread_mutex_unlock);
-IN_PLACE_OF(pthread_once);
 IN_PLACE_OF(pthread_self);
 IN_PLACE_OF(pthread_setname_np);
 IN_PLACE_OF(pthread_setspecific);
-IN_PLACE_OF(sched_getaffinity);
-IN_PLACE_OF(sched_yield);
-IN_PLACE_OF(syscall);
-
-/* Before machine_begin threads are the system's. */
-#define BEFORE_IT(call)                \
-    do {                               \
-        if (machine.current == NULL) { \
-            return __real_##call;      \
-        }                              \
-    } while (0)
 
 #define STACK_BYTES ((size_t)1 << 20)
-#define NS_PER_S UINT64_C(1000000000)
-#define NEVER UINT64_MAX
 /* The clock's first value; what asking for the time takes. */
-#define START_NS (1000 * NS_PER_S)
+#define START_NS UINT64_C(1000000000000)
 #define TICK_NS 50
-/* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
-#define EPOCH_NS (1700000000 * NS_PER_S)
 
-#define CPUS 2
 /* Fibers that wait are counted by so many classes of addresses. */
 #define CLASSES 1024
 
@@ -87,7 +46,7 @@ typedef struct fiber {
     uint64_t number;
     fiber_state state;
     const void *awaited; /* while WAITING; NULL: time alone */
-    uint64_t until_ns;   /* while WAITING; NEVER: no deadline */
+    uint64_t until_ns;   /* while WAITING; MACHINE_NEVER: no deadline */
     bool timed_out;
     bool stands; /* while WAITING: machine_stop has stopped it */
     bool detached;
@@ -294,13 +253,13 @@ static void report_deadlock(void)
 /* Nobody can run: it becomes as late as the first deadline, and whoever has it is ready. */
 static void pass_time(void)
 {
-    uint64_t first_ns = NEVER;
+    uint64_t first_ns = MACHINE_NEVER;
     for (const fiber *it = machine.all; it != NULL; it = it->next) {
         if (it->state == WAITING && it->until_ns < first_ns) {
             first_ns = it->until_ns;
         }
     }
-    if (first_ns == NEVER) {
+    if (first_ns == MACHINE_NEVER) {
         report_deadlock();
     }
     machine.now_ns = first_ns > machine.now_ns ? first_ns : machine.now_ns;
@@ -381,14 +340,13 @@ static void give_turn(void)
     errno = machine.current->code;
 }
 
-static void yield_turn(void)
+void machine_yield(void)
 {
     make_ready(machine.current);
     give_turn();
 }
 
-/* Whether the deadline came first. */
-static bool wait_for(const void *awaited, uint64_t until_ns)
+bool machine_wait(const void *awaited, uint64_t until_ns)
 {
     fiber *it = machine.current;
     make_waiting(it, awaited, until_ns);
@@ -397,8 +355,7 @@ static bool wait_for(const void *awaited, uint64_t until_ns)
     return it->timed_out;
 }
 
-/* Wake up to `most` of those that wait for it; returns how many. */
-static uint32_t wake(const void *awaited, uint32_t most)
+uint32_t machine_wake(const void *awaited, uint32_t most)
 {
     uint32_t waiting = 0;
     uint32_t woken = 0;
@@ -418,6 +375,17 @@ static uint32_t wake(const void *awaited, uint32_t most)
         }
     }
     return woken;
+}
+
+uint64_t machine_time(void)
+{
+    machine.now_ns += TICK_NS;
+    return machine.now_ns;
+}
+
+void machine_pause(uint64_t ns)
+{
+    (void)machine_wait(NULL, machine.now_ns + ns);
 }
 
 /* ---- threads ---- */
@@ -454,7 +422,7 @@ static void fiber_main(void)
     it->result = it->run(it->argument);
     close_values(it);
     it->state = OVER;
-    (void)wake(it, UINT32_MAX);
+    (void)machine_wake(it, UINT32_MAX);
     if (it->detached) {
         forget(it); /* its stack is not taken before another fiber runs */
     }
@@ -506,7 +474,7 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     BEFORE_IT(pthread_join(thread, result));
     fiber *it = (fiber *)(uintptr_t)thread; /* NOLINT */
     while (it->state != OVER) {
-        (void)wait_for(it, NEVER);
+        (void)machine_wait(it, MACHINE_NEVER);
     }
     if (result != NULL) {
         *result = it->result;
@@ -566,252 +534,4 @@ int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
     }
     machine.current->values[key - KEY_FIRST] = (void *)(uintptr_t)value;
     return 0;
-}
-
-/* ---- mutexes and conditions: the first word of either is the machine's ---- */
-
-static uint64_t ns_of(const struct timespec *time)
-{
-    return (uint64_t)time->tv_sec * NS_PER_S + (uint64_t)time->tv_nsec;
-}
-
-static uint32_t *word_of(void *object)
-{
-    return object;
-}
-
-int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr)
-{
-    BEFORE_IT(pthread_mutex_init(mutex, attr));
-    (void)attr;
-    memset(mutex, 0, sizeof *mutex);
-    return 0;
-}
-
-int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
-{
-    BEFORE_IT(pthread_mutex_destroy(mutex));
-    (void)mutex;
-    return 0;
-}
-
-static void take_mutex(pthread_mutex_t *mutex)
-{
-    while (*word_of(mutex) != 0) {
-        (void)wait_for(mutex, NEVER);
-    }
-    *word_of(mutex) = 1;
-}
-
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
-{
-    BEFORE_IT(pthread_mutex_lock(mutex));
-    /* Others may come first. */
-    if (machine.seed != 0 && draw() % 4 == 0) {
-        yield_turn();
-    }
-    take_mutex(mutex);
-    return 0;
-}
-
-int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
-{
-    BEFORE_IT(pthread_mutex_trylock(mutex));
-    if (*word_of(mutex) != 0) {
-        return EBUSY;
-    }
-    *word_of(mutex) = 1;
-    return 0;
-}
-
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
-{
-    BEFORE_IT(pthread_mutex_unlock(mutex));
-    *word_of(mutex) = 0;
-    (void)wake(mutex, 1);
-    return 0;
-}
-
-int __wrap_pthread_cond_init(pthread_cond_t *cond, const pthread_condattr_t *attr)
-{
-    BEFORE_IT(pthread_cond_init(cond, attr));
-    (void)attr;
-    memset(cond, 0, sizeof *cond);
-    return 0;
-}
-
-int __wrap_pthread_cond_destroy(pthread_cond_t *cond)
-{
-    BEFORE_IT(pthread_cond_destroy(cond));
-    (void)cond;
-    return 0;
-}
-
-static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t until_ns)
-{
-    (void)__wrap_pthread_mutex_unlock(mutex);
-    const bool late = wait_for(cond, until_ns);
-    take_mutex(mutex);
-    return late ? ETIMEDOUT : 0;
-}
-
-int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
-{
-    BEFORE_IT(pthread_cond_wait(cond, mutex));
-    return cond_wait(cond, mutex, NEVER);
-}
-
-int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
-                                  const struct timespec *until)
-{
-    BEFORE_IT(pthread_cond_timedwait(cond, mutex, until));
-    uint64_t until_ns = ns_of(until);
-    until_ns -= until_ns >= EPOCH_NS ? EPOCH_NS : 0;
-    return cond_wait(cond, mutex, until_ns);
-}
-
-int __wrap_pthread_cond_signal(pthread_cond_t *cond)
-{
-    BEFORE_IT(pthread_cond_signal(cond));
-    (void)wake(cond, 1);
-    return 0;
-}
-
-int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
-{
-    BEFORE_IT(pthread_cond_broadcast(cond));
-    (void)wake(cond, UINT32_MAX);
-    return 0;
-}
-
-int __wrap_pthread_barrier_init(pthread_barrier_t *barrier, const pthread_barrierattr_t *attr,
-                                unsigned count)
-{
-    BEFORE_IT(pthread_barrier_init(barrier, attr, count));
-    (void)attr;
-    memset(barrier, 0, sizeof *barrier);
-    word_of(barrier)[0] = count;
-    return 0;
-}
-
-int __wrap_pthread_barrier_destroy(pthread_barrier_t *barrier)
-{
-    BEFORE_IT(pthread_barrier_destroy(barrier));
-    (void)barrier;
-    return 0;
-}
-
-int __wrap_pthread_barrier_wait(pthread_barrier_t *barrier)
-{
-    BEFORE_IT(pthread_barrier_wait(barrier));
-    uint32_t *words = word_of(barrier); /* members, of them here, generation */
-    const uint32_t generation = words[2];
-    if (++words[1] == words[0]) {
-        words[1] = 0;
-        words[2]++;
-        (void)wake(barrier, UINT32_MAX);
-        return PTHREAD_BARRIER_SERIAL_THREAD;
-    }
-    while (words[2] == generation) {
-        (void)wait_for(barrier, NEVER);
-    }
-    return 0;
-}
-
-/* In glibc's own words, 1 while it runs and 2 when it is done: some are done before the machine is.
- */
-int __wrap_pthread_once(pthread_once_t *once, void (*run)(void))
-{
-    BEFORE_IT(pthread_once(once, run));
-    while (*once == 1) {
-        (void)wait_for(once, NEVER);
-    }
-    if (*once == PTHREAD_ONCE_INIT) {
-        *once = 1;
-        run();
-        *once = 2;
-        (void)wake(once, UINT32_MAX);
-    }
-    return 0;
-}
-
-/* ---- CPUs: the same number everywhere, for it decides how threads wait ---- */
-
-int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
-{
-    BEFORE_IT(sched_getaffinity(process, bytes, set));
-    memset(set, 0, bytes);
-    for (size_t cpu = 0; cpu < CPUS; cpu++) {
-        CPU_SET_S(cpu, bytes, set);
-    }
-    return 0;
-}
-
-/* ---- time ---- */
-
-int __wrap_sched_yield(void)
-{
-    BEFORE_IT(sched_yield());
-    yield_turn();
-    return 0;
-}
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
-{
-    BEFORE_IT(clock_gettime(clock, out));
-    machine.now_ns += TICK_NS;
-    const uint64_t ns = machine.now_ns + (clock == CLOCK_REALTIME ? EPOCH_NS : 0);
-    *out = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
-    return 0;
-}
-
-void machine_pause(uint64_t ns)
-{
-    (void)wait_for(NULL, machine.now_ns + ns);
-}
-
-int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
-{
-    BEFORE_IT(nanosleep(span, rest));
-    (void)rest;
-    machine_pause(ns_of(span));
-    return 0;
-}
-
-static long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *span)
-{
-    switch (operation & ~FUTEX_PRIVATE_FLAG) {
-    case FUTEX_WAIT:
-        if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value) {
-            errno = EAGAIN;
-            return -1;
-        }
-        if (wait_for(word, span == NULL ? NEVER : machine.now_ns + ns_of(span))) {
-            errno = ETIMEDOUT;
-            return -1;
-        }
-        return 0;
-    case FUTEX_WAKE:
-        return (long)wake(word, value);
-    default:
-        abort();
-    }
-}
-
-long __wrap_syscall(long number, ...)
-{
-    va_list list;
-    long a[6];
-    va_start(list, number);
-    for (int i = 0; i < 6; i++) {
-        a[i] = va_arg(list, long);
-    }
-    va_end(list);
-    if (number == SYS_futex && machine_is_on()) {
-        return futex((uint32_t *)a[0], (int)a[1], (uint32_t)a[2], (const struct timespec *)a[3]);
-    }
-    if (number == SYS_renameat2 && a[4] == RENAME_EXCHANGE && machine_is_on()) {
-        return machine_exchange((const char *)a[1], (const char *)a[3]);
-    }
-    return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
