@@ -216,7 +216,7 @@ static outcome train_apart(bool limited, const char *const *folders, const char 
     return out;
 }
 
-TEST(several_times_the_memory_trains_on_disk)
+REAL_TEST(several_times_the_memory_trains_on_disk)
 {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     SKIP("a sanitizer's own memory is over any limit");

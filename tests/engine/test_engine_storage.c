@@ -305,7 +305,7 @@ static void refuse_one(const toy_run *run, const refusal *r)
     CHECK_EQ(code, 0);
 }
 
-TEST(without_io_uring_the_bits_are_the_same)
+REAL_TEST(without_io_uring_the_bits_are_the_same)
 {
     static const refusal refusals[] = {
         {SYS_io_uring_setup, EPERM, ZERO_IO_BACKEND_POSIX, "uring: io_uring_setup: Operation not"},
@@ -350,7 +350,7 @@ TEST(on_tmpfs_the_bits_are_the_same)
 }
 
 /* The I/O window of 1 MiB does not fit into the 64 KiB that may be locked. */
-TEST(with_little_locked_memory_the_bits_are_the_same)
+REAL_TEST(with_little_locked_memory_the_bits_are_the_same)
 {
     folder = rig_folder(false);
     CHECK(chmod(folder, 0777) == 0);

@@ -27,9 +27,10 @@ IN_PLACE_OF(pthread_setname_np);
 IN_PLACE_OF(pthread_setspecific);
 
 #define STACK_BYTES ((size_t)1 << 20)
-/* The clock's first value; what asking for the time takes. */
+/* The clock's first value; what asking for the time and a turn take. */
 #define START_NS UINT64_C(1000000000000)
 #define TICK_NS 50
+#define TURN_NS 100
 
 /* Fibers that wait are counted by so many classes of addresses. */
 #define CLASSES 1024
@@ -75,6 +76,7 @@ static struct {
     uint64_t seed;
     uint64_t drawn;
     uint64_t now_ns;
+    uint64_t deadline_ns; /* no fiber's is before it */
     uint64_t hash;
     uint64_t switches;
     uint64_t stop_in; /* so many turns; 0: never */
@@ -154,6 +156,7 @@ void machine_begin(uint64_t seed)
     machine.drawn = 0;
     machine.made = 0;
     machine.now_ns = START_NS;
+    machine.deadline_ns = MACHINE_NEVER;
     machine.hash = 0;
     machine.switches = 0;
     machine_stop(0, 0);
@@ -209,6 +212,7 @@ static void make_waiting(fiber *it, const void *awaited, uint64_t until_ns)
     it->awaited = awaited;
     it->until_ns = until_ns;
     ++*waiting_for(awaited);
+    machine.deadline_ns = until_ns < machine.deadline_ns ? until_ns : machine.deadline_ns;
 }
 
 static void make_ready(fiber *it)
@@ -250,8 +254,8 @@ static void report_deadlock(void)
     abort();
 }
 
-/* Nobody can run: it becomes as late as the first deadline, and whoever has it is ready. */
-static void pass_time(void)
+/* The first deadline of all. */
+static uint64_t find_deadline(void)
 {
     uint64_t first_ns = MACHINE_NEVER;
     for (const fiber *it = machine.all; it != NULL; it = it->next) {
@@ -259,10 +263,16 @@ static void pass_time(void)
             first_ns = it->until_ns;
         }
     }
-    if (first_ns == MACHINE_NEVER) {
-        report_deadlock();
+    return first_ns;
+}
+
+/* It is later now: whoever has waited until here is ready. */
+static void pass_time(uint64_t now_ns)
+{
+    machine.now_ns = now_ns;
+    if (now_ns < machine.deadline_ns) {
+        return;
     }
-    machine.now_ns = first_ns > machine.now_ns ? first_ns : machine.now_ns;
     for (fiber *it = machine.all; it != NULL; it = it->next) {
         if (it->state == WAITING && it->until_ns <= machine.now_ns) {
             it->timed_out = !it->stands;
@@ -270,6 +280,17 @@ static void pass_time(void)
             make_ready(it);
         }
     }
+    machine.deadline_ns = find_deadline();
+}
+
+/* Nobody can run: it becomes as late as the first deadline. */
+static void await_deadline(void)
+{
+    const uint64_t first_ns = find_deadline();
+    if (first_ns == MACHINE_NEVER) {
+        report_deadlock();
+    }
+    pass_time(first_ns > machine.now_ns ? first_ns : machine.now_ns);
 }
 
 static void fiber_main(void);
@@ -306,9 +327,10 @@ static bool stops(fiber *it)
 static fiber *draw_turn(void)
 {
     fiber *to = NULL;
+    pass_time(machine.now_ns + TURN_NS);
     do {
         while (machine.ready_count == 0) {
-            pass_time();
+            await_deadline();
         }
         to = take_ready();
     } while (stops(to));

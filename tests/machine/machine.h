@@ -9,8 +9,8 @@
  * is next, which waiter a signal wakes and how long a mutex is left to others is drawn from the
  * seed. The same seed and program make the same choices, which machine_log_hash() sums up.
  *
- * A wait with a deadline costs nothing: when all threads wait, time jumps to the first deadline. A
- * deadline is not reached while anybody can run; asking for the time takes 50 ns.
+ * A wait with a deadline costs nothing: when all threads wait, time jumps to the first deadline.
+ * While anybody can run, a turn takes 100 ns and asking for the time takes 50 ns.
  * When all wait and none has a deadline, the program ends with a list of them.
  *
  * What the machine does not see: what happens between two of those calls, which is one step; calls

@@ -35,6 +35,7 @@ IN_PLACE_OF(pthread_once);
 IN_PLACE_OF(sched_getaffinity);
 IN_PLACE_OF(sched_yield);
 IN_PLACE_OF(syscall);
+IN_PLACE_OF(usleep);
 
 #define NS_PER_S UINT64_C(1000000000)
 /* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
@@ -242,6 +243,13 @@ int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
     BEFORE_IT(nanosleep(span, rest));
     (void)rest;
     machine_pause(ns_of(span));
+    return 0;
+}
+
+int __wrap_usleep(useconds_t us)
+{
+    BEFORE_IT(usleep(us));
+    machine_pause(us * UINT64_C(1000));
     return 0;
 }
 
