@@ -210,7 +210,7 @@ static void train_in_process(uint32_t rank, void *user)
     _exit(0); /* the folders are the test's */
 }
 
-TEST(ranks_are_processes)
+REAL_TEST(ranks_are_processes)
 {
     rig_folders(0, 1);
     run_ranks(RANKS, train_in_process, NULL);

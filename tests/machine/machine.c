@@ -35,9 +35,8 @@ IN_PLACE_OF(pthread_setspecific);
 /* Fibers that wait are counted by so many classes of addresses. */
 #define CLASSES 1024
 
-/* Of pthread_key_create, beyond the system's, which are there before the machine is. */
-#define KEYS 8
-#define KEY_FIRST 4096
+/* Of pthread_key_create, at most. */
+#define KEYS 64
 
 typedef enum fiber_state { READY, WAITING, OVER } fiber_state;
 
@@ -84,9 +83,8 @@ static struct {
     uint64_t stopped_ns;
     const fiber *stopped;
     void (*close[KEYS])(void *); /* of pthread_key_create */
-    uint32_t keys;
-    unsigned char *locals;      /* where the program's thread-local variables are */
-    const unsigned char *image; /* with which they begin, and zeros behind it */
+    unsigned char *locals;       /* where the program's thread-local variables are */
+    const unsigned char *image;  /* with which they begin, and zeros behind it */
     size_t locals_bytes;
     size_t image_bytes;
 } machine;
@@ -426,9 +424,17 @@ static void forget(fiber *it)
     machine.spare = it;
 }
 
+static uint32_t check_key(pthread_key_t key)
+{
+    if (key >= KEYS) {
+        abort();
+    }
+    return key;
+}
+
 static void close_values(fiber *it)
 {
-    for (uint32_t i = 0; i < machine.keys; i++) {
+    for (uint32_t i = 0; i < KEYS; i++) {
         if (it->values[i] != NULL && machine.close[i] != NULL) {
             void *value = it->values[i];
             it->values[i] = NULL;
@@ -530,30 +536,32 @@ int __wrap_pthread_setname_np(pthread_t thread, const char *name)
     return 0;
 }
 
+/* Keys are the system's, and so are the first thread's values. */
 int __wrap_pthread_key_create(pthread_key_t *key, void (*close)(void *))
 {
-    BEFORE_IT(pthread_key_create(key, close));
-    if (machine.keys == KEYS) {
-        return EAGAIN;
+    const int code = __real_pthread_key_create(key, close);
+    if (code == 0) {
+        machine.close[check_key(*key)] = close;
     }
-    machine.close[machine.keys] = close;
-    *key = KEY_FIRST + machine.keys++;
-    return 0;
+    return code;
+}
+
+static bool has_own_values(void)
+{
+    return machine_is_on() && machine.current != &machine.first;
 }
 
 void *__wrap_pthread_getspecific(pthread_key_t key)
 {
-    if (key < KEY_FIRST) {
-        return __real_pthread_getspecific(key);
-    }
-    return machine.current->values[key - KEY_FIRST];
+    return has_own_values() ? machine.current->values[check_key(key)]
+                            : __real_pthread_getspecific(key);
 }
 
 int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
 {
-    if (key < KEY_FIRST) {
+    if (!has_own_values()) {
         return __real_pthread_setspecific(key, value);
     }
-    machine.current->values[key - KEY_FIRST] = (void *)(uintptr_t)value;
+    machine.current->values[check_key(key)] = (void *)(uintptr_t)value;
     return 0;
 }
