@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 FOLDERS = ("stage1", "stage2", "stage3", "offload", "layout", "checkpoint", "engine")
-FIRST = [("tests/engine/test_engine", "--machine", "engine_programs.")]
+FIRST = [("tests/engine/test_engine", "--machine", "engine_programs.", "engine_faults.")]
 OTHERS = [("tests/engine/test_engine", "--machine", "engine_"),
           ("tests/checkpoint/test_checkpoint",), ("tests/layout/test_layout",),
           ("tests/plan/test_plan_files",), ("tests/storage/test_storage",)]
