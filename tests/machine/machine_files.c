@@ -300,7 +300,11 @@ ssize_t __wrap_write(int fd, const void *memory, size_t bytes)
         }
         note_write(file, lseek(fd, 0, SEEK_CUR), bytes);
     }
-    return __real_write(fd, memory, bytes);
+    const ssize_t wrote = __real_write(fd, memory, bytes);
+    if (is_on()) {
+        machine_moved(); /* it may be a pipe */
+    }
+    return wrote;
 }
 
 int __wrap_ftruncate64(int fd, off_t bytes)

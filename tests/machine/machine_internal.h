@@ -37,6 +37,9 @@ void machine_yield(void);
 /* What the clock says; asking takes a moment. */
 uint64_t machine_time(void);
 
+/* A call has moved bytes from one thread to another: those that poll look again. */
+void machine_moved(void) __attribute__((weak));
+
 /* renameat2 of two paths with RENAME_EXCHANGE, noted where it is watched. */
 int machine_exchange(const char *one, const char *other);
 
