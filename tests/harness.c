@@ -3,8 +3,9 @@
  * Arguments: words select tests: "io." those of test_io.c, "io.short_reads" those of its tests
  * whose names begin so, "short" all that have it in their names; without a word, all. --seed N;
  * --machine: on the deterministic machine (tests/machine), where the program has it; --cases N,
- * --case K, --whole: see harness.h; --list: names alone. Environment: TEST_TIMEOUT in seconds for a
- * test (default 120, with sanitizers 360; none with --cases and --whole).
+ * --case K, --whole: see harness.h; --choices LIST, --chosen FILE: what test_asked is; --list:
+ * names alone. Environment: TEST_TIMEOUT in seconds for a test (default 120, with sanitizers 360;
+ * none with --cases and --whole).
  *
  * One line a test; under one that failed, the command that repeats it. The last line is
  * "N passed, N failed, N skipped". */
@@ -18,6 +19,7 @@ extern void machine_begin(uint64_t seed) __attribute__((weak));
 
 uint64_t test_seed = 1;
 bool test_over_doubles;
+struct test_asked test_asked;
 
 static test_case *first;
 static test_case **last = &first;
@@ -142,6 +144,9 @@ static void print_command(const test_case *test)
     if (*run.case_under_way != UINT64_MAX) {
         printf(" --case %" PRIu64, *run.case_under_way);
     }
+    if (test_asked.choices != NULL) {
+        printf(" --choices \"%s\"", test_asked.choices);
+    }
     printf("%s %s\n", run.whole ? " --whole" : "", name_of(test));
 }
 
@@ -178,6 +183,26 @@ static uint64_t number_behind(char **argv, int *i)
     return number;
 }
 
+/* Whether a word is an option that a text follows, which is taken then. */
+static bool takes_text(char **argv, int *i)
+{
+    const struct {
+        const char *name;
+        const char **text;
+    } options[] = {{"--choices", &test_asked.choices}, {"--chosen", &test_asked.chosen}};
+    for (size_t o = 0; o < sizeof options / sizeof options[0]; o++) {
+        if (strcmp(argv[*i], options[o].name) == 0) {
+            *options[o].text = argv[++*i];
+            if (*options[o].text == NULL) {
+                fprintf(stderr, "%s: %s wants a text\n", run.program, options[o].name);
+                exit(2);
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
 static void read_arguments(char **argv)
 {
     run.program = argv[0];
@@ -197,6 +222,8 @@ static void read_arguments(char **argv)
             run.whole = true;
         } else if (strcmp(word, "--list") == 0) {
             run.list = true;
+        } else if (takes_text(argv, &i)) {
+            continue;
         } else if (word[0] == '-') {
             fprintf(stderr, "%s: unknown option %s; see tests/harness.c\n", run.program, word);
             exit(2);

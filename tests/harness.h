@@ -55,6 +55,12 @@ bool test_case_is_chosen(void);
 /* The case that is tried next: the program names it where the test fails. */
 void test_case_begins(uint64_t number);
 
+/* Of the one case; NULL where the command line does not have it. */
+extern struct test_asked {
+    const char *choices; /* what it chooses: see engine/random_choices.h */
+    const char *chosen;  /* a file: where it tells what it chooses */
+} test_asked;
+
 /* --whole: tests that try a sample of what there is try all of it. */
 bool test_whole(void);
 

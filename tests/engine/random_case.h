@@ -8,6 +8,7 @@
 #include "reads.h"
 
 #include "folders.h"
+#include "random_choices.h"
 #include "toy.h"
 
 #define RANDOM_PARTS 2
@@ -29,35 +30,71 @@ typedef struct random_case {
 
 /* ---- drawing ---- */
 
+/* Choice 0 is the simplest of each: shrink.py looks for cases with as many of them as there can be.
+ * Choices that belong together are a section and have numbers of their own, so that what is chosen
+ * in one changes no other. */
+#define SECTION_CHOICES 64
+#define TENSOR_CHOICES 16
+#define UNIT_CHOICES 128
+#define UNITS_MAX 6
+
+static uint64_t random_case_turn(random_case *s)
+{
+    return (test_seed << 40) + (s->number << 16) + s->draws++;
+}
+
 /* One more number in [0, choices) of the case's. */
 static uint32_t random_case_choose(random_case *s, uint32_t choices)
 {
-    return test_chance((test_seed << 40) + (s->number << 16) + s->draws++, choices);
+    const uint64_t number = s->draws;
+    return random_choice(number, test_chance(random_case_turn(s), choices), choices);
 }
 
-#define DRAW(s, ...)                                     \
-    ((const uint64_t[]){__VA_ARGS__}[random_case_choose( \
-        (s), (uint32_t)(sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)))])
+/* Once in so many times, else false. */
+static bool random_case_one_in(random_case *s, uint32_t times)
+{
+    const uint64_t number = s->draws;
+    return random_choice(number, test_chance(random_case_turn(s), times) == 0, 2) != 0;
+}
 
+/* 0 every second time, else a number in [1, choices]. */
+static uint32_t random_case_choose_or_0(random_case *s, uint32_t choices)
+{
+    const uint64_t number = s->draws;
+    const uint32_t chance = test_chance(random_case_turn(s), 2 * choices);
+    return random_choice(number, chance < choices ? 0 : chance - choices + 1, choices + 1);
+}
+
+/* The next number of which so many are a section. */
+static void random_case_section(random_case *s, uint32_t choices)
+{
+    s->draws = (s->draws + choices - 1) / choices * choices;
+}
+
+#define DRAW_COUNT(...) ((uint32_t)(sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)))
+#define DRAW(s, ...) \
+    ((const uint64_t[]){__VA_ARGS__}[random_case_choose((s), DRAW_COUNT(__VA_ARGS__))])
 /* Every second time the default. */
-#define DRAW_OR_0(s, ...) (random_case_choose((s), 2) == 0 ? 0 : DRAW((s), __VA_ARGS__))
+#define DRAW_OR_0(s, ...) \
+    ((const uint64_t[]){0, __VA_ARGS__}[random_case_choose_or_0((s), DRAW_COUNT(__VA_ARGS__))])
 
 /* A tensor's shape, and the box of a global one that each part of the model holds of it. */
 static void draw_tensor(random_case *s, zero_dtype dtype)
 {
     zero_tensor_desc desc = {.dtype = dtype, .dims = random_case_choose(s, 4)};
-    if (dtype == ZERO_DTYPE_DEFAULT) {
-        desc.dtype = (zero_dtype)(ZERO_DTYPE_F32 + (int)random_case_choose(s, 3));
+    const zero_dtype own = (zero_dtype)(ZERO_DTYPE_F32 + (int)random_case_choose(s, 3));
+    desc.dtype = dtype == ZERO_DTYPE_DEFAULT ? own : dtype;
+    const uint64_t rows = DRAW(s, 1, 2, 3, 17, 63, 64, 65, 127, 129, 257, 600, 1021, 0);
+    desc.shape[0] = desc.dims > 0 ? rows : 0;
+    for (uint32_t d = 1; d <= 2; d++) {
+        const uint64_t extent = DRAW(s, 1, 2, 3, 5, 16);
+        desc.shape[d] = d < desc.dims ? extent : 0;
     }
-    for (uint32_t d = 0; d < desc.dims; d++) {
-        desc.shape[d] = d == 0 ? DRAW(s, 0, 1, 2, 3, 17, 63, 64, 65, 127, 129, 257, 600, 1021)
-                               : DRAW(s, 1, 2, 3, 5, 16);
-    }
-    desc.flags = random_case_choose(s, 5) == 0 ? ZERO_TENSOR_FROZEN : ZERO_TENSOR_PLAIN;
-    desc.flags |= random_case_choose(s, 4) == 0 ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN;
+    desc.flags = random_case_one_in(s, 5) ? ZERO_TENSOR_FROZEN : ZERO_TENSOR_PLAIN;
+    desc.flags |= random_case_one_in(s, 4) ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN;
     desc.group = (uint32_t)DRAW_OR_0(s, 1, 7, 63);
-    const bool box = desc.dims > 0 && random_case_choose(s, 3) == 0;
-    const bool copies = !box && s->parts > 1 && random_case_choose(s, 2) == 0;
+    const bool box = random_case_one_in(s, 3) && desc.dims > 0;
+    const bool copies = random_case_one_in(s, 2) && !box && s->parts > 1;
     const uint32_t gap = random_case_choose(s, 3);
     for (uint32_t part = 0; part < s->parts; part++) {
         toy_model *model = &s->models[part];
@@ -70,43 +107,67 @@ static void draw_tensor(random_case *s, zero_dtype dtype)
     }
 }
 
+/* A unit of all parts, with `more` tensors than are drawn. */
+static void draw_unit(random_case *s, uint32_t unit, uint32_t more, zero_dtype dtype)
+{
+    const uint64_t count_at = s->draws;
+    const uint32_t count = random_case_choose(s, 5) + more;
+    const bool tied = random_case_one_in(s, 6) && unit > 0;
+    for (uint32_t part = 0; part < s->parts; part++) {
+        (void)toy_model_layer(&s->models[part], "unit", unit);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        random_case_section(s, TENSOR_CHOICES);
+        random_choices_item(s->draws, TENSOR_CHOICES, count_at);
+        draw_tensor(s, dtype);
+    }
+    for (uint32_t part = 0; tied && part < s->parts; part++) {
+        toy_model_tie(&s->models[part], unit, 0);
+    }
+}
+
 static void draw_model(random_case *s)
 {
+    random_case_section(s, SECTION_CHOICES);
+    const uint64_t count_at = s->draws;
+    const uint32_t units = 1 + random_case_choose(s, UNITS_MAX);
     const zero_dtype dtype =
         (zero_dtype)random_case_choose(s, 4); /* default: any, tensor by tensor */
-    const uint32_t units = 1 + random_case_choose(s, 6);
+    random_case_section(s, UNIT_CHOICES);
+    const uint64_t end = s->draws + (uint64_t)UNITS_MAX * UNIT_CHOICES;
     for (uint32_t part = 0; part < s->parts; part++) {
         toy_model_open(&s->models[part]);
     }
     for (uint32_t u = 0; u < units; u++) {
-        for (uint32_t part = 0; part < s->parts; part++) {
-            (void)toy_model_layer(&s->models[part], "unit", u);
-        }
-        for (uint32_t left = random_case_choose(s, 5) + (u == 0); left > 0; left--) {
-            draw_tensor(s, dtype);
-        }
-        const bool tied = u > 0 && random_case_choose(s, 6) == 0;
-        for (uint32_t part = 0; tied && part < s->parts; part++) {
-            toy_model_tie(&s->models[part], u, 0);
-        }
+        random_case_section(s, UNIT_CHOICES);
+        random_choices_item(s->draws, UNIT_CHOICES, count_at);
+        draw_unit(s, u, u == 0, dtype);
     }
+    s->draws = end;
 }
 
 static void draw_split(random_case *s)
 {
     zero_tuning *t = &s->run.tuning;
     const uint32_t w = s->ranks;
+    toy_sharding ways[16];
+    random_case_section(s, SECTION_CHOICES);
     s->run.options.stage = (zero_stage)random_case_choose(s, 4);
-    if (random_case_choose(s, 3) == 0) {
-        toy_sharding ways[16];
-        toy_sharding_apply(&ways[random_case_choose(s, toy_shardings(w, true, ways))], &s->run);
-    } else if (random_case_choose(s, 4) == 0) { /* many of these are refused */
-        s->run.options.shard_group = (uint32_t)DRAW_OR_0(s, 1, 2, 4, w);
-        t->grad_group = (uint32_t)DRAW_OR_0(s, 1, 2, 4, w);
-        t->optimizer_group = (uint32_t)DRAW_OR_0(s, 1, 2, 4, w);
+    const bool in_a_way = random_case_one_in(s, 3);
+    const bool by_groups = random_case_one_in(s, 4); /* many of these are refused */
+    const uint32_t way = random_case_choose(s, toy_shardings(w, true, ways));
+    const uint32_t shard_group = (uint32_t)DRAW_OR_0(s, 1, 2, 4, w);
+    const uint32_t grad_group = (uint32_t)DRAW_OR_0(s, 1, 2, 4, w);
+    const uint32_t optimizer_group = (uint32_t)DRAW_OR_0(s, 1, 2, 4, w);
+    if (in_a_way) {
+        toy_sharding_apply(&ways[way], &s->run);
+    } else if (by_groups) {
+        s->run.options.shard_group = shard_group;
+        t->grad_group = grad_group;
+        t->optimizer_group = optimizer_group;
     }
     t->accumulation =
-        random_case_choose(s, 4) == 0 ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
+        random_case_one_in(s, 4) ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
 }
 
 static void update_nothing(void *user, const zero_update_range *range)
@@ -119,16 +180,18 @@ static void draw_types(random_case *s)
 {
     zero_engine_options *o = &s->run.options;
     zero_tuning *t = &s->run.tuning;
+    random_case_section(s, SECTION_CHOICES);
     o->grad_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16);
     o->master_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_NONE);
     o->moment_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
     t->wire_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16);
     t->accum_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
     t->reduction = (zero_reduction)random_case_choose(s, 3);
-    if (random_case_choose(s, 5) == 0 && o->device == ZERO_DEVICE_CPU) { /* it is host code */
+    const uint32_t states = random_case_choose(s, 3);
+    if (random_case_one_in(s, 5) && o->device == ZERO_DEVICE_CPU) { /* it is host code */
         o->optimizer = ZERO_OPTIMIZER_CALLBACK;
         o->update = update_nothing;
-        o->update_states = random_case_choose(s, 3);
+        o->update_states = states;
         s->run.params.hyper.kind = ZERO_OPTIMIZER_CALLBACK;
     }
 }
@@ -152,21 +215,23 @@ static void draw_tiers(random_case *s)
 {
     zero_engine_options *o = &s->run.options;
     zero_tuning *t = &s->run.tuning;
+    random_case_section(s, SECTION_CHOICES);
     const uint32_t mode = random_case_choose(s, 4);
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         const bool state = role >= ZERO_ROLE_MASTER;
         const zero_tier any = (zero_tier)random_case_choose(s, ZERO_TIER_COUNT);
-        o->tier[role] = mode == 0 ? ZERO_TIER_DEFAULT : mode == 1 && state ? ZERO_TIER_DISK : any;
-        o->tier[role] = mode == 2 ? ZERO_TIER_DISK : o->tier[role];
+        o->tier[role] = mode == 0 ? ZERO_TIER_DEFAULT : mode == 2 && state ? ZERO_TIER_DISK : any;
+        o->tier[role] = mode == 3 ? ZERO_TIER_DISK : o->tier[role];
     }
+    const uint32_t directories = 1 + random_case_choose(s, RANDOM_DIRECTORIES);
     o->disk_directories = rig_paths;
-    o->disk_directory_count = s->parts > 1 ? 1 : 1 + random_case_choose(s, RANDOM_DIRECTORIES);
-    t->speculative_step = (mode == 1 || mode == 2) && random_case_choose(s, 2) == 0;
-    s->run.predicted = t->speculative_step != 0 && random_case_choose(s, 4) != 0;
+    o->disk_directory_count = s->parts > 1 ? 1 : directories;
+    t->speculative_step = random_case_one_in(s, 2) && mode >= 2;
+    s->run.predicted = random_case_choose(s, 4) != 0 && t->speculative_step != 0;
     t->extent_bytes = DRAW_OR_0(s, 4096, 8192, 20480, 65536);
     t->io_window = (uint32_t)DRAW_OR_0(s, 3, 5, 9);
     t->io_depth = (uint32_t)DRAW_OR_0(s, 1, 3);
-    t->disk_unchecked = random_case_choose(s, 4) == 0;
+    t->disk_unchecked = random_case_one_in(s, 4);
     if (o->device == ZERO_DEVICE_CUDA) {
         draw_updater(s);
     }
@@ -175,24 +240,26 @@ static void draw_tiers(random_case *s)
 static void draw_tuning(random_case *s)
 {
     zero_tuning *t = &s->run.tuning;
+    random_case_section(s, SECTION_CHOICES);
     t->param_slots = (uint32_t)DRAW_OR_0(s, 2, 3, 6);
     t->grad_slots = (uint32_t)DRAW_OR_0(s, 1, 2, 5);
     t->look_ahead = (uint32_t)DRAW_OR_0(s, 1, 2, 5);
-    t->no_prefetch = random_case_choose(s, 4) == 0;
+    t->no_prefetch = random_case_one_in(s, 4);
     t->bucket_bytes = DRAW_OR_0(s, 1, 600, 5000);
-    t->poison_released = random_case_choose(s, 6) == 0;
-    t->save_staging_bytes =
-        random_case_choose(s, 8) == 0 ? (UINT64_C(32) << 20) + random_case_choose(s, 9000) : 0;
+    t->poison_released = random_case_one_in(s, 6);
+    const bool staging = random_case_one_in(s, 8);
+    const uint64_t staging_bytes = (UINT64_C(32) << 20) + random_case_choose(s, 9000);
+    t->save_staging_bytes = staging ? staging_bytes : 0;
     s->run.options.loss_scale = (float)DRAW_OR_0(s, 1, 8);
     s->run.micro_steps = 1 + random_case_choose(s, 2);
-    s->run.split = random_case_choose(s, 2) == 0;
-    s->run.params.max_norm = random_case_choose(s, 2) == 0 ? 0 : 1;
-    s->evicted = random_case_choose(s, 3) == 0
-                     ? ZERO_EVICT_ALL
-                     : random_case_choose(s, 1 << ZERO_ROLE_COUNT) & ZERO_EVICT_ALL;
-    s->evicted_to = s->run.options.device == ZERO_DEVICE_CUDA && random_case_choose(s, 2) == 0
-                        ? ZERO_TIER_HOST
-                        : ZERO_TIER_DISK;
+    s->run.split = random_case_one_in(s, 2);
+    s->run.params.max_norm = (float)random_case_choose(s, 2);
+    const bool evicts_all = random_case_one_in(s, 3);
+    const uint32_t roles = random_case_choose(s, 1 << ZERO_ROLE_COUNT) & ZERO_EVICT_ALL;
+    const bool to_host = random_case_one_in(s, 2);
+    s->evicted = evicts_all ? ZERO_EVICT_ALL : roles;
+    s->evicted_to =
+        to_host && s->run.options.device == ZERO_DEVICE_CUDA ? ZERO_TIER_HOST : ZERO_TIER_DISK;
 }
 
 static void make_plans(random_case *s)
@@ -211,13 +278,15 @@ static void make_plans(random_case *s)
 static void draw_budget(random_case *s)
 {
     const uint64_t host = s->refused ? 0 : plan_memory(s->plans[0]).tier_bytes[ZERO_TIER_HOST];
+    random_case_section(s, SECTION_CHOICES);
     const uint64_t share = DRAW_OR_0(s, 2, 5, 9);
+    const bool stays_refused = random_case_one_in(s, 8);
     if (share == 0 || host == 0 || s->parts > 1) {
         return;
     }
     s->run.options.host_budget_bytes = host - host / (2 * share);
     make_plans(s);
-    if (s->refused && random_case_choose(s, 8) != 0) {
+    if (s->refused && !stays_refused) {
         s->run.options.host_budget_bytes = host;
         make_plans(s);
     }
@@ -227,7 +296,7 @@ static void random_case_draw(random_case *s, uint64_t number)
 {
     *s = (random_case){.number = number};
     s->ranks = (uint32_t)DRAW(s, 1, 2, 3, 4, 5, 8);
-    s->parts = s->ranks <= 3 && random_case_choose(s, 4) == 0 ? RANDOM_PARTS : 1;
+    s->parts = random_case_one_in(s, 4) && s->ranks <= 3 ? RANDOM_PARTS : 1;
     draw_model(s);
     s->run = toy_run_init(&s->models[0]);
     draw_split(s);
@@ -236,6 +305,7 @@ static void random_case_draw(random_case *s, uint64_t number)
     draw_tuning(s);
     make_plans(s);
     draw_budget(s);
+    random_case_section(s, SECTION_CHOICES);
 }
 
 static void random_case_close(random_case *s)
@@ -284,8 +354,10 @@ static const char *random_case_text(const random_case *s)
     static char text[RANDOM_TEXT_MAX];
     const zero_option *option = NULL;
     text[0] = '\0';
-    add(text, "  case %" PRIu64 " of seed %" PRIu64 ": %u ranks, %u parts, evicts 0x%x to %s",
-        s->number, test_seed, s->ranks, s->parts, s->evicted, zero_tier_name(s->evicted_to));
+    add(text,
+        "  case %" PRIu64 " of seed %" PRIu64 ": %u ranks, %u parts, %u units, evicts 0x%x to %s",
+        s->number, test_seed, s->ranks, s->parts, s->models[0].unit_count, s->evicted,
+        zero_tier_name(s->evicted_to));
     for (uint32_t part = 0; part < s->parts; part++) {
         describe_model(&s->models[part], text);
     }

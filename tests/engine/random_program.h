@@ -14,6 +14,7 @@
 #define CASES 150
 #define STEPS 4
 #define SAVED_AFTER 2
+#define ELSEWHERE_CHOICES 4096 /* from here on choices are of where the program goes on */
 
 /* What is called before a step. */
 typedef enum before_step {
@@ -319,6 +320,7 @@ static inline void draw_elsewhere(program *p)
     const uint32_t samples = given.micro_steps * p->c.ranks;
     *there = p->c;
     memset(there->plans, 0, sizeof there->plans);
+    random_case_section(there, ELSEWHERE_CHOICES);
     do {
         there->ranks = 1 + random_case_choose(there, 8);
     } while (samples % there->ranks != 0);
