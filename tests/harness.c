@@ -3,9 +3,9 @@
  * Arguments: words select tests: "io." those of test_io.c, "io.short_reads" those of its tests
  * whose names begin so, "short" all that have it in their names; without a word, all. --seed N;
  * --machine: on the deterministic machine (tests/machine), where the program has it; --cases N,
- * --case K, --whole: see harness.h; --choices LIST, --chosen FILE: what test_asked is; --list:
- * names alone. Environment: TEST_TIMEOUT in seconds for a test (default 120, with sanitizers 360;
- * none with --cases and --whole).
+ * --case K, --whole: see harness.h; --choices LIST, --chosen FILE, --program FILE: what test_asked
+ * is; --list: names alone. Environment: TEST_TIMEOUT in seconds for a test (default 120, with
+ * sanitizers 360; none with --cases and --whole).
  *
  * One line a test; under one that failed, the command that repeats it. The last line is
  * "N passed, N failed, N skipped". */
@@ -189,7 +189,9 @@ static bool takes_text(char **argv, int *i)
     const struct {
         const char *name;
         const char **text;
-    } options[] = {{"--choices", &test_asked.choices}, {"--chosen", &test_asked.chosen}};
+    } options[] = {{"--choices", &test_asked.choices},
+                   {"--chosen", &test_asked.chosen},
+                   {"--program", &test_asked.program}};
     for (size_t o = 0; o < sizeof options / sizeof options[0]; o++) {
         if (strcmp(argv[*i], options[o].name) == 0) {
             *options[o].text = argv[++*i];

@@ -59,6 +59,7 @@ void test_case_begins(uint64_t number);
 extern struct test_asked {
     const char *choices; /* what it chooses: see engine/random_choices.h */
     const char *chosen;  /* a file: where it tells what it chooses */
+    const char *program; /* a file: where it is printed as a program of the library's users */
 } test_asked;
 
 /* --whole: tests that try a sample of what there is try all of it. */

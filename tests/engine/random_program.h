@@ -5,7 +5,7 @@
 #ifndef TESTS_ENGINE_RANDOM_PROGRAM_H
 #define TESTS_ENGINE_RANDOM_PROGRAM_H
 
-#include "random_case.h"
+#include "random_print.h"
 #include "saved_runs.h"
 
 #include "core/fault.h"
@@ -15,16 +15,6 @@
 #define STEPS 4
 #define SAVED_AFTER 2
 #define ELSEWHERE_CHOICES 4096 /* from here on choices are of where the program goes on */
-
-/* What is called before a step. */
-typedef enum before_step {
-    NOTHING,
-    A_DISCARDED_STEP,
-    AN_ABANDONED_MICRO_STEP,
-    AN_EVALUATION,
-    EVICTED_ROLES,
-    BEFORE_STEP_COUNT
-} before_step;
 
 typedef struct program {
     random_case c;
@@ -160,7 +150,8 @@ static inline zero_status run_program(toy_trainer *trainer)
 {
     program *p = trainer->user;
     TOY_TRY(take_steps(trainer, p, 0, STEPS));
-    return toy_collect_same(trainer, &p->expected, "one plain rank, and the case");
+    TOY_TRY(toy_collect_same(trainer, &p->expected, "one plain rank, and the case"));
+    return print_end(trainer, &p->expected);
 }
 
 /* ---- all cases ---- */
@@ -204,6 +195,14 @@ static inline bool has_other_plan(void)
     return getenv("CHECKED_OWN_MEMORY") != NULL;
 }
 
+static inline void tell(const random_case *c)
+{
+    if (test_case_is_chosen()) {
+        printf("%s\n", random_case_text(c));
+        fflush(stdout);
+    }
+}
+
 static inline void try_case(program *p, uint64_t number, case_fn fn)
 {
     test_case_begins(number);
@@ -215,12 +214,10 @@ static inline void try_case(program *p, uint64_t number, case_fn fn)
     p->tried = !p->c.refused && p->c.parts == 1 &&
                p->c.run.options.optimizer != ZERO_OPTIMIZER_CALLBACK &&
                (p->c.run.options.host_budget_bytes == 0 || !has_other_plan());
-    if (p->tried && test_case_is_chosen()) {
-        printf("%s\n", random_case_text(&p->c));
-        fflush(stdout);
-    }
     if (p->tried) {
+        tell(&p->c);
         expect(p);
+        print_case(&p->c, &(printed_parts){.before = p->before, .expected = &p->expected});
         fn(p);
         toy_state_free(&p->expected);
     }
@@ -308,8 +305,9 @@ static inline zero_status load_and_go_on(toy_trainer *trainer)
     p->resumed_at = report.step;
     trainer->step = report.step;
     TOY_TRY(take_steps(trainer, p, (int)report.step, STEPS));
-    return toy_collect_same(trainer, &p->expected,
-                            "one plain rank, and the case, saved and loaded");
+    TOY_TRY(
+        toy_collect_same(trainer, &p->expected, "one plain rank, and the case, saved and loaded"));
+    return print_end(trainer, &p->expected);
 }
 
 /* What a step sums is the same there: as many samples, over as many ranks as divide them. */
@@ -368,6 +366,7 @@ static inline void try_elsewhere(program *p, case_fn fn)
 {
     draw_elsewhere(p);
     if (!p->elsewhere.refused) {
+        tell(&p->elsewhere);
         fn(p);
     }
     zero_plan_destroy(p->elsewhere.plans[0]);

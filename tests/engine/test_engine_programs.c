@@ -59,9 +59,19 @@ TEST(a_fault_ends_a_program_by_a_status_or_changes_nothing)
 static void save_and_load(program *p)
 {
     make_directory(p);
+    print_case(&p->c, &(printed_parts){.before = p->before,
+                                       .end = SAVED_AFTER,
+                                       .saves = {{.step = SAVED_AFTER, .name = "half"}},
+                                       .elsewhere = &p->elsewhere,
+                                       .expected = &p->expected});
     CHECK_OK(run_case(p, &p->c, save_half_way));
     CHECK_EQ(p->durable, SAVED_AFTER);
     CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
+}
+
+static printed_save saved_of(const program *p, uint64_t step, const char *name)
+{
+    return (printed_save){step, name, p->saves.replace, p->saves.keep};
 }
 
 static void save_with_fault(program *p)
@@ -69,6 +79,11 @@ static void save_with_fault(program *p)
     draw_saves(p);
     const zi_fault_kind kind = (zi_fault_kind)random_case_choose(&p->c, ZI_FAULT_KINDS);
     make_directory(p);
+    print_case(&p->c, &(printed_parts){
+                          .before = p->before,
+                          .saves = {saved_of(p, 1, "first"), saved_of(p, STEPS - 1, p->second)},
+                          .elsewhere = &p->elsewhere,
+                          .expected = &p->expected});
     zi_fault_arm(kind, UINT64_MAX);
     CHECK_OK(run_case(p, &p->c, save_often));
     const uint64_t events = zi_fault_count(kind);
@@ -192,11 +207,13 @@ static zero_status run_refused(toy_trainer *trainer)
     for (int s = 0; s < STEPS; s++) {
         TOY_TRY(take_refused_step(trainer, p, &turn));
     }
-    return toy_collect_same(trainer, &p->expected, "one plain rank, and the case");
+    TOY_TRY(toy_collect_same(trainer, &p->expected, "one plain rank, and the case"));
+    return print_end(trainer, &p->expected);
 }
 
 static void run_with_refused_calls(program *p)
 {
+    print_case(&p->c, &(printed_parts){.expected = &p->expected});
     CHECK_OK(run_case(p, &p->c, run_refused));
 }
 

@@ -1,0 +1,483 @@
+/* What a random case's program is made of, by the library's public headers alone: a model whose
+ * gradients are integers, ranks that are threads, and the steps of a trainer. Gradients and initial
+ * values are those of the tests (toy_model.c), so the state at the end has the same bits. */
+#include <ftw.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <zero/zero.h>
+
+#define UNITS_MAX 16
+#define TENSORS_MAX 64
+#define DISKS_MAX 2
+#define DEADLINE_MS 60000
+#define PATH_BYTES 64
+
+/* A program calls some of them. */
+#define HELPER __attribute__((unused)) static
+
+#define TRY(call)                        \
+    do {                                 \
+        const zero_status try_ = (call); \
+        if (try_ != ZERO_OK) {           \
+            return try_;                 \
+        }                                \
+    } while (0)
+
+#define MUST(condition)                                                \
+    do {                                                               \
+        if (!(condition)) {                                            \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, \
+                    zero_last_error()->message);                       \
+            exit(1);                                                   \
+        }                                                              \
+    } while (0)
+
+/* ---- the model ---- */
+
+static struct {
+    zero_model *described;
+    uint32_t units;
+    uint32_t tensors;
+    uint64_t elements;
+    zero_tensor_desc tensor[TENSORS_MAX];
+    uint64_t count[TENSORS_MAX];
+    uint64_t first[TENSORS_MAX]; /* of its elements, in the order of the whole model's */
+    bool uses[UNITS_MAX][TENSORS_MAX];
+    _Atomic uint64_t *state[ZERO_SHARD_ROLES]; /* bits of all elements, HELD beside them */
+} model;
+
+#define HELD (UINT64_C(1) << 32)
+
+HELPER void unit(const char *name)
+{
+    MUST(model.units < UNITS_MAX && zero_unit_add(model.described, name, &model.units) == ZERO_OK);
+    model.units++;
+}
+
+/* Of the last unit. */
+HELPER void tensor(zero_tensor_desc desc)
+{
+    uint32_t index = 0;
+    MUST(model.tensors < TENSORS_MAX);
+    MUST(zero_tensor_add(model.described, model.units - 1, &desc, &index) == ZERO_OK);
+    model.tensor[index] = desc;
+    model.count[index] = zero_model_tensor_count_of(model.described, index);
+    model.first[index] = model.elements;
+    model.elements += model.count[index];
+    model.uses[model.units - 1][index] = true;
+    model.tensors = index + 1;
+}
+
+HELPER void tie(uint32_t to_unit, uint32_t index)
+{
+    MUST(zero_tensor_tie(model.described, to_unit, index) == ZERO_OK);
+    model.uses[to_unit][index] = true;
+}
+
+static bool is_trained(uint32_t index)
+{
+    return (model.tensor[index].flags & ZERO_TENSOR_FROZEN) == 0;
+}
+
+static bool unit_is_trained(uint32_t index)
+{
+    bool trained = false;
+    for (uint32_t t = 0; t < model.tensors; t++) {
+        trained = trained || (model.uses[index][t] && is_trained(t));
+    }
+    return trained;
+}
+
+/* A well-mixed word of four indices (the finaliser of SplitMix64, chained). */
+static uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    const uint64_t words[4] = {a, b, c, d};
+    uint64_t state = UINT64_C(0x9E3779B97F4A7C15);
+    for (int i = 0; i < 4; i++) {
+        state += words[i] + UINT64_C(0x9E3779B97F4A7C15);
+        state = (state ^ (state >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+        state = (state ^ (state >> 27)) * UINT64_C(0x94D049BB133111EB);
+        state ^= state >> 31;
+    }
+    return state;
+}
+
+/* In [-1, 1). */
+static void initial(void *user, uint32_t index, uint64_t first, uint64_t count, float *values)
+{
+    (void)user;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t word = mix(7, index, first + i, 0);
+        values[i] = (float)((int32_t)(word >> 40) - (1 << 23)) * 0x1p-23F;
+    }
+}
+
+static float gradient(uint32_t index, uint64_t element, uint64_t step, uint64_t sample, float param)
+{
+    const uint64_t word = mix(element, (uint64_t)index << 32 | sample, step, 1);
+    return (float)((int32_t)(word % 7) - 3 + (param > 0.25F));
+}
+
+/* ---- elements ---- */
+
+static uint32_t load_bits(const void *data, uint64_t index, zero_dtype dtype)
+{
+    uint16_t half = 0;
+    uint32_t word = 0;
+    if (zero_dtype_bytes(dtype) == sizeof half) {
+        memcpy(&half, (const char *)data + sizeof half * index, sizeof half);
+        return half;
+    }
+    memcpy(&word, (const char *)data + sizeof word * index, sizeof word);
+    return word;
+}
+
+static float load_value(const void *data, uint64_t index, zero_dtype dtype)
+{
+    uint32_t bits = load_bits(data, index, dtype);
+    float value = 0;
+    if (dtype == ZERO_DTYPE_F16 && (bits & 0x7c00) == 0) { /* zero, or so small */
+        return (float)(bits & 0x3ff) * ((bits & 0x8000) != 0 ? -0x1p-24F : 0x1p-24F);
+    }
+    if (dtype == ZERO_DTYPE_F16) {
+        bits = (bits & 0x8000) << 16 | ((bits & 0x7fff) + (112 << 10)) << 13;
+    } else if (dtype == ZERO_DTYPE_BF16) {
+        bits <<= 16;
+    }
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* A value that the type has: a sum of gradients, which are small integers, with the loss scale. */
+static void store_value(void *data, uint64_t index, zero_dtype dtype, float value)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, &value, sizeof bits);
+    uint16_t half = (uint16_t)(bits >> 16);
+    if (dtype == ZERO_DTYPE_F16) {
+        const uint32_t size = value != 0 ? ((bits & 0x7fffffff) >> 13) - (112 << 10) : 0;
+        half = (uint16_t)((bits >> 16 & 0x8000) | size);
+    }
+    if (zero_dtype_bytes(dtype) == sizeof half) {
+        memcpy((char *)data + sizeof half * index, &half, sizeof half);
+    } else {
+        memcpy((char *)data + sizeof bits * index, &bits, sizeof bits);
+    }
+}
+
+/* ---- how it is trained ---- */
+
+typedef struct setup {
+    uint32_t ranks;
+    uint32_t micro_steps;
+    bool split;     /* units are acquired by the calls for parameters and gradients alone */
+    bool predicted; /* every step is */
+    zero_engine_options options;
+    zero_tuning tuning;
+    zero_step_params params;
+} setup;
+
+static struct {
+    char all[PATH_BYTES];
+    char disk[DISKS_MAX][PATH_BYTES];
+    char saves[PATH_BYTES];
+} folders;
+static const char *const disks[DISKS_MAX] = {folders.disk[0], folders.disk[1]};
+
+HELPER setup setup_of(uint32_t ranks, uint32_t micro_steps)
+{
+    setup made = {.ranks = ranks, .micro_steps = micro_steps};
+    made.options = zero_engine_options_init();
+    made.options.disk_directories = disks;
+    made.options.disk_directory_count = 1;
+    made.tuning = zero_tuning_init();
+    made.params = zero_step_params_init();
+    return made;
+}
+
+HELPER void set(setup *of, const char *option, const char *value)
+{
+    MUST(zero_option_set(&of->options, &of->tuning, option, value) == ZERO_OK);
+}
+
+typedef struct rank {
+    const setup *setup;
+    zero_world *world;
+    zero_engine *engine;
+    uint64_t step;
+    uint32_t micro;
+    float loss_scale;
+    bool stepped; /* there is a step to wait for */
+} rank;
+
+typedef zero_status (*steps_fn)(rank *r);
+
+/* Adds this rank's sample of the micro-step. */
+static zero_status add_gradient(rank *r, uint32_t index, const zero_view *param)
+{
+    const uint64_t sample = (uint64_t)r->micro * r->setup->ranks + zero_world_rank(r->world);
+    zero_view grad;
+    TRY(zero_tensor_grad(r->engine, index, &grad));
+    for (uint64_t e = 0; e < grad.count; e++) {
+        const float at = load_value(param->data, e, param->dtype);
+        const float old = load_value(grad.data, e, grad.dtype);
+        const float more = gradient(index, e, r->step, sample, at) * r->loss_scale;
+        store_value(grad.data, e, grad.dtype, old + more);
+    }
+    return ZERO_OK;
+}
+
+static zero_status acquire(rank *r, uint32_t index, zero_pass pass)
+{
+    const zero_stream here = zero_stream_host();
+    if (!r->setup->split) {
+        const zero_unit_view *view;
+        return zero_unit_acquire(r->engine, index, pass, here, &view);
+    }
+    TRY(zero_unit_params_acquire(r->engine, index, pass, here));
+    return pass == ZERO_PASS_BACKWARD && unit_is_trained(index)
+               ? zero_unit_grads_acquire(r->engine, index, here)
+               : ZERO_OK;
+}
+
+static zero_status release(rank *r, uint32_t index, zero_pass pass)
+{
+    const zero_stream here = zero_stream_host();
+    if (!r->setup->split) {
+        return zero_unit_release(r->engine, index, here);
+    }
+    if (pass == ZERO_PASS_BACKWARD && unit_is_trained(index)) {
+        TRY(zero_unit_grads_ready(r->engine, index, here));
+    }
+    return zero_unit_params_release(r->engine, index, here);
+}
+
+static zero_status use(rank *r, uint32_t index, zero_pass pass)
+{
+    TRY(acquire(r, index, pass));
+    for (uint32_t t = 0; t < model.tensors; t++) {
+        if (model.uses[index][t]) {
+            zero_view param;
+            TRY(zero_tensor_data(r->engine, t, &param));
+            TRY(pass == ZERO_PASS_BACKWARD && is_trained(t) ? add_gradient(r, t, &param) : ZERO_OK);
+        }
+    }
+    return release(r, index, pass);
+}
+
+static zero_status begin_micro_step(rank *r, bool last)
+{
+    if (last && r->setup->predicted) {
+        TRY(zero_step_predict(r->engine, &r->setup->params));
+    }
+    return zero_micro_begin(r->engine, last);
+}
+
+static zero_status micro_steps(rank *r)
+{
+    for (r->micro = 0; r->micro < r->setup->micro_steps; r->micro++) {
+        TRY(begin_micro_step(r, r->micro + 1 == r->setup->micro_steps));
+        for (uint32_t u = 0; u < model.units; u++) {
+            TRY(use(r, u, ZERO_PASS_FORWARD));
+        }
+        for (uint32_t u = model.units; u-- > 0;) {
+            TRY(use(r, u, ZERO_PASS_BACKWARD));
+        }
+        TRY(zero_micro_end(r->engine));
+    }
+    return ZERO_OK;
+}
+
+/* ---- what ranks do ---- */
+
+HELPER zero_status step(rank *r)
+{
+    TRY(zero_loss_scale(r->engine, &r->loss_scale));
+    TRY(micro_steps(r));
+    TRY(zero_step(r->engine, &r->setup->params, zero_stream_host()));
+    r->step++;
+    r->stepped = true;
+    return ZERO_OK;
+}
+
+HELPER zero_status discarded_step(rank *r)
+{
+    TRY(zero_loss_scale(r->engine, &r->loss_scale));
+    TRY(micro_steps(r));
+    return zero_step_discard(r->engine);
+}
+
+/* Some units have been used, and the last of them is acquired. */
+HELPER zero_status abandoned_micro_step(rank *r)
+{
+    TRY(begin_micro_step(r, r->setup->micro_steps == 1));
+    for (uint32_t u = 0; u + 1 < model.units; u++) {
+        TRY(use(r, u, ZERO_PASS_FORWARD));
+    }
+    TRY(acquire(r, model.units - 1, ZERO_PASS_FORWARD));
+    return zero_micro_abandon(r->engine, zero_stream_host());
+}
+
+HELPER zero_status evaluation(rank *r)
+{
+    for (uint32_t u = 0; u < model.units; u++) {
+        TRY(use(r, u, ZERO_PASS_EVAL));
+    }
+    return ZERO_OK;
+}
+
+/* Where the engine can evict these roles. */
+HELPER zero_status evicted(rank *r, uint32_t roles, zero_tier tier)
+{
+    zero_step_result result = zero_step_result_init();
+    TRY(r->stepped ? zero_step_wait(r->engine, &result) : ZERO_OK);
+    const zero_status status = zero_engine_evict(r->engine, roles, tier);
+    TRY(status != ZERO_UNSUPPORTED ? status : ZERO_OK);
+    return status == ZERO_OK ? zero_engine_restore(r->engine) : ZERO_OK;
+}
+
+HELPER zero_status save(rank *r, const char *name, int32_t replace, uint32_t keep)
+{
+    zero_save_options options = zero_save_options_init();
+    options.directory = folders.saves;
+    options.name = name;
+    options.replace = replace;
+    options.keep = keep;
+    return zero_save(r->engine, &options);
+}
+
+HELPER zero_status load(rank *r)
+{
+    zero_load_options options = zero_load_options_init();
+    zero_load_report report = zero_load_report_init();
+    options.path = folders.saves;
+    options.if_any = 1;
+    TRY(zero_load(r->engine, &options, &report));
+    r->step = report.step;
+    return ZERO_OK;
+}
+
+/* This rank's shards of one role, to where the whole model's state is put together. */
+static zero_status read_role(rank *r, zero_role role)
+{
+    for (uint32_t t = 0; t < model.tensors; t++) {
+        zero_shard shard;
+        TRY(zero_shard_range(r->engine, t, role, &shard));
+        void *values = calloc(shard.count + 1, sizeof(uint32_t));
+        MUST(values != NULL);
+        TRY(zero_shard_read(r->engine, t, role, shard.first, shard.count, values));
+        for (uint64_t e = 0; e < shard.count; e++) {
+            const uint64_t at = model.first[t] + shard.first + e;
+            atomic_store(&model.state[role][at], HELD | load_bits(values, e, shard.dtype));
+        }
+        free(values);
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_state(rank *r)
+{
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        TRY(read_role(r, (zero_role)role));
+    }
+    return evaluation(r);
+}
+
+static void tell_counts(const rank *r)
+{
+    zero_stats stats = zero_stats_init();
+    MUST(zero_engine_stats(r->engine, &stats) == ZERO_OK);
+    printf("%llu steps, %llu discarded, %llu micro-steps, %llu gathers, %llu reductions\n",
+           (unsigned long long)stats.steps, (unsigned long long)stats.steps_discarded,
+           (unsigned long long)stats.micro_steps, (unsigned long long)stats.gathers,
+           (unsigned long long)stats.reduces);
+}
+
+typedef struct job {
+    const setup *setup;
+    steps_fn steps;
+} job;
+
+static zero_status run_rank(zero_world *world, void *user)
+{
+    const job *given = user;
+    rank r = {.setup = given->setup, .world = world};
+    zero_engine_options options = r.setup->options;
+    options.tuning = &r.setup->tuning;
+    TRY(zero_engine_create(world, model.described, &options, &r.engine));
+    zero_status status = zero_engine_fill(r.engine, initial, NULL);
+    status = status == ZERO_OK ? given->steps(&r) : status;
+    status = status == ZERO_OK ? read_state(&r) : status;
+    if (status == ZERO_OK && zero_world_rank(world) == 0) {
+        tell_counts(&r);
+    }
+    zero_engine_destroy(r.engine);
+    return status;
+}
+
+/* ---- the program ---- */
+
+static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *ftw)
+{
+    (void)about;
+    (void)kind;
+    (void)ftw;
+    return remove(path);
+}
+
+static void remove_folders(void)
+{
+    MUST(nftw(folders.all, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0);
+}
+
+static void make_folder(char *path, const char *name)
+{
+    (void)snprintf(path, PATH_BYTES, "%.32s/%s", folders.all, name);
+    MUST(mkdir(path, 0777) == 0);
+}
+
+static void begin(void)
+{
+    (void)snprintf(folders.all, PATH_BYTES, "zero-storage-XXXXXX");
+    MUST(mkdtemp(folders.all) != NULL && atexit(remove_folders) == 0);
+    make_folder(folders.disk[0], "disk0");
+    make_folder(folders.disk[1], "disk1");
+    make_folder(folders.saves, "saves");
+    MUST(zero_model_create(&model.described) == ZERO_OK);
+}
+
+/* All ranks, each with an engine of its own. */
+static void run(setup of, steps_fn steps)
+{
+    job given = {&of, steps};
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        free(model.state[role]);
+        model.state[role] = calloc(model.elements + 1, sizeof *model.state[role]);
+        MUST(model.state[role] != NULL);
+    }
+    MUST(zero_world_run(of.ranks, DEADLINE_MS, run_rank, &given) == ZERO_OK);
+}
+
+/* 0 where the state, gradients left out, has this hash. */
+static int end(uint64_t expected)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (uint64_t e = 0; role != ZERO_ROLE_GRAD && e < model.elements; e++) {
+            hash = (hash ^ model.state[role][e]) * UINT64_C(0x100000001b3);
+        }
+        free(model.state[role]);
+    }
+    zero_model_destroy(model.described);
+    printf("state %016llx\n", (unsigned long long)hash);
+    if (hash != expected) {
+        printf("not that of one plain rank, %016llx\n", (unsigned long long)expected);
+    }
+    return hash != expected;
+}
