@@ -1,7 +1,7 @@
 /* What the kernels are made of: elements in fp32, eight at a time, and what a warp does together.
  *
- * tests/gpt2/emulation.h defines the second half in plain C++, so that the same kernels run on the
- * CPU, thread by thread, in a test. */
+ * tests/gpt2/gpt2_emulation.h defines the second half in plain C++, so that the same kernels run on
+ * the CPU, thread by thread, in a test. */
 #ifndef GPT2_CUDA_WARP_H
 #define GPT2_CUDA_WARP_H
 

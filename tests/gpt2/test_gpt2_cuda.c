@@ -1,8 +1,8 @@
 /* The CUDA backend against the mathematics in double and against PyTorch.
  *
  * Compiled twice. With the CUDA runtime it needs a GPU and else is skipped. With EMULATED the same
- * kernels and host code run on the CPU (emulation.h, emulated_runtime.c) under an engine on the CPU
- * device, so that all but the hardware's own part is tested everywhere. */
+ * kernels and host code run on the CPU (gpt2_emulation.h, emulated_runtime.c) under an engine on
+ * the CPU device, so that all but the hardware's own part is tested everywhere. */
 #define GPT2_DOUBLE
 #include "plain/cblas.h"
 

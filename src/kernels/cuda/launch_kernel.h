@@ -34,9 +34,10 @@ static inline cudaError_t zi_kernel_load(const void *kernel)
     return cudaFuncGetAttributes(&attributes, kernel);
 }
 
-/* Without work nothing is launched. The code returned is that of this launch alone, not of an
- * earlier call of the program. */
-static inline cudaError_t zi_kernel_launch(const void *kernel, uint64_t blocks, void *args,
+/* args: what the kernel takes. Without work nothing is launched. The code returned is that of this
+ * launch alone, not of an earlier call of the program. */
+template <typename kernel_args>
+static inline cudaError_t zi_kernel_launch(const void *kernel, uint64_t blocks, kernel_args *args,
                                            cudaStream_t stream)
 {
     if (blocks == 0) {

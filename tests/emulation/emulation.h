@@ -2,17 +2,15 @@
  *
  * A block's threads are contexts that run in turn until each waits at a barrier of its block or of
  * its warp; blocks follow one another. Threads that wait at different barriers, or leave while
- * others of the warp wait, are a fault and abort. What a warp does together is written out here by
- * the layouts that the PTX manual gives (sections mma.m16n8k16 and ldmatrix). A launch runs at
- * once, on the calling thread. Not emulated: caches, races between barriers, limits of a launch but
- * its threads, and the speed of anything. */
-#ifndef TESTS_GPT2_EMULATION_H
-#define TESTS_GPT2_EMULATION_H
-
-#define GPT2_EMULATED
+ * others of the warp wait, are a fault and abort. A launch runs at once, on the calling thread; one
+ * at a time in a process. Not emulated: caches, races between barriers, limits of a launch but its
+ * threads, and the speed of anything. */
+#ifndef TESTS_EMULATION_EMULATION_H
+#define TESTS_EMULATION_EMULATION_H
 
 #include <cuda_runtime_api.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,8 +19,11 @@
 #include <ucontext.h>
 #include <vector_functions.h>
 
+/* All that blocks share by name is one section, which each block finds filled with NaNs. */
 #undef __shared__
-#define __shared__ static thread_local
+#define __shared__ static __attribute__((section("emulated_shared")))
+extern "C" unsigned char __start_emulated_shared[] __attribute__((weak, visibility("hidden")));
+extern "C" unsigned char __stop_emulated_shared[] __attribute__((weak, visibility("hidden")));
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 
@@ -61,7 +62,7 @@ struct emulated_thread {
     int copy_count; /* begun, and not waited for */
 };
 
-/* The block under way on this thread of the host. */
+/* The block under way. */
 struct emulated_block {
     jmp_buf scheduler;
     emulated_thread threads[EMULATED_THREADS_MAX];
@@ -76,12 +77,13 @@ struct emulated_block {
     const void *call;
 };
 
-static thread_local emulated_block *emulated;
+/* One for all files that are linked together. */
+inline emulated_block *emulated;
+inline pthread_mutex_t emulated_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 #define threadIdx (emulated->now->index)
 #define blockIdx (emulated->index)
 #define gridDim (emulated->grid)
-#define GPT2_DYNAMIC_SHARED(name) unsigned char *name = emulated->shared
 
 static inline void emulated_fault(const char *what)
 {
@@ -190,7 +192,7 @@ static inline void emulated_run_block()
     }
 }
 
-/* What a thread of the host needs for its launches; kept. */
+/* What launches need; kept. */
 static inline void emulated_open()
 {
     if (emulated != NULL) {
@@ -211,227 +213,72 @@ static inline void emulated_open()
     }
 }
 
-template <typename job> struct emulated_call {
-    void (*kernel)(job);
-    const job *what;
-};
-
-template <typename job> static void emulated_run(const void *call)
-{
-    const emulated_call<job> *it = (const emulated_call<job> *)call;
-    it->kernel(*it->what);
-}
-
 static inline void emulated_check_guard(size_t shared)
 {
-    for (size_t i = 0; i < EMULATED_GUARD; i++) {
+    for (size_t i = 0; shared != 0 && i < EMULATED_GUARD; i++) {
         if (emulated->shared[shared + i] != 0xff) {
             emulated_fault("a block writes beyond its shared memory");
         }
     }
 }
 
-template <typename job>
-static inline cudaError_t gpt2_launch(void (*kernel)(job), dim3 grid, dim3 block, size_t shared,
-                                      cudaStream_t stream, const job &what)
+/* What a block finds in shared memory is nobody's: NaNs, and beyond it too. */
+static inline void emulated_fill_shared(size_t shared)
 {
-    (void)stream;
+    if (shared != 0) {
+        memset(emulated->shared, 0xff, shared + EMULATED_GUARD);
+    }
+    if (__start_emulated_shared != NULL) {
+        memset(__start_emulated_shared, 0xff,
+               (size_t)(__stop_emulated_shared - __start_emulated_shared));
+    }
+}
+
+/* run: what each thread of the grid does with the call. */
+static inline cudaError_t emulated_launch(dim3 grid, dim3 block, size_t shared,
+                                          void (*run)(const void *call), const void *call)
+{
     const unsigned threads = block.x * block.y * block.z;
     if (threads > EMULATED_THREADS_MAX || threads % 32 != 0 || shared > EMULATED_SHARED_MAX ||
         grid.x == 0 || grid.y == 0 || grid.y > 65535 || grid.z != 1) {
         return cudaErrorInvalidConfiguration;
     }
-    const emulated_call<job> call = {kernel, &what};
+    pthread_mutex_lock(&emulated_mutex);
     emulated_open();
     emulated->grid = grid;
     emulated->shape = block;
-    emulated->run = emulated_run<job>;
-    emulated->call = &call;
+    emulated->run = run;
+    emulated->call = call;
     for (unsigned y = 0; y < grid.y; y++) {
         for (unsigned x = 0; x < grid.x; x++) {
             emulated->index = {x, y, 0};
-            /* What a block finds in shared memory is nobody's: NaNs, and beyond it too. */
-            memset(emulated->shared, 0xff, shared + EMULATED_GUARD);
+            emulated_fill_shared(shared);
             emulated_run_block();
             emulated_check_guard(shared);
         }
     }
+    pthread_mutex_unlock(&emulated_mutex);
     return cudaSuccess;
-}
-
-/* --- elements --------------------------------------------------------------------------------- */
-
-static inline float from_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float __int_as_float(int bits)
-{
-    return from_bits((uint32_t)bits);
-}
-
-static inline uint32_t to_bf16(float value)
-{
-    const uint32_t bits = bits_of(value);
-    return value != value ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-}
-
-static inline uint32_t to_bf16_pair(float low, float high)
-{
-    return to_bf16(low) | to_bf16(high) << 16;
 }
 
 /* --- a block and a warp together -------------------------------------------------------------- */
 
-static inline void sync_block()
+static inline void emulated_sync_block()
 {
     emulated_wait(AT_BLOCK);
 }
 
-static inline void emulated_copy_now(const emulated_copy *copy)
-{
-    if (copy->from != NULL) {
-        memcpy(copy->to, copy->from, copy->bytes);
-    } else {
-        memset(copy->to, 0, copy->bytes);
-    }
-}
-
-/* A copy may be done at any time until it is waited for. In every other block it is done at once,
- * so that one over what is still being read shows; in the others when it is waited for, so that
- * reading too early does. */
-static inline void emulated_begin_copy(void *to, const void *from, size_t bytes, bool exists)
+/* Each lane of the warp gives a value and gets the one of a lane that it names. */
+template <typename type> static inline type emulated_from(const type &value, int lane)
 {
     emulated_thread *self = emulated->now;
-    if ((uintptr_t)to % bytes != 0 || (exists && (uintptr_t)from % bytes != 0)) {
-        emulated_fault("a copy is not aligned to its size");
-    }
-    if (self->copy_count == EMULATED_COPIES_MAX) {
-        emulated_fault("more copies at once than the emulation has room for");
-    }
-    emulated_copy *copy = &self->copies[self->copy_count++];
-    *copy = {to, exists ? from : NULL, bytes};
-    if ((emulated->index.x + emulated->index.y) % 2 == 0) {
-        emulated_copy_now(copy);
-    }
-}
-
-static inline float power_of_two(float x)
-{
-    return exp2f(x);
-}
-
-static inline void copy_sixteen(void *shared, const void *from, bool exists)
-{
-    emulated_begin_copy(shared, from, 16, exists);
-}
-
-static inline void copy_float(float *shared, const float *from, bool exists)
-{
-    emulated_begin_copy(shared, from, sizeof *from, exists);
-}
-
-static inline void await_copies()
-{
-    emulated_thread *self = emulated->now;
-    for (int i = 0; i < self->copy_count && (emulated->index.x + emulated->index.y) % 2 != 0; i++) {
-        emulated_copy_now(&self->copies[i]);
-    }
-    self->copy_count = 0;
-}
-
-static inline float warp_from(float value, int lane)
-{
-    emulated_thread *self = emulated->now;
-    self->warp[self->lane].words[0] = bits_of(value);
+    type received;
+    static_assert(sizeof value <= sizeof self->warp->words, "a gift has room for it");
+    memcpy(self->warp[self->lane].words, &value, sizeof value);
     emulated_wait(AT_WARP);
-    const uint32_t bits = self->warp[lane].words[0];
+    memcpy(&received, self->warp[lane].words, sizeof received);
     emulated_wait(AT_WARP);
-    return from_bits(bits);
-}
-
-static inline float warp_xor(float value, int mask)
-{
-    return warp_from(value, emulated->now->lane ^ mask);
-}
-
-static inline uint32_t emulated_half(const unsigned char *row, int column)
-{
-    uint16_t half;
-    memcpy(&half, row + 2 * column, sizeof half);
-    return half;
-}
-
-static inline void emulated_load(uint32_t (&out)[4], const void *row, bool turned)
-{
-    emulated_thread *self = emulated->now;
-    if ((uintptr_t)row % 16 != 0) {
-        emulated_fault("a row of a matrix is not aligned to 16 bytes");
-    }
-    self->warp[self->lane].row = (const unsigned char *)row;
-    emulated_wait(AT_WARP);
-    const int outer = self->lane / 4;
-    const int inner = self->lane % 4 * 2;
-    for (int matrix = 0; matrix < 4; matrix++) {
-        const emulated_gift *rows = self->warp + 8 * matrix;
-        out[matrix] = turned ? emulated_half(rows[inner].row, outer) |
-                                   emulated_half(rows[inner + 1].row, outer) << 16
-                             : emulated_half(rows[outer].row, inner) |
-                                   emulated_half(rows[outer].row, inner + 1) << 16;
-    }
-    emulated_wait(AT_WARP);
-}
-
-static inline void load_matrices(uint32_t (&out)[4], const void *row)
-{
-    emulated_load(out, row, false);
-}
-
-static inline void load_matrices_turned(uint32_t (&out)[4], const void *row)
-{
-    emulated_load(out, row, true);
-}
-
-/* Element (row, k) of the left factor: register by which half of the rows and of k, lane by the
- * place in the half. */
-static inline float emulated_left(const emulated_gift *warp, int row, int k)
-{
-    const uint32_t word = warp[row % 8 * 4 + k % 8 / 2].words[row / 8 + k / 8 * 2];
-    return from_bits(k % 2 == 0 ? word << 16 : word & 0xffff0000u);
-}
-
-static inline float emulated_right(const emulated_gift *warp, int k, int column)
-{
-    const uint32_t word = warp[column * 4 + k % 8 / 2].words[4 + k / 8];
-    return from_bits(k % 2 == 0 ? word << 16 : word & 0xffff0000u);
-}
-
-static inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-    emulated_thread *self = emulated->now;
-    emulated_gift *gift = &self->warp[self->lane];
-    memcpy(gift->words, a, sizeof a);
-    gift->words[4] = b0;
-    gift->words[5] = b1;
-    emulated_wait(AT_WARP);
-    for (int i = 0; i < 4; i++) {
-        const int row = self->lane / 4 + i / 2 * 8;
-        const int column = self->lane % 4 * 2 + i % 2;
-        for (int k = 0; k < 16; k++) {
-            c[i] += emulated_left(self->warp, row, k) * emulated_right(self->warp, k, column);
-        }
-    }
-    emulated_wait(AT_WARP);
+    return received;
 }
 
 #endif

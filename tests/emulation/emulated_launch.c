@@ -1,0 +1,50 @@
+/* The functions of fake_launch.h in the emulation: the .cu files themselves run on host memory. */
+#include "fake_launch.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the .cu files, by the names that emulated_kernels.h gives them. */
+cudaError_t emulated_update(cudaStream_t stream, const zi_update_job *job);
+cudaError_t emulated_square_sum(cudaStream_t stream, const void *source, zero_dtype dtype,
+                                uint64_t count, zi_norm_sum *sum);
+cudaError_t emulated_decide(cudaStream_t stream, const zi_decide_job *job);
+cudaError_t emulated_fold(cudaStream_t stream, const zi_fold *fold);
+cudaError_t emulated_cast(cudaStream_t stream, void *target, zero_dtype target_dtype,
+                          const void *source, zero_dtype source_dtype, uint64_t count);
+
+static void must(cudaError_t code)
+{
+    if (code != cudaSuccess) {
+        fprintf(stderr, "emulation: a launch failed with %d\n", (int)code);
+        abort();
+    }
+}
+
+void zi_fake_run_update(const zi_update_job *job)
+{
+    must(emulated_update(NULL, job));
+}
+
+void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
+{
+    must(emulated_square_sum(NULL, source, dtype, count, sum));
+}
+
+void zi_fake_run_decide(const zi_decide_job *job)
+{
+    must(emulated_decide(NULL, job));
+}
+
+void zi_fake_run_fold(const zi_fold *fold)
+{
+    must(emulated_fold(NULL, fold));
+}
+
+void zi_fake_run_cast(void *target, zero_dtype target_dtype, const void *source,
+                      zero_dtype source_dtype, uint64_t count)
+{
+    must(emulated_cast(NULL, target, target_dtype, source, source_dtype, count));
+}
