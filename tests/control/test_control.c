@@ -186,7 +186,7 @@ static void parent_main(int place, int ready)
 }
 
 /* A connection ends with its process, also where a child of that process lives on. */
-TEST(children_do_not_keep_connections)
+REAL_TEST(children_do_not_keep_connections)
 {
     rig g = {.user = NULL};
     zi_control *zero = NULL;
@@ -257,7 +257,7 @@ static zero_status try_join(const zi_control_place *place, uint32_t rank, uint32
     return status;
 }
 
-TEST(places_that_cannot_be_served)
+REAL_TEST(places_that_cannot_be_served)
 {
     zi_control *server = NULL;
     zi_control *second = NULL;
