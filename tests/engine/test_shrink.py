@@ -49,7 +49,8 @@ print("0 passed, 1 failed, 0 skipped" if found and one else "1 passed, 0 failed,
 
 def check(condition, what):
     if not condition:
-        sys.exit(f"  {what}")
+        print(f"  {what}\n0 passed, 1 failed, 0 skipped")
+        sys.exit(1)
 
 
 def case_shrinks():
@@ -152,6 +153,7 @@ def main():
         programs_come_to_the_same_state([engine, *words], *tools)
         programs_are_saved([engine, *words], *tools)
         os.chdir("..")
+    print("6 passed, 0 failed, 0 skipped")
 
 
 main()
