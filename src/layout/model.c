@@ -335,19 +335,37 @@ zero_status zero_model_add_unit(zero_model *model, const char *name, const zero_
     return end_adding(model, &begin, add_unit(model, name, descs, count), unit, first_tensor);
 }
 
-/* "name.layer" or "name.layer.tensor"; INVALID_ARGUMENT where it is too long. */
-static zero_status layer_name(const char *name, uint32_t layer, const char *tensor, char *text)
+/* Whether the name of a layer's unit (tensor NULL) or tensor is short enough. */
+static zero_status check_name_room(const char *name, uint32_t layer, const char *tensor,
+                                   size_t bytes)
 {
-    const bool of_unit = tensor == NULL;
-    const int bytes = snprintf(text, ZI_NAME_BYTES, "%s.%" PRIu32 "%s%s", name, layer,
-                               of_unit ? "" : ".", of_unit ? "" : tensor);
     if (bytes >= ZI_NAME_BYTES) {
         ZI_FAIL(ZERO_INVALID_ARGUMENT,
-                "layer %" PRIu32 " of \"%.40s\": the name of its %s \"%.40s\" would have %d "
+                "layer %" PRIu32 " of \"%.40s\": the name of its %s \"%.40s\" would have %zu "
                 "bytes, and at most %d are possible",
-                layer, name, of_unit ? "unit" : "tensor", of_unit ? name : tensor, bytes,
-                ZI_NAME_BYTES - 1);
+                layer, name, tensor == NULL ? "unit" : "tensor", tensor == NULL ? name : tensor,
+                bytes, ZI_NAME_BYTES - 1);
     }
+    return ZERO_OK;
+}
+
+/* "name.layer" */
+static zero_status layer_name(const char *name, uint32_t layer, char *text)
+{
+    const int bytes = snprintf(text, ZI_NAME_BYTES, "%s.%" PRIu32, name, layer);
+    return check_name_room(name, layer, NULL, (size_t)bytes);
+}
+
+/* "name.layer.tensor", where unit is "name.layer". A deep model has 10^5 of these. */
+static zero_status layer_tensor_name(const char *name, uint32_t layer, const char *unit,
+                                     const char *tensor, char *text)
+{
+    const size_t unit_bytes = strlen(unit);
+    const size_t tensor_bytes = strlen(tensor);
+    ZI_TRY(check_name_room(name, layer, tensor, unit_bytes + 1 + tensor_bytes));
+    memcpy(text, unit, unit_bytes);
+    text[unit_bytes] = '.';
+    memcpy(text + unit_bytes + 1, tensor, tensor_bytes + 1);
     return ZERO_OK;
 }
 
@@ -378,7 +396,7 @@ static zero_status add_layer_tensor(zero_model *model, uint32_t unit, const char
     zero_tensor_desc desc = *given;
     uint32_t tensor = 0;
     ZI_TRY(check_name("tensor", given->name));
-    ZI_TRY(layer_name(name, layer, given->name, text));
+    ZI_TRY(layer_tensor_name(name, layer, model->units[unit].name, given->name, text));
     desc.name = text;
     if (layer > 0) {
         uint64_t stride = 0;
@@ -405,7 +423,7 @@ static zero_status add_layers(zero_model *model, const char *name, uint32_t laye
     for (uint32_t layer = 0; layer < layer_count; layer++) {
         char text[ZI_NAME_BYTES];
         uint32_t unit = 0;
-        ZI_TRY(layer_name(name, layer, NULL, text));
+        ZI_TRY(layer_name(name, layer, text));
         ZI_TRY(zero_unit_add(model, text, &unit));
         for (uint32_t i = 0; i < count; i++) {
             ZI_TRY(add_layer_tensor(model, unit, name, layer, &descs[i]));

@@ -3,6 +3,7 @@
 #include "zero/footprint.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -184,13 +185,19 @@ static zero_status footprint_at(depth_search *search, uint64_t layers, zero_foot
                              footprint);
 }
 
+/* Whether a transformer of so many layers can be described at all. */
+static bool has_description(depth_search *search, uint64_t layers)
+{
+    set_layers(search, layers);
+    return zero_transformer_check(&search->transformer) == ZERO_OK;
+}
+
 /* Whether so many layers fit. A model too large to be described does not. */
 static zero_status fits(depth_search *search, uint64_t layers, bool *result)
 {
     zero_footprint f;
-    set_layers(search, layers);
     *result = layers == 0;
-    if (layers == 0 || zero_transformer_check(&search->transformer) != ZERO_OK) {
+    if (layers == 0 || !has_description(search, layers)) {
         return ZERO_OK;
     }
     ZI_TRY(footprint_at(search, layers, &f));
@@ -198,27 +205,39 @@ static zero_status fits(depth_search *search, uint64_t layers, bool *result)
     return ZERO_OK;
 }
 
-/* About how many fit: every tier's bytes grow nearly evenly with the layers. */
+/* How many layers fit if each adds what those between one layer and `deep` add on average. */
+static uint64_t depth_on_line(const zero_footprint *one, const zero_footprint *at, uint64_t deep)
+{
+    double most = (double)ZERO_FOOTPRINT_LAYERS_MAX;
+    for (int tier = 0; tier < ZERO_TIER_COUNT_MAX; tier++) {
+        const double grown = (double)at->need_bytes[tier] - (double)one->need_bytes[tier];
+        const double left = (double)one->have_bytes[tier] - (double)one->need_bytes[tier];
+        if (left < 0) {
+            return 0;
+        }
+        most = fmin(most, grown > 0 ? 1 + left / grown * (double)(deep - 1) : most);
+    }
+    return (uint64_t)most;
+}
+
+/* About how many fit: every tier's bytes grow nearly evenly with the layers. What the first two
+ * layers say leads to a deep model, and what that one needs says it nearly exactly: models take
+ * long to build when they are deep. */
 static zero_status guess_depth(depth_search *search, uint64_t *layers)
 {
     zero_footprint one;
-    zero_footprint two;
-    double most = (double)ZERO_FOOTPRINT_LAYERS_MAX;
+    zero_footprint at;
     *layers = 0;
-    if (zero_transformer_check(&search->transformer) != ZERO_OK) {
+    if (!has_description(search, 2)) {
         return ZERO_OK;
     }
     ZI_TRY(footprint_at(search, 1, &one));
-    ZI_TRY(footprint_at(search, 2, &two));
-    for (int tier = 0; tier < ZERO_TIER_COUNT_MAX; tier++) {
-        const double each = (double)two.need_bytes[tier] - (double)one.need_bytes[tier];
-        const double left = (double)one.have_bytes[tier] - (double)one.need_bytes[tier];
-        if (left < 0) {
-            return ZERO_OK;
-        }
-        most = each > 0 && 1 + left / each < most ? 1 + left / each : most;
+    ZI_TRY(footprint_at(search, 2, &at));
+    *layers = depth_on_line(&one, &at, 2);
+    if (*layers > 2 && *layers < ZERO_FOOTPRINT_LAYERS_MAX && has_description(search, *layers)) {
+        ZI_TRY(footprint_at(search, *layers, &at));
+        *layers = depth_on_line(&one, &at, *layers);
     }
-    *layers = (uint64_t)most;
     return ZERO_OK;
 }
 
