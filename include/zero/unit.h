@@ -59,7 +59,9 @@
  *
  *  **Ranks.** Every rank makes the same calls in the same order, but a rank may leave units out. If
  *  a unit stays acquired while others of its size are gathered, every rank must hold it, and no
- *  rank may leave units out meanwhile. Otherwise ranks evict different units and later gather
+ *  rank may leave units out meanwhile; nor in a micro-step that comes back to units after others or
+ *  to units in another order than the steps before: a rank that leaves some out cannot know where
+ *  the others are. Otherwise ranks evict different units and later gather
  *  different ones, which is MISMATCH with the units' numbers, or TIMEOUT over NCCL. With as many
  *  param_slots as there are units of a size nothing is evicted, and any rank may hold any unit.
  *  Where ranks leave units out over NCCL, set left_out_at_once (zero/tuning.h).
@@ -206,7 +208,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_params_release(zero_engine *engin
  *  - Memory: none; uses a slot made by zero_engine_create.
  *  - Errors: INVALID_ARGUMENT (unit, stream). STATE outside a micro-step; after the unit's gradient
  *    was declared ready or counted as left out in this micro-step; for a unit that has no trained
- *    tensor; when no slot is free (the message says how many grad_slots are needed). */
+ *    tensor and ties to no unit that has one; when no slot is free (the message says how many
+ *    grad_slots are needed). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_unit_grads_acquire(zero_engine *engine, uint32_t unit,
                                                              zero_stream stream);
 

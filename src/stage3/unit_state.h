@@ -2,7 +2,8 @@
  * state and action.
  *
  *   ABSENT     nothing here but the rank's own shard
- *   GATHERING  its gather is enqueued; nobody reads it yet
+ *   GATHERING  its gather is enqueued, or it is here again for the schedule's next units; nobody
+ *              reads it yet
  *   IN_USE     acquired, by count
  *   READY      released, or passed by without use, still in its slot
  *
