@@ -95,7 +95,7 @@ static inline void wait_in(zero_world *world, conf *test, place_fn fn, const cha
 {
     const uint64_t start_ns = zi_clock_ns();
     zero_status status = ZERO_OK;
-    while (status == ZERO_OK && elapsed_ms(start_ns) < SOON_MS) {
+    while (status == ZERO_OK && in_time(start_ns, SOON_MS)) {
         status = fn(world, test);
     }
     if (status != ZERO_COMM || strstr(zero_last_error()->message, words) == NULL) {
@@ -103,7 +103,7 @@ static inline void wait_in(zero_world *world, conf *test, place_fn fn, const cha
                   zero_status_name(status), words,
                   status == ZERO_OK ? "" : zero_last_error()->message);
     }
-    CHECK(elapsed_ms(start_ns) < SOON_MS);
+    CHECK(in_time(start_ns, SOON_MS));
 }
 
 #endif

@@ -11,7 +11,8 @@
 #include "gpu_rig.h"
 
 #define LONG_MS 60000
-#define SHORT_MS 300
+/* A deadline that passes; whoever is not to be late comes within it on any machine. */
+#define SHORT_MS 1500
 /* The least: a page of zeros, and eight for sums. */
 #define SMALL_SCRATCH ((size_t)36864)
 #define LARGE_SCRATCH ((size_t)4 << 20)

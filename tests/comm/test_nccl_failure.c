@@ -83,18 +83,17 @@ static zero_status stall(zero_world *world, void *user)
     CHECK_OK(zi_group_submit(p.group, own.stream, &job, 1));
     /* The stream is freed: the wait ends, and the check tells. */
     (void)gpu_wait(&own);
-    const uint64_t waited_ms = elapsed_ms(start_ns);
-    CHECK(waited_ms + 1 >= SHORT_MS);
-    CHECK(waited_ms < SHORT_MS + 10000);
+    CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS);
+    CHECK(in_time(start_ns, SHORT_MS + 10000));
     const zero_status status = await_failure(p.group);
     CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
     CHECK_SAID("all_gather of unit 3, 64 x bf16");
-    CHECK_SAID("did not finish within 300 ms");
+    CHECK_SAID("did not finish within 1500 ms");
     CHECK_SAID("group gather");
     CHECK(zi_group_submit(p.group, own.stream, &job, 1) == status);
     /* The other group of the world goes with it. */
     (void)await_failure(other);
-    CHECK_SAID("did not finish within 300 ms");
+    CHECK_SAID("did not finish within 1500 ms");
     if (held == A_GRAPH_IN_TIME) {
         CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
     }
@@ -189,8 +188,9 @@ static zero_status miss(zero_world *world, void *user)
     const pair p = pair_open(world, "gather", ZI_PAGE_BYTES);
     const zi_collective job = gather_of(p.memory);
     if (zero_world_rank(world) == 0) {
-        CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_TIMEOUT,
-                    "group gather, rank 0: ncclGroupEnd of 2 members did not finish within 300 ms");
+        CHECK_FAILS(
+            zi_group_submit(p.group, own.stream, &job, 1), ZERO_TIMEOUT,
+            "group gather, rank 0: ncclGroupEnd of 2 members did not finish within 1500 ms");
         CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_TIMEOUT, "ncclGroupEnd");
     } else {
         (void)await_failure(p.group);
@@ -221,7 +221,7 @@ static zero_status leave_alone(zero_world *world, void *user)
     if (zero_world_rank(world) == 0) {
         CHECK(zi_group_submit(p.group, own.stream, &job, 1) == ZERO_COMM);
         CHECK_SAID("the disk is on fire");
-        CHECK(elapsed_ms(start_ns) < LONG_MS / 2);
+        CHECK(in_time(start_ns, LONG_MS / 2));
     } else {
         const struct timespec span = {.tv_nsec = 100000000}; /* rank 0 is in its call by then */
         (void)nanosleep(&span, NULL);
@@ -307,7 +307,7 @@ static zero_status fail_to_create(zero_world *world, void *user)
 TEST(ranks_that_never_connect)
 {
     failing expected = {ZERO_TIMEOUT,
-                        "ncclCommInitRankConfig of 2 members did not finish within 300 ms"};
+                        "ncclCommInitRankConfig of 2 members did not finish within 1500 ms"};
     fake_nccl_hold_init(true);
     common.deadline_ms = SHORT_MS;
     CHECK_OK(run_world(2, fail_to_create, &expected));
@@ -622,7 +622,7 @@ TEST(a_split_that_fails_on_one_rank)
 
 TEST(a_split_that_never_finishes)
 {
-    failing expected = {ZERO_TIMEOUT, "ncclCommSplit of 2 members did not finish within 300 ms"};
+    failing expected = {ZERO_TIMEOUT, "ncclCommSplit of 2 members did not finish within 1500 ms"};
     common.deadline_ms = SHORT_MS;
     CHECK_FAILS(run_world(2, fail_to_split, &expected), ZERO_TIMEOUT, expected.words);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);

@@ -197,9 +197,9 @@ static void miss_create(bool blocking)
     lent[0] = fake_nccl_lend("late", 2, 0, blocking);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_create_nccl(lent[0], SHORT_MS, &world), ZERO_TIMEOUT,
-                "did not finish within 300 ms");
+                "did not finish within 1500 ms");
     CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS);
-    CHECK(elapsed_ms(start_ns) < 20000);
+    CHECK(in_time(start_ns, 20000));
     CHECK(world == NULL);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     /* What the text advises. */
@@ -221,11 +221,11 @@ TEST(ranks_that_never_meet_at_an_address)
     zi_nccl_api_replace(fake_nccl_api());
     CHECK_FAILS(
         zi_nccl_launch(&launch, SHORT_MS, &place, &comm), ZERO_TIMEOUT,
-        test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 300 ms", place.port));
+        test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 1500 ms", place.port));
     CHECK(comm == NULL);
     const zi_launch first = {.rank = 0, .size = 2, .address = "127.0.0.1"};
     CHECK_FAILS(zi_nccl_launch(&first, SHORT_MS, &place, &comm), ZERO_TIMEOUT,
-                "rank 1 did not arrive at the meeting of the ranks within 300 ms");
+                "rank 1 did not arrive at the meeting of the ranks within 1500 ms");
     CHECK(comm == NULL);
     fake_nccl_set_version(21805);
     CHECK_FAILS(zi_nccl_can_launch(&launch), ZERO_UNSUPPORTED, "mpirun");
@@ -390,13 +390,13 @@ static zero_status be_late(zero_world *world, void *user)
     (void)user;
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 1) {
-        sleep_ms(900);
+        sleep_ms(3 * SHORT_MS);
     }
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT,
                 "rank 1 did not arrive at all_gather of zero_world_barrier, 0 x f32 (group "
-                "control) within 300 ms");
-    CHECK(elapsed_ms(start_ns) < 10000);
+                "control) within 1500 ms");
+    CHECK(in_time(start_ns, 10000));
     CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, "rank 1 did not arrive");
     return ZERO_TIMEOUT;
 }
@@ -434,7 +434,7 @@ TEST(a_rank_that_gives_up_elsewhere)
 {
     const uint64_t start_ns = zi_clock_ns();
     rig_run(&(rig){.ranks = 3, .deadline_ms = LONG_MS, .fn = give_up}, ZERO_OK);
-    CHECK(elapsed_ms(start_ns) < 10000);
+    CHECK(in_time(start_ns, 10000));
     finish_failed();
 }
 

@@ -117,7 +117,7 @@ TEST(a_rank_that_aborts)
     }
     CHECK_EQ(pthread_barrier_destroy(&g.met), 0);
     rig_end(&g);
-    CHECK(elapsed_ms(start_ns) < 20000);
+    CHECK(in_time(start_ns, 20000));
 }
 
 /* Ranks 1 and 3 do not come to the second gather; rank 3 comes too late. */
@@ -127,9 +127,9 @@ static void be_late(zi_control *control, uint32_t rank, rig *g)
     if (rank % 2 == 0) {
         const uint64_t start_ns = zi_clock_ns();
         CHECK_FAILS(zi_control_gather(control, NULL, 0, "the second gather"), ZERO_TIMEOUT,
-                    "ranks 1, 3 did not arrive at the second gather within 300 ms");
+                    "ranks 1, 3 did not arrive at the second gather within 1500 ms");
         CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS);
-        CHECK(elapsed_ms(start_ns) < SOON_MS + SHORT_MS);
+        CHECK(in_time(start_ns, SOON_MS + SHORT_MS));
     }
     (void)pthread_barrier_wait(&g->met);
     if (rank == 3) {
@@ -160,7 +160,7 @@ static void leave_early(zi_control *control, uint32_t rank, rig *g)
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zi_control_gather(control, NULL, 0, "the second gather"), ZERO_COMM,
                 "rank 2 left the world while rank");
-    CHECK(elapsed_ms(start_ns) < 10000);
+    CHECK(in_time(start_ns, 10000));
     (void)g;
 }
 
@@ -209,11 +209,11 @@ REAL_TEST(children_do_not_keep_connections)
     CHECK_EQ(kill(rank, SIGKILL), 0);
     const uint64_t start_ns = zi_clock_ns();
     while (zi_control_check(zero) == ZERO_OK) {
-        CHECK(elapsed_ms(start_ns) < 20000);
+        CHECK(in_time(start_ns, 20000));
         sleep_ms(1);
     }
     CHECK_SAID(test_text("rank 1: process %d on ", (int)rank));
-    CHECK(elapsed_ms(start_ns) < SOON_MS);
+    CHECK(in_time(start_ns, SOON_MS));
     zi_control_leave(zero);
     CHECK_EQ(pthread_barrier_destroy(&g.met), 0);
     rig_end(&g);
@@ -286,8 +286,8 @@ TEST(servers_that_cannot_be_joined)
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(try_join(&other, 1, 2, SHORT_MS), ZERO_TIMEOUT, "it serves another job");
     CHECK_SAID(
-        test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 300 ms", place.port));
-    CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS && elapsed_ms(start_ns) < 10000);
+        test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 1500 ms", place.port));
+    CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS && in_time(start_ns, 10000));
     CHECK_FAILS(try_join(&place, 1, 3, LONG_MS), ZERO_MISMATCH, "another size than 3");
     CHECK_OK(try_join(&place, 1, 2, LONG_MS));
     CHECK_FAILS(try_join(&place, 1, 2, LONG_MS), ZERO_STATE, "rank 1 is there already");
@@ -310,7 +310,7 @@ TEST(listeners_that_are_no_servers)
     place.port = ntohs(at.sin_port);
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(try_join(&place, 1, 2, SHORT_MS), ZERO_TIMEOUT, "is no libzero");
-    CHECK(elapsed_ms(start_ns) < 10000);
+    CHECK(in_time(start_ns, 10000));
     CHECK_EQ(close(fd), 0);
 }
 

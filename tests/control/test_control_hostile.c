@@ -119,7 +119,7 @@ static void expect_close(int fd)
             break;
         }
     }
-    CHECK(elapsed_ms(start_ns) < (UNDER_SANITIZER ? 15000 : 4000));
+    CHECK(in_time(start_ns, 4000));
     CHECK_EQ(close(fd), 0);
 }
 
@@ -438,7 +438,7 @@ TEST(a_flood_without_end)
     rig_run(g, amid_flood);
     printf("  %u connections, ranks amid them for %u ms, the longest wait %u ms\n",
            atomic_load(&f->connections), (uint32_t)elapsed_ms(start_ns), atomic_load(&f->worst_ms));
-    CHECK(atomic_load(&f->worst_ms) < 2 * SOON_MS);
+    CHECK(atomic_load(&f->worst_ms) < allowed_ms(2 * SOON_MS));
     atomic_store(&f->stop, 1);
     for (uint32_t i = 0; i < FLOODERS; i++) {
         CHECK_EQ(pthread_join(threads[i], NULL), 0);

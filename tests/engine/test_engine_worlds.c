@@ -8,16 +8,11 @@
 #include "folders.h"
 #include "launched.h"
 #include "refusals.h"
+#include "waits.h"
 
-/* No news may take longer, however loaded the machine. */
 #define SOON_MS 10000
 #define RANKS 3
 #define GONE 2
-
-static uint64_t ms_since(uint64_t start_ns)
-{
-    return (zi_clock_ns() - start_ns) / 1000000;
-}
 
 /* ---- ranks that leave or die ---- */
 
@@ -70,7 +65,7 @@ static void go_on(zero_world *world, const absence *a)
         strstr(said, died ? "died" : "left") == NULL) {
         TEST_FAIL("rank %u: %s: %s", zero_world_rank(world), zero_status_name(status), said);
     }
-    CHECK(ms_since(start_ns) < SOON_MS);
+    CHECK(in_time(start_ns, SOON_MS));
     if (made) {
         CHECK_FAILS(zero_micro_begin(trainer.engine, 1), ZERO_POISONED, "rank 2");
         toy_close(&trainer);
