@@ -2,6 +2,7 @@
  * gradients are integers, ranks that are threads, and the steps of a trainer. Gradients and initial
  * values are those of the tests (toy_model.c), so the state at the end has the same bits. */
 #include <ftw.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 #include <unistd.h>
 
 #include <zero/zero.h>
+
+#include "courses.h"
 
 #define UNITS_MAX 16
 #define TENSORS_MAX 64
@@ -48,7 +51,9 @@ static struct {
     zero_tensor_desc tensor[TENSORS_MAX];
     uint64_t count[TENSORS_MAX];
     uint64_t first[TENSORS_MAX]; /* of its elements, in the order of the whole model's */
+    uint32_t owner[TENSORS_MAX]; /* unit */
     bool uses[UNITS_MAX][TENSORS_MAX];
+    bool acquires[UNITS_MAX][UNITS_MAX];       /* itself, and those it ties to */
     _Atomic uint64_t *state[ZERO_SHARD_ROLES]; /* bits of all elements, HELD beside them */
 } model;
 
@@ -57,6 +62,7 @@ static struct {
 HELPER void unit(const char *name)
 {
     MUST(model.units < UNITS_MAX && zero_unit_add(model.described, name, &model.units) == ZERO_OK);
+    model.acquires[model.units][model.units] = true;
     model.units++;
 }
 
@@ -70,6 +76,7 @@ HELPER void tensor(zero_tensor_desc desc)
     model.count[index] = zero_model_tensor_count_of(model.described, index);
     model.first[index] = model.elements;
     model.elements += model.count[index];
+    model.owner[index] = model.units - 1;
     model.uses[model.units - 1][index] = true;
     model.tensors = index + 1;
 }
@@ -78,6 +85,7 @@ HELPER void tie(uint32_t to_unit, uint32_t index)
 {
     MUST(zero_tensor_tie(model.described, to_unit, index) == ZERO_OK);
     model.uses[to_unit][index] = true;
+    model.acquires[to_unit][model.owner[index]] = true;
 }
 
 static bool is_trained(uint32_t index)
@@ -85,11 +93,12 @@ static bool is_trained(uint32_t index)
     return (model.tensor[index].flags & ZERO_TENSOR_FROZEN) == 0;
 }
 
+/* Whether it has a gradient: it or a unit it ties to has a trained tensor. */
 static bool unit_is_trained(uint32_t index)
 {
     bool trained = false;
     for (uint32_t t = 0; t < model.tensors; t++) {
-        trained = trained || (model.uses[index][t] && is_trained(t));
+        trained = trained || (model.acquires[index][model.owner[t]] && is_trained(t));
     }
     return trained;
 }
@@ -157,10 +166,14 @@ static float load_value(const void *data, uint64_t index, zero_dtype dtype)
 /* A value that the type has: a sum of gradients, which are small integers, with the loss scale. */
 static void store_value(void *data, uint64_t index, zero_dtype dtype, float value)
 {
-    uint32_t bits = 0;
-    memcpy(&bits, &value, sizeof bits);
+    uint32_t bits = UINT32_C(0x7fc00000); /* what is not finite is no number */
+    if (isfinite(value)) {
+        memcpy(&bits, &value, sizeof bits);
+    }
     uint16_t half = (uint16_t)(bits >> 16);
-    if (dtype == ZERO_DTYPE_F16) {
+    if (dtype == ZERO_DTYPE_F16 && !isfinite(value)) {
+        half = 0x7e00;
+    } else if (dtype == ZERO_DTYPE_F16) {
         const uint32_t size = value != 0 ? ((bits & 0x7fffffff) >> 13) - (112 << 10) : 0;
         half = (uint16_t)((bits >> 16 & 0x8000) | size);
     }
@@ -176,6 +189,7 @@ static void store_value(void *data, uint64_t index, zero_dtype dtype, float valu
 typedef struct setup {
     uint32_t ranks;
     uint32_t micro_steps;
+    uint64_t omits; /* omission_of's seed */
     bool split;     /* units are acquired by the calls for parameters and gradients alone */
     bool predicted; /* every step is */
     zero_engine_options options;
@@ -214,14 +228,21 @@ typedef struct rank {
     uint32_t micro;
     float loss_scale;
     bool stepped; /* there is a step to wait for */
+    bool drops;   /* a step that comes to nothing */
 } rank;
 
 typedef zero_status (*steps_fn)(rank *r);
 
-/* Adds this rank's sample of the micro-step. */
+/* Of the micro-step. */
+static uint64_t sample_of(const rank *r)
+{
+    return (uint64_t)r->micro * r->setup->ranks + zero_world_rank(r->world);
+}
+
+/* Adds this rank's sample. */
 static zero_status add_gradient(rank *r, uint32_t index, const zero_view *param)
 {
-    const uint64_t sample = (uint64_t)r->micro * r->setup->ranks + zero_world_rank(r->world);
+    const uint64_t sample = sample_of(r);
     zero_view grad;
     TRY(zero_tensor_grad(r->engine, index, &grad));
     for (uint64_t e = 0; e < grad.count; e++) {
@@ -258,14 +279,15 @@ static zero_status release(rank *r, uint32_t index, zero_pass pass)
     return zero_unit_params_release(r->engine, index, here);
 }
 
-static zero_status use(rank *r, uint32_t index, zero_pass pass)
+/* adds: in backward, this rank's gradient; else it is zero. */
+static zero_status use(rank *r, uint32_t index, zero_pass pass, bool adds)
 {
     TRY(acquire(r, index, pass));
     for (uint32_t t = 0; t < model.tensors; t++) {
         if (model.uses[index][t]) {
             zero_view param;
             TRY(zero_tensor_data(r->engine, t, &param));
-            TRY(pass == ZERO_PASS_BACKWARD && is_trained(t) ? add_gradient(r, t, &param) : ZERO_OK);
+            TRY(adds && is_trained(t) ? add_gradient(r, t, &param) : ZERO_OK);
         }
     }
     return release(r, index, pass);
@@ -279,16 +301,26 @@ static zero_status begin_micro_step(rank *r, bool last)
     return zero_micro_begin(r->engine, last);
 }
 
-static zero_status micro_steps(rank *r)
+static omission course_left_out(const rank *r, uint32_t index)
+{
+    return r->drops ? ALL_DONE : omission_of(r->setup->omits, r->step, sample_of(r), index);
+}
+
+#define course_units(r) (model.units)
+#define course_stream zero_stream_host
+#define course_trained(r, u) unit_is_trained(u)
+#define course_read(r, u) ((void)(u), ZERO_OK) /* acquire shows it */
+#define course_forward(r, u) use((r), (u), ZERO_PASS_FORWARD, false)
+#define course_backward(r, u, adds) use((r), (u), ZERO_PASS_BACKWARD, (adds))
+#define COURSE_TRY TRY
+typedef rank course_rank;
+#include "course_passes.h"
+
+static zero_status micro_steps(rank *r, course way)
 {
     for (r->micro = 0; r->micro < r->setup->micro_steps; r->micro++) {
         TRY(begin_micro_step(r, r->micro + 1 == r->setup->micro_steps));
-        for (uint32_t u = 0; u < model.units; u++) {
-            TRY(use(r, u, ZERO_PASS_FORWARD));
-        }
-        for (uint32_t u = model.units; u-- > 0;) {
-            TRY(use(r, u, ZERO_PASS_BACKWARD));
-        }
+        TRY(course_passes(r, way));
         TRY(zero_micro_end(r->engine));
     }
     return ZERO_OK;
@@ -296,21 +328,77 @@ static zero_status micro_steps(rank *r)
 
 /* ---- what ranks do ---- */
 
-HELPER zero_status step(rank *r)
+HELPER zero_status step(rank *r, course way)
 {
     TRY(zero_loss_scale(r->engine, &r->loss_scale));
-    TRY(micro_steps(r));
+    TRY(micro_steps(r, way));
     TRY(zero_step(r->engine, &r->setup->params, zero_stream_host()));
     r->step++;
     r->stepped = true;
     return ZERO_OK;
 }
 
+/* Nothing is left out of steps that come to nothing. */
 HELPER zero_status discarded_step(rank *r)
 {
     TRY(zero_loss_scale(r->engine, &r->loss_scale));
-    TRY(micro_steps(r));
+    r->drops = true;
+    TRY(micro_steps(r, IN_ORDER));
+    r->drops = false;
     return zero_step_discard(r->engine);
+}
+
+static zero_status wait_for_last_step(rank *r)
+{
+    zero_step_result result = zero_step_result_init();
+    return r->stepped ? zero_step_wait(r->engine, &result) : ZERO_OK;
+}
+
+/* Its gradients are not finite. */
+HELPER zero_status skipped_step(rank *r)
+{
+    r->loss_scale = INFINITY;
+    r->drops = true;
+    TRY(micro_steps(r, IN_ORDER));
+    r->drops = false;
+    TRY(zero_step(r->engine, &r->setup->params, zero_stream_host()));
+    r->stepped = true;
+    return wait_for_last_step(r);
+}
+
+/* Of all that this rank has of a role of a tensor. */
+static zero_status turn_role(rank *r, uint32_t index, zero_role role)
+{
+    zero_shard shard;
+    TRY(zero_shard_range(r->engine, index, role, &shard));
+    const size_t each = shard.dtype == ZERO_DTYPE_F32 ? 4 : 2;
+    unsigned char *values = calloc(shard.count + 1, each);
+    MUST(values != NULL);
+    TRY(zero_shard_read(r->engine, index, role, shard.first, shard.count, values));
+    for (uint64_t e = 0; e < shard.count; e++) {
+        values[each * e + each - 1] ^= 0x80;
+    }
+    TRY(zero_shard_write(r->engine, index, role, shard.first, shard.count, values));
+    free(values);
+    return ZERO_OK;
+}
+
+/* Of one tensor's parameters, another one's master and first moment. */
+HELPER zero_status turned_signs(rank *r)
+{
+    const uint32_t index = (uint32_t)(r->step % model.tensors);
+    const uint32_t next = (index + 1) % model.tensors;
+    TRY(wait_for_last_step(r));
+    TRY(turn_role(r, index, ZERO_ROLE_PARAM));
+    TRY(zero_world_barrier(r->world));
+    TRY(turn_role(r, next, ZERO_ROLE_MASTER));
+    return turn_role(r, next, ZERO_ROLE_MOMENT1);
+}
+
+HELPER zero_status new_values(rank *r)
+{
+    TRY(wait_for_last_step(r));
+    return zero_engine_fill(r->engine, initial, NULL);
 }
 
 /* Some units have been used, and the last of them is acquired. */
@@ -318,7 +406,7 @@ HELPER zero_status abandoned_micro_step(rank *r)
 {
     TRY(begin_micro_step(r, r->setup->micro_steps == 1));
     for (uint32_t u = 0; u + 1 < model.units; u++) {
-        TRY(use(r, u, ZERO_PASS_FORWARD));
+        TRY(use(r, u, ZERO_PASS_FORWARD, false));
     }
     TRY(acquire(r, model.units - 1, ZERO_PASS_FORWARD));
     return zero_micro_abandon(r->engine, zero_stream_host());
@@ -327,7 +415,7 @@ HELPER zero_status abandoned_micro_step(rank *r)
 HELPER zero_status evaluation(rank *r)
 {
     for (uint32_t u = 0; u < model.units; u++) {
-        TRY(use(r, u, ZERO_PASS_EVAL));
+        TRY(use(r, u, ZERO_PASS_EVAL, false));
     }
     return ZERO_OK;
 }
@@ -335,8 +423,7 @@ HELPER zero_status evaluation(rank *r)
 /* Where the engine can evict these roles. */
 HELPER zero_status evicted(rank *r, uint32_t roles, zero_tier tier)
 {
-    zero_step_result result = zero_step_result_init();
-    TRY(r->stepped ? zero_step_wait(r->engine, &result) : ZERO_OK);
+    TRY(wait_for_last_step(r));
     const zero_status status = zero_engine_evict(r->engine, roles, tier);
     TRY(status != ZERO_UNSUPPORTED ? status : ZERO_OK);
     return status == ZERO_OK ? zero_engine_restore(r->engine) : ZERO_OK;
@@ -352,14 +439,15 @@ HELPER zero_status save(rank *r, const char *name, int32_t replace, uint32_t kee
     return zero_save(r->engine, &options);
 }
 
-HELPER zero_status load(rank *r)
+/* What was saved after so many steps of the program's. */
+HELPER zero_status load(rank *r, uint64_t steps)
 {
     zero_load_options options = zero_load_options_init();
     zero_load_report report = zero_load_report_init();
     options.path = folders.saves;
     options.if_any = 1;
     TRY(zero_load(r->engine, &options, &report));
-    r->step = report.step;
+    r->step = steps;
     return ZERO_OK;
 }
 

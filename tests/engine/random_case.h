@@ -7,6 +7,7 @@
 #include "harness.h"
 #include "reads.h"
 
+#include "courses.h"
 #include "folders.h"
 #include "random_choices.h"
 #include "toy.h"
@@ -14,6 +15,7 @@
 #define RANDOM_PARTS 2
 #define RANDOM_DIRECTORIES 2
 #define RANDOM_TEXT_MAX 16384
+#define RANDOM_STEPS 4
 
 typedef struct random_case {
     uint64_t number;
@@ -22,7 +24,9 @@ typedef struct random_case {
     uint32_t parts; /* of model parallelism, each with its model */
     toy_model models[RANDOM_PARTS];
     toy_run run;
-    uint32_t evicted; /* a set of ZERO_ROLE_BIT; 0: none */
+    course courses[RANDOM_STEPS]; /* of each step's micro-steps */
+    uint64_t omits;               /* omission_of's seed */
+    uint32_t evicted;             /* a set of ZERO_ROLE_BIT; 0: none */
     zero_tier evicted_to;
     zero_plan *plans[RANDOM_PARTS];
     bool refused; /* some part's plan */
@@ -170,12 +174,6 @@ static void draw_split(random_case *s)
         random_case_one_in(s, 4) ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
 }
 
-static void update_nothing(void *user, const zero_update_range *range)
-{
-    (void)user;
-    (void)range;
-}
-
 static void draw_types(random_case *s)
 {
     zero_engine_options *o = &s->run.options;
@@ -190,7 +188,7 @@ static void draw_types(random_case *s)
     const uint32_t states = random_case_choose(s, 3);
     if (random_case_one_in(s, 5) && o->device == ZERO_DEVICE_CPU) { /* it is host code */
         o->optimizer = ZERO_OPTIMIZER_CALLBACK;
-        o->update = update_nothing;
+        o->update = update_by_momentum;
         o->update_states = states;
         s->run.params.hyper.kind = ZERO_OPTIMIZER_CALLBACK;
     }
@@ -237,6 +235,39 @@ static void draw_tiers(random_case *s)
     }
 }
 
+static void draw_courses(random_case *s)
+{
+    random_case_section(s, SECTION_CHOICES);
+    for (int step = 0; step < RANDOM_STEPS; step++) {
+        s->courses[step] = (course)random_case_choose_or_0(s, COURSE_COUNT - 1);
+    }
+    s->omits = random_case_one_in(s, 3) ? s->number + 1 : 0;
+}
+
+static bool has_ties(const random_case *s)
+{
+    bool ties = false;
+    for (uint32_t u = 0; u < s->models[0].unit_count; u++) {
+        ties = ties || s->models[0].units[u].tie_count != 0;
+    }
+    return ties;
+}
+
+/* What the courses need: a slot for each unit where ranks leave out units in one that is whole, or
+ * while what a unit ties to is held. */
+static void raise_slots(random_case *s)
+{
+    zero_tuning *t = &s->run.tuning;
+    for (int step = 0; step < RANDOM_STEPS; step++) {
+        const bool all = s->omits != 0 && (course_is_whole(s->courses[step]) || has_ties(s));
+        const uint32_t least = all ? UNITS_MAX : course_param_slots(s->courses[step]);
+        t->param_slots = least > 2 && t->param_slots < least ? least : t->param_slots;
+        const uint32_t grads = course_grad_slots(s->courses[step], UNITS_MAX);
+        const uint32_t has = t->grad_slots != 0 ? t->grad_slots : 2;
+        t->grad_slots = has < grads ? grads : t->grad_slots;
+    }
+}
+
 static void draw_tuning(random_case *s)
 {
     zero_tuning *t = &s->run.tuning;
@@ -244,6 +275,7 @@ static void draw_tuning(random_case *s)
     t->param_slots = (uint32_t)DRAW_OR_0(s, 2, 3, 6);
     t->grad_slots = (uint32_t)DRAW_OR_0(s, 1, 2, 5);
     t->look_ahead = (uint32_t)DRAW_OR_0(s, 1, 2, 5);
+    raise_slots(s);
     t->no_prefetch = random_case_one_in(s, 4);
     t->bucket_bytes = DRAW_OR_0(s, 1, 600, 5000);
     t->poison_released = random_case_one_in(s, 6);
@@ -302,6 +334,7 @@ static void random_case_draw(random_case *s, uint64_t number)
     draw_split(s);
     draw_types(s);
     draw_tiers(s);
+    draw_courses(s);
     draw_tuning(s);
     make_plans(s);
     draw_budget(s);

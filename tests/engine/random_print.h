@@ -12,6 +12,10 @@ typedef enum before_step {
     A_DISCARDED_STEP,
     AN_ABANDONED_MICRO_STEP,
     AN_EVALUATION,
+    AN_ODD_SWEEP,
+    A_SKIPPED_STEP,
+    TURNED_SIGNS,
+    NEW_VALUES,
     EVICTED_ROLES,
     BEFORE_STEP_COUNT
 } before_step;
@@ -98,14 +102,34 @@ static void print_setup(FILE *file, const random_case *c, const char *name)
             (void)fprintf(file, "    set(&of, \"%s\", \"%s\");\n", option->name, value);
         }
     }
+    if (run->options.optimizer == ZERO_OPTIMIZER_CALLBACK) {
+        (void)fprintf(file, "    of.options.update = update_by_momentum;\n"
+                            "    of.params.hyper.kind = ZERO_OPTIMIZER_CALLBACK;\n");
+    }
     (void)fprintf(file, "    of.params.hyper.adamw.lr = (float)%.9g;\n", (double)adamw->lr);
     (void)fprintf(file, "    of.params.hyper.adamw.weight_decay = (float)%.9g;\n",
                   (double)adamw->weight_decay);
     (void)fprintf(file, "    of.params.max_norm = (float)%.9g;\n", (double)run->params.max_norm);
+    (void)fprintf(file, "    of.omits = %" PRIu64 ";\n", c->omits);
     (void)fprintf(file, "    of.split = %s;\n", run->split ? "true" : "false");
     (void)fprintf(file, "    of.predicted = %s;\n", run->predicted ? "true" : "false");
     (void)fprintf(file, "    return of;\n}\n\n");
 }
+
+/* Whether it has anything that is trained: else no gradient makes a step be skipped. */
+static bool random_case_trains(const random_case *s)
+{
+    bool trained = false;
+    for (uint32_t t = 0; t < s->models[0].tensor_count; t++) {
+        const toy_tensor *tensor = &s->models[0].tensors[t];
+        trained |= tensor->count != 0 && (tensor->desc.flags & ZERO_TENSOR_FROZEN) == 0;
+    }
+    return trained;
+}
+
+static const char *const course_names[COURSE_COUNT] = {
+    "IN_ORDER",      "THREE_TIMES", "COMES_BACK", "HELD_OVER_TWO_USES", "NESTED",
+    "FIRST_IS_HELD", "RECOMPUTED",  "ROTATED",    "BACKWARD_AHEAD"};
 
 /* As the test's take_step. */
 static void print_before(FILE *file, const random_case *at, const random_case *c,
@@ -118,6 +142,14 @@ static void print_before(FILE *file, const random_case *at, const random_case *c
         (void)fprintf(file, "    TRY(abandoned_micro_step(r));\n");
     } else if (before == AN_EVALUATION) {
         (void)fprintf(file, "    TRY(evaluation(r));\n");
+    } else if (before == AN_ODD_SWEEP) {
+        (void)fprintf(file, "    TRY(odd_sweep(r, zero_world_rank(r->world), r->setup->ranks));\n");
+    } else if (before == A_SKIPPED_STEP && random_case_trains(at)) {
+        (void)fprintf(file, "    TRY(skipped_step(r));\n");
+    } else if (before == TURNED_SIGNS) {
+        (void)fprintf(file, "    TRY(turned_signs(r));\n");
+    } else if (before == NEW_VALUES) {
+        (void)fprintf(file, "    TRY(new_values(r));\n");
     } else if (before == EVICTED_ROLES && c->evicted != 0 && step > 0) {
         (void)fprintf(file, "    TRY(evicted(r, 0x%x, ZERO_TIER_%s));\n", c->evicted,
                       c->evicted_to == ZERO_TIER_HOST ? "HOST" : "DISK");
@@ -132,11 +164,11 @@ static void print_steps(FILE *file, const random_case *c, const printed_parts *p
     const uint64_t end = elsewhere || parts->end == 0 ? c->run.steps : parts->end;
     (void)fprintf(file, "static zero_status %s_steps(rank *r)\n{\n", elsewhere ? "later" : "first");
     if (elsewhere) {
-        (void)fprintf(file, "    TRY(load(r));\n");
+        (void)fprintf(file, "    TRY(load(r, %" PRIu64 "));\n", first);
     }
     for (uint64_t s = first; s < end; s++) {
         print_before(file, at, c, parts->before != NULL ? parts->before[s] : NOTHING, s);
-        (void)fprintf(file, "    TRY(step(r));\n");
+        (void)fprintf(file, "    TRY(step(r, %s));\n", course_names[c->courses[s]]);
         for (int i = 0; i < 2 && !elsewhere && parts->saves[i].name != NULL; i++) {
             if (parts->saves[i].step == s + 1) {
                 const printed_save *save = &parts->saves[i];

@@ -12,7 +12,7 @@
 #include "zero/checkpoint.h"
 
 #define CASES 150
-#define STEPS 4
+#define STEPS RANDOM_STEPS
 #define SAVED_AFTER 2
 #define ELSEWHERE_CHOICES 4096 /* from here on choices are of where the program goes on */
 
@@ -20,7 +20,9 @@ typedef struct program {
     random_case c;
     random_case elsewhere; /* the same model and types, where the program goes on */
     before_step before[STEPS];
+    bool waits[STEPS]; /* for its end */
     toy_state expected;
+    double norms[STEPS];
     uint64_t resumed_at;     /* the step with which it goes on there */
     uint64_t durable;        /* that of the last save that succeeded */
     char directory[128];     /* of its saves */
@@ -42,6 +44,7 @@ static inline void draw_program(program *p, uint64_t number)
     for (int s = 0; s < STEPS; s++) {
         p->before[s] = (before_step)random_case_choose(c, 2 * BEFORE_STEP_COUNT);
         p->before[s] = p->before[s] >= BEFORE_STEP_COUNT ? NOTHING : p->before[s];
+        p->waits[s] = random_case_choose(c, 2) != 0;
     }
 }
 
@@ -56,6 +59,9 @@ static inline toy_run plain_run(const program *p)
     run.options.moment_dtype = given->moment_dtype;
     run.options.loss_scale = given->loss_scale;
     run.options.seed = given->seed;
+    run.options.optimizer = given->optimizer;
+    run.options.update = given->update;
+    run.options.update_states = given->update_states;
     run.options.stage = ZERO_STAGE_0;
     run.options.device = given->device;
     run.options.threads = 1;
@@ -68,16 +74,40 @@ static inline toy_run plain_run(const program *p)
     return run;
 }
 
-static inline void expect(program *p)
+/* ---- one rank ---- */
+
+static inline uint32_t course_units(const toy_trainer *trainer)
 {
-    zero_world *self = NULL;
-    const toy_run run = plain_run(p);
-    CHECK_OK(zero_world_create_self(&self));
-    CHECK_OK(toy_train_collect(&run, self, &p->expected));
-    zero_world_destroy(self);
+    return trainer->run->model->unit_count;
 }
 
-/* ---- one rank ---- */
+static inline zero_stream course_stream(void)
+{
+    return toy_stream();
+}
+
+static inline bool course_trained(const toy_trainer *trainer, uint32_t unit)
+{
+    return toy_unit_trained(trainer->run->model, unit);
+}
+
+static inline omission course_left_out(const toy_trainer *trainer, uint32_t unit)
+{
+    const program *p = trainer->user;
+    const uint64_t sample = (uint64_t)trainer->micro * trainer->ranks + trainer->rank;
+    return omission_of(p->c.omits, trainer->step, sample, unit);
+}
+
+static inline zero_status course_backward(toy_trainer *trainer, uint32_t unit, bool adds)
+{
+    return adds ? toy_backward(trainer, unit) : toy_backward_zero(trainer, unit);
+}
+
+typedef toy_trainer course_rank;
+#define COURSE_TRY TOY_TRY
+#define course_read toy_read
+#define course_forward toy_forward
+#include "course_passes.h"
 
 static inline zero_status discard(toy_trainer *trainer)
 {
@@ -100,11 +130,26 @@ static inline zero_status abandon(toy_trainer *trainer)
     return zero_micro_abandon(trainer->engine, toy_stream());
 }
 
+/* A step whose gradients are not finite. */
+static inline zero_status skip(toy_trainer *trainer)
+{
+    const uint64_t step = trainer->step;
+    TOY_TRY(toy_step_or_skip(trainer, true));
+    CHECK(trainer->result.skipped);
+    trainer->step = step;
+    return ZERO_OK;
+}
+
+/* Where this engine has taken one. */
+static inline zero_status wait_for_last_step(toy_trainer *trainer, const program *p)
+{
+    const bool loaded = trainer->run == &p->elsewhere.run && trainer->step == p->resumed_at;
+    return loaded || trainer->step == 0 ? ZERO_OK : toy_wait(trainer);
+}
+
 static inline zero_status evict(toy_trainer *trainer, program *p)
 {
-    const bool just_loaded = trainer->run == &p->elsewhere.run &&
-                             trainer->step == p->resumed_at; /* no step to wait for */
-    TOY_TRY(just_loaded ? ZERO_OK : toy_wait(trainer));
+    TOY_TRY(wait_for_last_step(trainer, p));
     const zero_status status = zero_engine_evict(trainer->engine, p->c.evicted, p->c.evicted_to);
     if (status == ZERO_UNSUPPORTED) { /* roles that this engine cannot evict */
         return ZERO_OK;
@@ -114,44 +159,154 @@ static inline zero_status evict(toy_trainer *trainer, program *p)
     return zero_engine_restore(trainer->engine);
 }
 
-static inline zero_status take_step(toy_trainer *trainer, program *p, before_step before)
+/* Of all that this rank has of a role of a tensor. */
+static inline zero_status turn_role(toy_trainer *trainer, uint32_t tensor, zero_role role)
+{
+    zero_shard shard;
+    TOY_TRY(zero_shard_range(trainer->engine, tensor, role, &shard));
+    unsigned char *values = calloc(shard.count + 1, sizeof(uint32_t));
+    CHECK(values != NULL);
+    zero_status status =
+        zero_shard_read(trainer->engine, tensor, role, shard.first, shard.count, values);
+    for (uint64_t e = 0; e < shard.count; e++) {
+        const uint32_t sign = shard.dtype == ZERO_DTYPE_F32 ? UINT32_C(1) << 31 : 1u << 15;
+        toy_store(values, e, shard.dtype, toy_load(values, e, shard.dtype) ^ sign);
+    }
+    status = status == ZERO_OK
+                 ? zero_shard_write(trainer->engine, tensor, role, shard.first, shard.count, values)
+                 : status;
+    free(values);
+    return status;
+}
+
+/* Of one tensor's parameters, another one's master and first moment. */
+static inline zero_status turn_signs(toy_trainer *trainer, const program *p)
+{
+    const uint32_t tensors = trainer->run->model->tensor_count;
+    const uint32_t tensor = (uint32_t)trainer->step % tensors;
+    TOY_TRY(wait_for_last_step(trainer, p));
+    TOY_TRY(turn_role(trainer, tensor, ZERO_ROLE_PARAM));
+    TOY_TRY(zero_world_barrier(trainer->world));
+    TOY_TRY(turn_role(trainer, (tensor + 1) % tensors, ZERO_ROLE_MASTER));
+    return turn_role(trainer, (tensor + 1) % tensors, ZERO_ROLE_MOMENT1);
+}
+
+/* What changes the state: of the plain rank too. */
+static inline zero_status change_state(toy_trainer *trainer, const program *p, before_step before)
+{
+    if (before == TURNED_SIGNS) {
+        return turn_signs(trainer, p);
+    }
+    if (before == NEW_VALUES) {
+        TOY_TRY(wait_for_last_step(trainer, p));
+        return zero_engine_fill(trainer->engine, toy_fill, (void *)(uintptr_t)trainer->run->model);
+    }
+    return ZERO_OK;
+}
+
+static inline zero_status call_before(toy_trainer *trainer, program *p, before_step before)
 {
     const bool drops = !trainer->run->predicted;
     switch (before) {
     case A_DISCARDED_STEP:
-        TOY_TRY(drops ? discard(trainer) : ZERO_OK);
-        break;
+        return drops ? discard(trainer) : ZERO_OK;
     case AN_ABANDONED_MICRO_STEP:
-        TOY_TRY(drops ? abandon(trainer) : ZERO_OK);
-        break;
+        return drops ? abandon(trainer) : ZERO_OK;
     case AN_EVALUATION:
-        TOY_TRY(toy_evaluate(trainer));
-        break;
+        return toy_evaluate(trainer);
+    case AN_ODD_SWEEP:
+        memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
+        return odd_sweep(trainer, trainer->rank, trainer->ranks);
+    case A_SKIPPED_STEP:
+        return random_case_trains(&p->c) ? skip(trainer) : ZERO_OK;
     case EVICTED_ROLES:
-        TOY_TRY(p->c.evicted != 0 && trainer->step > 0 ? evict(trainer, p) : ZERO_OK);
-        break;
+        return p->c.evicted != 0 && trainer->step > 0 ? evict(trainer, p) : ZERO_OK;
     case NOTHING:
+    case TURNED_SIGNS:
+    case NEW_VALUES:
     case BEFORE_STEP_COUNT:
     default:
-        break;
+        return change_state(trainer, p, before);
     }
-    return toy_step(trainer);
+}
+
+static inline zero_status step_by(toy_trainer *trainer, course way)
+{
+    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
+    for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
+        TOY_TRY(toy_micro_begin(trainer, m + 1 == trainer->run->micro_steps));
+        TOY_TRY(course_passes(trainer, way));
+        TOY_TRY(toy_micro_end(trainer));
+    }
+    return toy_update(trainer);
+}
+
+/* The norm is the plain rank's too. */
+static inline zero_status wait_and_compare(toy_trainer *trainer, const program *p, int step)
+{
+    TOY_TRY(toy_wait(trainer));
+    const double norm = trainer->result.norm;
+    if (memcmp(&norm, &p->norms[step], sizeof norm) != 0 || trainer->result.skipped) {
+        TEST_FAIL("case %" PRIu64 ": step %d: norm %a, skipped %d; of one plain rank %a",
+                  p->c.number, step, norm, trainer->result.skipped, p->norms[step]);
+    }
+    return ZERO_OK;
 }
 
 static inline zero_status take_steps(toy_trainer *trainer, program *p, int first, int end)
 {
     for (int s = first; s < end; s++) {
-        TOY_TRY(take_step(trainer, p, p->before[s]));
+        TOY_TRY(call_before(trainer, p, p->before[s]));
+        TOY_TRY(step_by(trainer, p->c.courses[s]));
+        TOY_TRY(p->waits[s] ? wait_and_compare(trainer, p, s) : ZERO_OK);
     }
     return ZERO_OK;
 }
 
+/* Whether engines are on a device with memory of its own, of which plans know nothing
+ * (toy_checked.c). */
+static inline bool has_other_plan(void)
+{
+    return getenv("CHECKED_OWN_MEMORY") != NULL;
+}
+
+/* What it has come to, and that it holds what was planned. */
+static inline zero_status compare_end(toy_trainer *trainer, const char *what)
+{
+    const program *p = trainer->user;
+    const zero_memory plan = plan_memory(zero_engine_plan(trainer->engine));
+    const zero_memory used = engine_memory(trainer->engine);
+    if (!has_other_plan()) {
+        CHECK_BYTES(&plan, &used, sizeof plan);
+    }
+    TOY_TRY(toy_collect_same(trainer, &p->expected, what));
+    return print_end(trainer, &p->expected);
+}
+
 static inline zero_status run_program(toy_trainer *trainer)
 {
+    TOY_TRY(take_steps(trainer, trainer->user, 0, STEPS));
+    return compare_end(trainer, "one plain rank, and the case");
+}
+
+/* ---- what is expected ---- */
+
+static inline zero_status run_plainly(toy_trainer *trainer)
+{
     program *p = trainer->user;
-    TOY_TRY(take_steps(trainer, p, 0, STEPS));
-    TOY_TRY(toy_collect_same(trainer, &p->expected, "one plain rank, and the case"));
-    return print_end(trainer, &p->expected);
+    for (int s = 0; s < STEPS; s++) {
+        TOY_TRY(change_state(trainer, p, p->before[s]));
+        TOY_TRY(step_by(trainer, IN_ORDER));
+        TOY_TRY(toy_wait(trainer));
+        p->norms[s] = trainer->result.norm;
+    }
+    return toy_collect(trainer, &p->expected);
+}
+
+static inline void expect(program *p)
+{
+    const toy_run run = plain_run(p);
+    CHECK_OK(toy_on_ranks(1, &run, run_plainly, p));
 }
 
 /* ---- all cases ---- */
@@ -189,12 +344,6 @@ static inline zero_status run_ranks(program *p)
 
 typedef void (*case_fn)(program *p);
 
-/* Whether engines are on a device of which plans know nothing (toy_checked.c). */
-static inline bool has_other_plan(void)
-{
-    return getenv("CHECKED_OWN_MEMORY") != NULL;
-}
-
 static inline void tell(const random_case *c)
 {
     if (test_case_is_chosen()) {
@@ -211,9 +360,9 @@ static inline void try_case(program *p, uint64_t number, case_fn fn)
     p->evicts = false;
     p->faults = 0;
     draw_program(p, number);
-    p->tried = !p->c.refused && p->c.parts == 1 &&
-               p->c.run.options.optimizer != ZERO_OPTIMIZER_CALLBACK &&
-               (p->c.run.options.host_budget_bytes == 0 || !has_other_plan());
+    const bool of_host = p->c.run.options.host_budget_bytes != 0 ||
+                         p->c.run.options.optimizer == ZERO_OPTIMIZER_CALLBACK;
+    p->tried = !p->c.refused && p->c.parts == 1 && !(of_host && has_other_plan());
     if (p->tried) {
         tell(&p->c);
         expect(p);
@@ -288,6 +437,17 @@ static inline zero_status save_half_way(toy_trainer *trainer)
     return save_as(trainer, "half");
 }
 
+/* The step with which a program goes on that was saved when its engine had taken so many, skipped
+ * ones among them. */
+static inline uint64_t step_after(const program *p, uint64_t taken)
+{
+    uint64_t step = 0;
+    for (uint64_t engine = 0; engine < taken; step++) {
+        engine += p->before[step] == A_SKIPPED_STEP && random_case_trains(&p->c) ? 2 : 1;
+    }
+    return step;
+}
+
 /* From the newest that is there, or, where nothing is, from the beginning. */
 static inline zero_status load_and_go_on(toy_trainer *trainer)
 {
@@ -297,17 +457,16 @@ static inline zero_status load_and_go_on(toy_trainer *trainer)
     options.path = p->directory;
     options.if_any = 1;
     TOY_TRY(zero_load(trainer->engine, &options, &report));
-    if (report.step < p->durable) {
+    const uint64_t step = step_after(p, report.step);
+    if (step < p->durable) {
         TEST_FAIL("case %" PRIu64 ": the save after step %" PRIu64 " succeeded, step %" PRIu64
                   " was loaded",
-                  p->c.number, p->durable, report.step);
+                  p->c.number, p->durable, step);
     }
-    p->resumed_at = report.step;
-    trainer->step = report.step;
-    TOY_TRY(take_steps(trainer, p, (int)report.step, STEPS));
-    TOY_TRY(
-        toy_collect_same(trainer, &p->expected, "one plain rank, and the case, saved and loaded"));
-    return print_end(trainer, &p->expected);
+    p->resumed_at = step;
+    trainer->step = step;
+    TOY_TRY(take_steps(trainer, p, (int)step, STEPS));
+    return compare_end(trainer, "one plain rank, and the case, saved and loaded");
 }
 
 /* What a step sums is the same there: as many samples, over as many ranks as divide them. */

@@ -180,9 +180,20 @@ class Reducer:
 
 
 def whole_program(text):
-    """A printed program with what it includes of this folder in it."""
-    with open(LOOP, encoding="utf-8") as file:
-        return text.replace('#include "printed_loop.c"\n', file.read())
+    """A printed program with what it includes of this folder in it, each file once."""
+    had = set()
+
+    def included(name):
+        if name in had:
+            return ""
+        had.add(name)
+        with open(os.path.join(HERE, name), encoding="utf-8") as file:
+            return expand(file.read())
+
+    def expand(part):
+        return re.sub(r'^#include "(.*)"\n', lambda line: included(line[1]), part, flags=re.M)
+
+    return expand(text)
 
 
 def program_of(runner, case):

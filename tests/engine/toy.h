@@ -179,7 +179,7 @@ zero_status toy_read(toy_trainer *trainer, uint32_t unit);
 zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit);
 /* Whether a unit uses a tensor: its own, or by a tie. */
 bool toy_unit_uses(const toy_model *model, uint32_t unit, uint32_t tensor);
-/* Whether a unit has a trained tensor, ties included. */
+/* Whether a unit has a gradient: it or a unit it ties to has a trained tensor. */
 bool toy_unit_trained(const toy_model *model, uint32_t unit);
 
 /* Acquire the unit, in backward with its gradient, by the calls that the run wants, and check the

@@ -53,15 +53,24 @@ bool toy_unit_uses(const toy_model *model, uint32_t unit, uint32_t tensor)
     return model->tensors[tensor].unit == unit;
 }
 
+/* Whether acquiring `unit` acquires the unit `other`. */
+static bool acquires(const toy_model *model, uint32_t unit, uint32_t other)
+{
+    bool found = unit == other;
+    for (uint32_t i = 0; i < model->units[unit].tie_count; i++) {
+        found = found || model->tensors[model->units[unit].ties[i]].unit == other;
+    }
+    return found;
+}
+
 bool toy_unit_trained(const toy_model *model, uint32_t unit)
 {
+    bool trained = false;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
-        if (toy_unit_uses(model, unit, t) &&
-            (model->tensors[t].desc.flags & ZERO_TENSOR_FROZEN) == 0) {
-            return true;
-        }
+        const bool frozen = (model->tensors[t].desc.flags & ZERO_TENSOR_FROZEN) != 0;
+        trained = trained || (!frozen && acquires(model, unit, model->tensors[t].unit));
     }
-    return false;
+    return trained;
 }
 
 UNWATCHED static zero_dtype param_dtype(const toy_tensor *tensor)
