@@ -14,11 +14,6 @@ programs wait for disks and for one another. Those of the highest priority (meso
 name) come first, and those that meson is told are not parallel, which start processes of their own,
 last, one after the other.
 
-A program that ran to its end and whose own checks failed is run once more when all others are done,
-and counts as it does then: the machine has other work as well, and that alone makes a check of time
-fail. It stays in view: both runs are printed, and the closing lines name it. Nothing else gets a
-second run: what crashed, hung, lied or was reported by a sanitizer has failed.
-
 On a terminal the last line says how many are done and which run, and how long the rest will take
 where all of them have run before (BUILD/suite_seconds.json).
 
@@ -232,16 +227,6 @@ def evaluate(status, output, should_fail=False):
     return passed, failed + (1 if trouble else 0), skipped, trouble
 
 
-# What a sanitizer says, and tests/harness.h of a test that a signal ended.
-CERTAIN = re.compile(r"Sanitizer|runtime error: |\(exit 1(?:29|[3-9]\d), ")
-
-
-def deserves_another(evaluated, said):
-    """Whether a failure may be the machine's: see above."""
-    _, failed, _, trouble = evaluated
-    return failed > 0 and not trouble and not CERTAIN.search(said)
-
-
 def shown(text):
     """The last lines of a text, indented."""
     lines = text.rstrip().split("\n")
@@ -251,8 +236,7 @@ def shown(text):
 
 
 def run_test(args, label, suites, test):
-    """(passed, failed, skipped) of one program, the lines to print about it, and whether it is to
-    run again"""
+    """(passed, failed, skipped) of one program, and the lines to print about it"""
     start = time.monotonic()
     program, *arguments = test["cmd"]
     if not os.access(program, os.X_OK):
@@ -263,8 +247,7 @@ def run_test(args, label, suites, test):
     limit_s = min(limits, default=None)
     folder = test["workdir"] or args.folder or args.build
     status, output, errors = run_program(command, environment(suites, test), folder, limit_s)
-    evaluated = evaluate(status, output, "should_fail" in suites)
-    passed, failed, skipped, trouble = evaluated
+    passed, failed, skipped, trouble = evaluate(status, output, "should_fail" in suites)
     lines = [
         f"{'FAILED' if failed else 'ok':7} {args.build} {label}/{test['name']}: {passed} passed, "
         f"{failed} failed, {skipped} skipped ({time.monotonic() - start:.1f} s)"
@@ -274,24 +257,17 @@ def run_test(args, label, suites, test):
         lines += shown(output) + shown(errors)
     elif skipped:
         lines += shown("\n".join(ln.strip() for ln in output.split("\n") if "skipped: " in ln))
-    return (passed, failed, skipped), lines, deserves_another(evaluated, output + errors)
+    return (passed, failed, skipped), lines
 
 
-def run_all(args, live, tests, workers, second=False):
-    """Those that failed and, in the first run, are to run again; these are not counted yet."""
-    failed = []
+def run_all(args, live, tests, workers):
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         running = {pool.submit(live.run, args, *test): test for test in tests}
         for done in concurrent.futures.as_completed(running):
-            test = running[done]
-            counts, lines, another = done.result()
-            live.end(test[2]["name"], counts[1], lines)
-            if another or (second and counts[1] > 0):
-                failed.append(test)
-            if second or not another:
-                with open(args.tally, "a", encoding="utf-8") as file:
-                    file.write(" ".join(str(count) for count in counts) + "\n")
-    return failed
+            counts, lines = done.result()
+            live.end(running[done][2]["name"], counts[1], lines)
+            with open(args.tally, "a", encoding="utf-8") as file:
+                file.write(" ".join(str(count) for count in counts) + "\n")
 
 
 def main():
@@ -316,13 +292,9 @@ def main():
     most = max(min(2, cores) + 2, cores // 4)
     live = LiveLine(args.build, tests, most)
     parallel = [test for test in tests if test[2].get("is_parallel", False)]
-    again = run_all(args, live, parallel, most)
-    again += run_all(args, live, [test for test in tests if test not in parallel], 1)
-    failed = run_all(args, live, again, 1, second=True)
+    run_all(args, live, parallel, most)
+    run_all(args, live, [test for test in tests if test not in parallel], 1)
     live.close()
-    for test in again:
-        print(f"{args.build} {test[2]['name']} failed, and the second time it "
-              f"{'failed too' if test in failed else 'passed'}")  # fmt: skip
     return 0
 
 
