@@ -187,6 +187,40 @@ __attribute__((unused)) static zero_status odd_sweep(course_rank *r, uint32_t ra
     return ZERO_OK;
 }
 
+/* Passes of a micro-step that is dropped: the gradients of some units only. */
+static zero_status course_dropped(course_rank *r, uint64_t number)
+{
+    const uint32_t units = course_units(r);
+    for (uint32_t u = 0; u < units; u++) {
+        COURSE_TRY(course_forward(r, u));
+    }
+    for (uint32_t u = units; u-- > number % 4;) {
+        COURSE_TRY(course_backward(r, u, true));
+    }
+    return ZERO_OK;
+}
+
+/* Some calls into a micro-step, and what is open then stays open: a unit is held twice, and its
+ * gradient beside it. */
+static zero_status course_into(course_rank *r, uint32_t calls)
+{
+    const uint32_t units = course_units(r);
+    const zero_stream stream = course_stream();
+    for (uint32_t u = 0; u < units && calls > 0; u++, calls--) {
+        COURSE_TRY(course_forward(r, u));
+    }
+    for (uint32_t u = units; u-- > 0 && calls > 0; calls--) {
+        COURSE_TRY(course_backward(r, u, true));
+        if (calls == 1 && u > 0) {
+            const bool trained = course_trained(r, u - 1);
+            COURSE_TRY(trained ? zero_unit_grads_acquire(r->engine, u - 1, stream) : ZERO_OK);
+            COURSE_TRY(zero_unit_acquire(r->engine, u - 1, ZERO_PASS_BACKWARD, stream, NULL));
+            COURSE_TRY(course_hold(r, u - 1, ZERO_PASS_BACKWARD));
+        }
+    }
+    return ZERO_OK;
+}
+
 /* All passes of a micro-step. */
 static zero_status course_passes(course_rank *r, course way)
 {

@@ -35,6 +35,12 @@ __attribute__((unused)) static omission omission_of(uint64_t seed, uint64_t step
     return seed != 0 && kind <= NOT_AT_ALL ? (omission)kind : ALL_DONE;
 }
 
+/* How many calls into a micro-step that is abandoned a rank is when it gives up. */
+__attribute__((unused)) static uint32_t course_calls(uint64_t step, uint32_t rank)
+{
+    return (uint32_t)(step * 5 + rank * 3) % 14;
+}
+
 /* An optimizer of the caller's, with as many moments as there are. */
 __attribute__((unused)) static void update_by_momentum(void *user, const zero_update_range *range)
 {

@@ -338,14 +338,45 @@ HELPER zero_status step(rank *r, course way)
     return ZERO_OK;
 }
 
-/* Nothing is left out of steps that come to nothing. */
+/* Nothing is left out of steps that come to nothing; every other time a micro-step of one is over.
+ */
+static zero_status go_astray(rank *r)
+{
+    r->micro = 0;
+    r->loss_scale = r->step % 3 == 1 ? INFINITY : 1;
+    r->drops = true;
+    if (r->step % 2 != 0) {
+        TRY(zero_micro_begin(r->engine, 0));
+        TRY(course_passes(r, IN_ORDER));
+        TRY(zero_micro_end(r->engine));
+    }
+    return ZERO_OK;
+}
+
 HELPER zero_status discarded_step(rank *r)
 {
-    TRY(zero_loss_scale(r->engine, &r->loss_scale));
-    r->drops = true;
-    TRY(micro_steps(r, IN_ORDER));
+    TRY(go_astray(r));
+    TRY(zero_micro_begin(r->engine, 1));
+    TRY(course_dropped(r, r->step));
+    TRY(zero_micro_end(r->engine));
     r->drops = false;
     return zero_step_discard(r->engine);
+}
+
+/* Ranks give up at different places, or together at one. */
+HELPER zero_status abandoned_micro_step(rank *r, bool together)
+{
+    const uint32_t index = together ? 0 : zero_world_rank(r->world);
+    TRY(go_astray(r));
+    TRY(zero_micro_begin(r->engine, r->step % 4 >= 2));
+    if (index == 1 && r->step % 3 == 0) {
+        TRY(course_passes(r, IN_ORDER));
+        TRY(zero_micro_end(r->engine));
+    } else {
+        TRY(course_into(r, course_calls(r->step, index)));
+    }
+    r->drops = false;
+    return zero_micro_abandon(r->engine, zero_stream_host());
 }
 
 static zero_status wait_for_last_step(rank *r)
@@ -401,17 +432,6 @@ HELPER zero_status new_values(rank *r)
     return zero_engine_fill(r->engine, initial, NULL);
 }
 
-/* Some units have been used, and the last of them is acquired. */
-HELPER zero_status abandoned_micro_step(rank *r)
-{
-    TRY(begin_micro_step(r, r->setup->micro_steps == 1));
-    for (uint32_t u = 0; u + 1 < model.units; u++) {
-        TRY(use(r, u, ZERO_PASS_FORWARD, false));
-    }
-    TRY(acquire(r, model.units - 1, ZERO_PASS_FORWARD));
-    return zero_micro_abandon(r->engine, zero_stream_host());
-}
-
 HELPER zero_status evaluation(rank *r)
 {
     for (uint32_t u = 0; u < model.units; u++) {
@@ -425,18 +445,34 @@ HELPER zero_status evicted(rank *r, uint32_t roles, zero_tier tier)
 {
     TRY(wait_for_last_step(r));
     const zero_status status = zero_engine_evict(r->engine, roles, tier);
-    TRY(status != ZERO_UNSUPPORTED ? status : ZERO_OK);
-    return status == ZERO_OK ? zero_engine_restore(r->engine) : ZERO_OK;
+    if (status == ZERO_UNSUPPORTED) {
+        return ZERO_OK;
+    }
+    TRY(status);
+    TRY(evaluation(r));
+    return zero_engine_restore(r->engine);
 }
 
-HELPER zero_status save(rank *r, const char *name, int32_t replace, uint32_t keep)
+static zero_save_options save_options(const char *name, int32_t replace, uint32_t keep)
 {
     zero_save_options options = zero_save_options_init();
     options.directory = folders.saves;
     options.name = name;
     options.replace = replace;
     options.keep = keep;
+    return options;
+}
+
+HELPER zero_status save(rank *r, const char *name, int32_t replace, uint32_t keep)
+{
+    const zero_save_options options = save_options(name, replace, keep);
     return zero_save(r->engine, &options);
+}
+
+HELPER zero_status begin_save(rank *r, const char *name, int32_t replace, uint32_t keep)
+{
+    const zero_save_options options = save_options(name, replace, keep);
+    return zero_save_begin(r->engine, &options);
 }
 
 /* What was saved after so many steps of the program's. */

@@ -111,8 +111,17 @@ static void draw_tensor(random_case *s, zero_dtype dtype)
     }
 }
 
+/* Units that all have this one compete for the same slots. */
+static void add_alike_tensor(random_case *s, zero_dtype dtype)
+{
+    const zero_tensor_desc desc = {.dtype = dtype, .dims = 1, .shape = {200}};
+    for (uint32_t part = 0; part < s->parts; part++) {
+        (void)toy_model_part(&s->models[part], &desc, s->models[part].tensor_count, 0);
+    }
+}
+
 /* A unit of all parts, with `more` tensors than are drawn. */
-static void draw_unit(random_case *s, uint32_t unit, uint32_t more, zero_dtype dtype)
+static void draw_unit(random_case *s, uint32_t unit, uint32_t more, zero_dtype dtype, bool alike)
 {
     const uint64_t count_at = s->draws;
     const uint32_t count = random_case_choose(s, 5) + more;
@@ -120,7 +129,10 @@ static void draw_unit(random_case *s, uint32_t unit, uint32_t more, zero_dtype d
     for (uint32_t part = 0; part < s->parts; part++) {
         (void)toy_model_layer(&s->models[part], "unit", unit);
     }
-    for (uint32_t i = 0; i < count; i++) {
+    if (alike) {
+        add_alike_tensor(s, dtype);
+    }
+    for (uint32_t i = 0; i < count && !alike; i++) {
         random_case_section(s, TENSOR_CHOICES);
         random_choices_item(s->draws, TENSOR_CHOICES, count_at);
         draw_tensor(s, dtype);
@@ -137,6 +149,7 @@ static void draw_model(random_case *s)
     const uint32_t units = 1 + random_case_choose(s, UNITS_MAX);
     const zero_dtype dtype =
         (zero_dtype)random_case_choose(s, 4); /* default: any, tensor by tensor */
+    const bool alike = random_case_one_in(s, 4);
     random_case_section(s, UNIT_CHOICES);
     const uint64_t end = s->draws + (uint64_t)UNITS_MAX * UNIT_CHOICES;
     for (uint32_t part = 0; part < s->parts; part++) {
@@ -145,7 +158,7 @@ static void draw_model(random_case *s)
     for (uint32_t u = 0; u < units; u++) {
         random_case_section(s, UNIT_CHOICES);
         random_choices_item(s->draws, UNIT_CHOICES, count_at);
-        draw_unit(s, u, u == 0, dtype);
+        draw_unit(s, u, u == 0, dtype, alike);
     }
     s->draws = end;
 }
@@ -244,7 +257,7 @@ static void draw_courses(random_case *s)
     s->omits = random_case_one_in(s, 3) ? s->number + 1 : 0;
 }
 
-static bool has_ties(const random_case *s)
+static bool random_case_has_ties(const random_case *s)
 {
     bool ties = false;
     for (uint32_t u = 0; u < s->models[0].unit_count; u++) {
@@ -259,7 +272,8 @@ static void raise_slots(random_case *s)
 {
     zero_tuning *t = &s->run.tuning;
     for (int step = 0; step < RANDOM_STEPS; step++) {
-        const bool all = s->omits != 0 && (course_is_whole(s->courses[step]) || has_ties(s));
+        const bool all =
+            s->omits != 0 && (course_is_whole(s->courses[step]) || random_case_has_ties(s));
         const uint32_t least = all ? UNITS_MAX : course_param_slots(s->courses[step]);
         t->param_slots = least > 2 && t->param_slots < least ? least : t->param_slots;
         const uint32_t grads = course_grad_slots(s->courses[step], UNITS_MAX);

@@ -25,6 +25,7 @@ typedef struct printed_save {
     const char *name;
     int32_t replace; /* as zero_save_options has them */
     uint32_t keep;
+    bool meanwhile; /* the steps behind it are taken until it is over */
 } printed_save;
 
 /* What a program is besides its case. */
@@ -131,7 +132,17 @@ static const char *const course_names[COURSE_COUNT] = {
     "IN_ORDER",      "THREE_TIMES", "COMES_BACK", "HELD_OVER_TWO_USES", "NESTED",
     "FIRST_IS_HELD", "RECOMPUTED",  "ROTATED",    "BACKWARD_AHEAD"};
 
-/* As the test's take_step. */
+/* Whether no rank may leave out units in some step of it. */
+static bool random_case_is_whole(const random_case *s)
+{
+    bool whole = random_case_has_ties(s);
+    for (int step = 0; step < RANDOM_STEPS; step++) {
+        whole = whole || course_is_whole(s->courses[step]);
+    }
+    return whole;
+}
+
+/* As the test's call_before. */
 static void print_before(FILE *file, const random_case *at, const random_case *c,
                          before_step before, uint64_t step)
 {
@@ -139,7 +150,8 @@ static void print_before(FILE *file, const random_case *at, const random_case *c
     if (before == A_DISCARDED_STEP && drops) {
         (void)fprintf(file, "    TRY(discarded_step(r));\n");
     } else if (before == AN_ABANDONED_MICRO_STEP && drops) {
-        (void)fprintf(file, "    TRY(abandoned_micro_step(r));\n");
+        (void)fprintf(file, "    TRY(abandoned_micro_step(r, %s));\n",
+                      random_case_is_whole(at) ? "true" : "false");
     } else if (before == AN_EVALUATION) {
         (void)fprintf(file, "    TRY(evaluation(r));\n");
     } else if (before == AN_ODD_SWEEP) {
@@ -172,10 +184,14 @@ static void print_steps(FILE *file, const random_case *c, const printed_parts *p
         for (int i = 0; i < 2 && !elsewhere && parts->saves[i].name != NULL; i++) {
             if (parts->saves[i].step == s + 1) {
                 const printed_save *save = &parts->saves[i];
-                (void)fprintf(file, "    TRY(save(r, \"%s\", %d, %u));\n", save->name,
-                              save->replace, save->keep);
+                (void)fprintf(file, "    TRY(%s(r, \"%s\", %d, %u));\n",
+                              save->meanwhile ? "begin_save" : "save", save->name, save->replace,
+                              save->keep);
             }
         }
+    }
+    if (!elsewhere && parts->saves[0].meanwhile) {
+        (void)fprintf(file, "    TRY(zero_save_end(r->engine));\n");
     }
     (void)fprintf(file, "    return ZERO_OK;\n}\n\n");
 }

@@ -14,6 +14,7 @@
 #define CASES 150
 #define STEPS RANDOM_STEPS
 #define SAVED_AFTER 2
+#define ASTRAY 1000            /* steps from here on are none */
 #define ELSEWHERE_CHOICES 4096 /* from here on choices are of where the program goes on */
 
 typedef struct program {
@@ -21,6 +22,8 @@ typedef struct program {
     random_case elsewhere; /* the same model and types, where the program goes on */
     before_step before[STEPS];
     bool waits[STEPS]; /* for its end */
+    bool asks[STEPS];  /* for its norm, before it is taken */
+    bool meanwhile;    /* steps are taken while it is saved half way */
     toy_state expected;
     double norms[STEPS];
     uint64_t resumed_at;     /* the step with which it goes on there */
@@ -42,10 +45,12 @@ static inline void draw_program(program *p, uint64_t number)
     c->run.options.loss_scale = 8; /* of a half: integers stay exact, and none is skipped */
     c->run.options.seed = 3;
     for (int s = 0; s < STEPS; s++) {
-        p->before[s] = (before_step)random_case_choose(c, 2 * BEFORE_STEP_COUNT);
+        p->before[s] = (before_step)random_case_choose(c, BEFORE_STEP_COUNT + 4);
         p->before[s] = p->before[s] >= BEFORE_STEP_COUNT ? NOTHING : p->before[s];
         p->waits[s] = random_case_choose(c, 2) != 0;
+        p->asks[s] = random_case_one_in(c, 4);
     }
+    p->meanwhile = random_case_one_in(c, 2);
 }
 
 /* The same samples and types; all else is left out. */
@@ -69,6 +74,25 @@ static inline toy_run plain_run(const program *p)
     run.tuning.accum_dtype = p->c.run.tuning.accum_dtype;
     run.tuning.wire_dtype = p->c.run.tuning.wire_dtype;
     run.micro_steps = p->c.run.micro_steps * p->c.ranks;
+    run.predicted = false;
+    run.split = false;
+    return run;
+}
+
+/* Split alike, and all in memory. */
+static inline toy_run memory_run(const program *p)
+{
+    const zero_tuning tuning = zero_tuning_init();
+    toy_run run = p->c.run;
+    toy_run_tiers(&run, ZERO_ROLE_PARAM, ZERO_TIER_DEFAULT);
+    run.options.disk_directory_count = 0;
+    run.options.host_budget_bytes = 0;
+    run.tuning.speculative_step = 0;
+    run.tuning.updater = tuning.updater;
+    run.tuning.param_slots = tuning.param_slots;
+    run.tuning.grad_slots = tuning.grad_slots;
+    run.tuning.look_ahead = tuning.look_ahead;
+    run.tuning.no_prefetch = 0;
     run.predicted = false;
     run.split = false;
     return run;
@@ -109,25 +133,73 @@ typedef toy_trainer course_rank;
 #define course_forward toy_forward
 #include "course_passes.h"
 
-static inline zero_status discard(toy_trainer *trainer)
+/* What follows is of samples that no step takes, and sometimes not finite; every other time a
+ * micro-step of it is over. Returns the step to go back to. */
+static inline zero_status go_astray(toy_trainer *trainer, uint64_t *step)
 {
-    TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
-    TOY_TRY(toy_micros(trainer));
-    trainer->micro = 0;
-    return zero_step_discard(trainer->engine);
+    *step = trainer->step;
+    trainer->step += ASTRAY;
+    trainer->loss_scale = *step % 3 == 1 ? (float)INFINITY : 1;
+    return *step % 2 != 0 ? toy_micro(trainer, false) : ZERO_OK;
 }
 
-/* Some units have been used, and the last of them is acquired. */
-static inline zero_status abandon(toy_trainer *trainer)
+static inline void come_back(toy_trainer *trainer, uint64_t step)
 {
-    const uint32_t units = trainer->run->model->unit_count;
-    TOY_TRY(toy_micro_begin(trainer, trainer->run->micro_steps == 1));
-    for (uint32_t u = 0; u + 1 < units; u++) {
-        TOY_TRY(toy_forward(trainer, u));
-    }
-    TOY_TRY(toy_acquire(trainer, units - 1, ZERO_PASS_FORWARD));
+    trainer->step = step;
     trainer->micro = 0;
-    return zero_micro_abandon(trainer->engine, toy_stream());
+}
+
+static inline zero_status discard(toy_trainer *trainer)
+{
+    uint64_t step = 0;
+    double norm = 0;
+    TOY_TRY(go_astray(trainer, &step));
+    TOY_TRY(toy_micro_begin(trainer, true));
+    TOY_TRY(course_dropped(trainer, step));
+    TOY_TRY(toy_micro_end(trainer));
+    if (step % 2 != 0) {
+        TOY_TRY(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm));
+    }
+    TOY_TRY(zero_step_discard(trainer->engine));
+    come_back(trainer, step);
+    return ZERO_OK;
+}
+
+/* Nothing is held any more, and no view is given. */
+static inline void expect_released(const toy_trainer *trainer)
+{
+    const toy_model *model = trainer->run->model;
+    zero_pass pass = ZERO_PASS_EVAL;
+    zero_view view;
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        CHECK_OK(zero_unit_pass(trainer->engine, u, &pass));
+        CHECK_EQ(pass, ZERO_PASS_NONE);
+        CHECK_FAILS(zero_unit_release(trainer->engine, u, toy_stream()), ZERO_STATE, "release");
+    }
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        CHECK_FAILS(zero_tensor_data(trainer->engine, t, &view), ZERO_STATE, "not acquired");
+        CHECK(zero_tensor_grad(trainer->engine, t, &view) != ZERO_OK);
+    }
+}
+
+/* Each rank gives up at another place of the micro-step, one after its end; all at one place where
+ * no rank may leave out units. */
+static inline zero_status abandon(toy_trainer *trainer, const program *p)
+{
+    uint64_t step = 0;
+    const uint32_t rank = random_case_is_whole(&p->c) ? 0 : trainer->rank;
+    TOY_TRY(go_astray(trainer, &step));
+    TOY_TRY(toy_micro_begin(trainer, step % 4 >= 2));
+    if (rank == 1 && step % 3 == 0) {
+        TOY_TRY(toy_passes(trainer));
+        TOY_TRY(toy_micro_end(trainer));
+    } else {
+        TOY_TRY(course_into(trainer, course_calls(step, rank)));
+    }
+    TOY_TRY(zero_micro_abandon(trainer->engine, toy_stream()));
+    expect_released(trainer);
+    come_back(trainer, step);
+    return ZERO_OK;
 }
 
 /* A step whose gradients are not finite. */
@@ -156,6 +228,7 @@ static inline zero_status evict(toy_trainer *trainer, program *p)
     }
     TOY_TRY(status);
     p->evicts = true;
+    TOY_TRY(toy_evaluate(trainer));
     return zero_engine_restore(trainer->engine);
 }
 
@@ -211,7 +284,7 @@ static inline zero_status call_before(toy_trainer *trainer, program *p, before_s
     case A_DISCARDED_STEP:
         return drops ? discard(trainer) : ZERO_OK;
     case AN_ABANDONED_MICRO_STEP:
-        return drops ? abandon(trainer) : ZERO_OK;
+        return drops ? abandon(trainer, p) : ZERO_OK;
     case AN_EVALUATION:
         return toy_evaluate(trainer);
     case AN_ODD_SWEEP:
@@ -230,7 +303,7 @@ static inline zero_status call_before(toy_trainer *trainer, program *p, before_s
     }
 }
 
-static inline zero_status step_by(toy_trainer *trainer, course way)
+static inline zero_status micros_by(toy_trainer *trainer, course way)
 {
     TOY_TRY(zero_loss_scale(trainer->engine, &trainer->loss_scale));
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
@@ -238,18 +311,34 @@ static inline zero_status step_by(toy_trainer *trainer, course way)
         TOY_TRY(course_passes(trainer, way));
         TOY_TRY(toy_micro_end(trainer));
     }
-    return toy_update(trainer);
+    return ZERO_OK;
 }
 
-/* The norm is the plain rank's too. */
+/* It is the plain rank's too. */
+static inline void compare_norm(const program *p, int step, double norm)
+{
+    if (memcmp(&norm, &p->norms[step], sizeof norm) != 0) {
+        TEST_FAIL("case %" PRIu64 ": step %d: norm %a, of one plain rank %a", p->c.number, step,
+                  norm, p->norms[step]);
+    }
+}
+
+/* What the step's will be. */
+static inline zero_status ask_norm(toy_trainer *trainer, const program *p, int step)
+{
+    double norm = 0;
+    for (int again = 0; again < 2; again++) {
+        TOY_TRY(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm));
+        compare_norm(p, step, norm);
+    }
+    return ZERO_OK;
+}
+
 static inline zero_status wait_and_compare(toy_trainer *trainer, const program *p, int step)
 {
     TOY_TRY(toy_wait(trainer));
-    const double norm = trainer->result.norm;
-    if (memcmp(&norm, &p->norms[step], sizeof norm) != 0 || trainer->result.skipped) {
-        TEST_FAIL("case %" PRIu64 ": step %d: norm %a, skipped %d; of one plain rank %a",
-                  p->c.number, step, norm, trainer->result.skipped, p->norms[step]);
-    }
+    CHECK(!trainer->result.skipped);
+    compare_norm(p, step, trainer->result.norm);
     return ZERO_OK;
 }
 
@@ -257,7 +346,9 @@ static inline zero_status take_steps(toy_trainer *trainer, program *p, int first
 {
     for (int s = first; s < end; s++) {
         TOY_TRY(call_before(trainer, p, p->before[s]));
-        TOY_TRY(step_by(trainer, p->c.courses[s]));
+        TOY_TRY(micros_by(trainer, p->c.courses[s]));
+        TOY_TRY(p->asks[s] ? ask_norm(trainer, p, s) : ZERO_OK);
+        TOY_TRY(toy_update(trainer));
         TOY_TRY(p->waits[s] ? wait_and_compare(trainer, p, s) : ZERO_OK);
     }
     return ZERO_OK;
@@ -295,18 +386,27 @@ static inline zero_status run_plainly(toy_trainer *trainer)
 {
     program *p = trainer->user;
     for (int s = 0; s < STEPS; s++) {
-        TOY_TRY(change_state(trainer, p, p->before[s]));
-        TOY_TRY(step_by(trainer, IN_ORDER));
+        /* What is skipped halves the loss scale, of which only integers keep all bits. */
+        const bool skips = p->before[s] == A_SKIPPED_STEP && trainer->run->flavour != TOY_INTEGER;
+        TOY_TRY(skips ? call_before(trainer, p, p->before[s])
+                      : change_state(trainer, p, p->before[s]));
+        TOY_TRY(micros_by(trainer, IN_ORDER));
+        TOY_TRY(toy_update(trainer));
         TOY_TRY(toy_wait(trainer));
-        p->norms[s] = trainer->result.norm;
+        if (trainer->rank == 0) {
+            p->norms[s] = trainer->result.norm;
+        }
     }
-    return toy_collect(trainer, &p->expected);
+    return toy_collect_first(trainer, &p->expected);
 }
 
+/* Sums of gradients that are no integers depend on how the model is split, so ranks split alike
+ * take the steps. */
 static inline void expect(program *p)
 {
-    const toy_run run = plain_run(p);
-    CHECK_OK(toy_on_ranks(1, &run, run_plainly, p));
+    const bool exact = p->c.run.flavour == TOY_INTEGER;
+    const toy_run run = exact ? plain_run(p) : memory_run(p);
+    CHECK_OK(toy_on_ranks(exact ? 1 : p->c.ranks, &run, run_plainly, p));
 }
 
 /* ---- all cases ---- */
@@ -352,7 +452,7 @@ static inline void tell(const random_case *c)
     }
 }
 
-static inline void try_case(program *p, uint64_t number, case_fn fn)
+static inline void try_case(program *p, uint64_t number, toy_flavour flavour, case_fn fn)
 {
     test_case_begins(number);
     p->saves = zero_save_options_init();
@@ -360,20 +460,23 @@ static inline void try_case(program *p, uint64_t number, case_fn fn)
     p->evicts = false;
     p->faults = 0;
     draw_program(p, number);
+    p->c.run.flavour = flavour;
     const bool of_host = p->c.run.options.host_budget_bytes != 0 ||
                          p->c.run.options.optimizer == ZERO_OPTIMIZER_CALLBACK;
     p->tried = !p->c.refused && p->c.parts == 1 && !(of_host && has_other_plan());
     if (p->tried) {
         tell(&p->c);
         expect(p);
-        print_case(&p->c, &(printed_parts){.before = p->before, .expected = &p->expected});
+        if (flavour == TOY_INTEGER) {
+            print_case(&p->c, &(printed_parts){.before = p->before, .expected = &p->expected});
+        }
         fn(p);
         toy_state_free(&p->expected);
     }
     random_case_close(&p->c);
 }
 
-static inline void try_cases(case_fn fn)
+static inline void try_cases_of(toy_flavour flavour, case_fn fn)
 {
     static program p;
     uint32_t tried = 0;
@@ -384,7 +487,7 @@ static inline void try_cases(case_fn fn)
     const uint64_t count = test_cases(CASES, &first);
     for (uint64_t i = first; i < first + count; i++) {
         if (test_case_is_chosen() || IN_SMALL_SAMPLE(i)) {
-            try_case(&p, i, fn);
+            try_case(&p, i, flavour, fn);
             tried += p.tried;
             evicted += p.evicts;
             faults += p.faults;
@@ -394,6 +497,11 @@ static inline void try_cases(case_fn fn)
     printf("  %u programs in %" PRIu64
            " worlds, %u evicted roles, %u ended by a fault, turns %016" PRIx64 "\n",
            tried, worlds, evicted, faults, logs_hash);
+}
+
+static inline void try_cases(case_fn fn)
+{
+    try_cases_of(TOY_INTEGER, fn);
 }
 
 /* What a rank may be told of a fault: its own, or that another rank has failed. */
@@ -431,10 +539,27 @@ static inline zero_status save_as(toy_trainer *trainer, const char *name)
     return ZERO_OK;
 }
 
+/* What is saved is the state at the beginning. */
+static inline zero_status save_meanwhile(toy_trainer *trainer, const char *name)
+{
+    program *p = trainer->user;
+    zero_save_options options = p->saves;
+    options.directory = p->directory;
+    options.name = name;
+    TOY_TRY(zero_save_begin(trainer->engine, &options));
+    TOY_TRY(take_steps(trainer, p, (int)trainer->step, STEPS));
+    TOY_TRY(zero_save_end(trainer->engine));
+    if (trainer->rank == 0) {
+        p->durable = SAVED_AFTER;
+    }
+    return compare_end(trainer, "one plain rank, and the case, saved meanwhile");
+}
+
 static inline zero_status save_half_way(toy_trainer *trainer)
 {
+    const program *p = trainer->user;
     TOY_TRY(take_steps(trainer, trainer->user, 0, SAVED_AFTER));
-    return save_as(trainer, "half");
+    return p->meanwhile ? save_meanwhile(trainer, "half") : save_as(trainer, "half");
 }
 
 /* The step with which a program goes on that was saved when its engine had taken so many, skipped
