@@ -3,9 +3,9 @@
  * Arguments: words select tests: "io." those of test_io.c, "io.short_reads" those of its tests
  * whose names begin so, "short" all that have it in their names; without a word, all. --seed N;
  * --machine: on the deterministic machine (tests/machine), where the program has it; --cases N,
- * --case K, --whole: see harness.h; --choices LIST, --chosen FILE, --program FILE: what test_asked
+ * --case K: see harness.h; --choices LIST, --chosen FILE, --program FILE: what test_asked
  * is; --list: names alone. Environment: TEST_TIMEOUT in seconds for a test (default 120, with
- * sanitizers 360; none with --cases and --whole).
+ * sanitizers 360; none with --cases).
  *
  * One line a test; under one that failed, the command that repeats it. The last line is
  * "N passed, N failed, N skipped". */
@@ -29,7 +29,6 @@ static struct {
     char **words;
     int word_count;
     bool machine;
-    bool whole;
     bool list;
     uint64_t cases;           /* 0: what is usual */
     uint64_t chosen;          /* the one case */
@@ -64,11 +63,6 @@ bool test_case_is_chosen(void)
 void test_case_begins(uint64_t number)
 {
     *run.case_under_way = number;
-}
-
-bool test_whole(void)
-{
-    return run.whole;
 }
 
 /* Not a thread's own: the machine copies those with every turn. */
@@ -112,7 +106,7 @@ static unsigned limit_s(void)
     if (limit != NULL) {
         return (unsigned)strtoul(limit, NULL, 10);
     }
-    return run.cases != 0 || run.whole ? 0 : UNDER_SANITIZER ? 360 : 120;
+    return run.cases != 0 ? 0 : UNDER_SANITIZER ? 360 : 120;
 }
 
 /* Runs one test in a child; returns its exit status, or 128 + signal. exit(), not _exit(), ends a
@@ -147,7 +141,7 @@ static void print_command(const test_case *test)
     if (test_asked.choices != NULL) {
         printf(" --choices \"%s\"", test_asked.choices);
     }
-    printf("%s %s\n", run.whole ? " --whole" : "", name_of(test));
+    printf(" %s\n", name_of(test));
 }
 
 /* Whether it counts as passed, failed or skipped is counts[0, 1 or 2]. */
@@ -220,8 +214,6 @@ static void read_arguments(char **argv)
             run.one = true;
         } else if (strcmp(word, "--machine") == 0) {
             run.machine = true;
-        } else if (strcmp(word, "--whole") == 0) {
-            run.whole = true;
         } else if (strcmp(word, "--list") == 0) {
             run.list = true;
         } else if (takes_text(argv, &i)) {

@@ -62,9 +62,6 @@ extern struct test_asked {
     const char *program; /* a file: where it is printed as a program of the library's users */
 } test_asked;
 
-/* --whole: tests that try a sample of what there is try all of it. */
-bool test_whole(void);
-
 #define TEST_ON(test_name, is_real)                                                            \
     static void test_run_##test_name(void);                                                    \
     static test_case test_case_##test_name = {                                                 \

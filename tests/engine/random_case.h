@@ -219,7 +219,9 @@ static void draw_updater(random_case *s)
     s->run.tuning.updater =
         both ? (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_GPU, ZERO_UPDATER_CPU, ZERO_UPDATER_BOTH)
              : (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_CPU);
+#ifndef TOY_NCCL
     s->run.tuning.transport = ZERO_TRANSPORT_PEER; /* a plan cannot know that ranks are threads */
+#endif
 }
 
 static void draw_tiers(random_case *s)
@@ -248,6 +250,18 @@ static void draw_tiers(random_case *s)
     }
 }
 
+#ifdef TOY_NCCL
+/* Over NCCL ranks that leave out units say so, and then the order is that of the steps before. */
+static void leave_out_at_once(random_case *s)
+{
+    s->run.tuning.left_out_at_once = s->omits != 0;
+    for (int step = 0; step < RANDOM_STEPS && s->omits != 0; step++) {
+        const course way = s->courses[step];
+        s->courses[step] = course_is_whole(way) ? IN_ORDER : way;
+    }
+}
+#endif
+
 static void draw_courses(random_case *s)
 {
     random_case_section(s, SECTION_CHOICES);
@@ -255,6 +269,9 @@ static void draw_courses(random_case *s)
         s->courses[step] = (course)random_case_choose_or_0(s, COURSE_COUNT - 1);
     }
     s->omits = random_case_one_in(s, 3) ? s->number + 1 : 0;
+#ifdef TOY_NCCL
+    leave_out_at_once(s);
+#endif
 }
 
 static bool random_case_has_ties(const random_case *s)

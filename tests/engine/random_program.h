@@ -582,6 +582,8 @@ static inline zero_status load_and_go_on(toy_trainer *trainer)
     options.path = p->directory;
     options.if_any = 1;
     TOY_TRY(zero_load(trainer->engine, &options, &report));
+    CHECK_EQ(report.missing + report.unexpected + report.mismatching, 0);
+    CHECK_EQ(report.loaded, report.step != 0 ? trainer->run->model->tensor_count : 0);
     const uint64_t step = step_after(p, report.step);
     if (step < p->durable) {
         TEST_FAIL("case %" PRIu64 ": the save after step %" PRIu64 " succeeded, step %" PRIu64

@@ -125,110 +125,6 @@ static void check_memory(const toy_trainer *trainer, const zero_memory *expected
     CHECK_EQ(stats.disk_bytes, held.tier_bytes[DISK]);
 }
 
-/* ---- the same bits ---- */
-
-/* How state on disk is reached can be asked at any time. */
-static void check_path(const toy_trainer *trainer, const zero_disk_path *expected)
-{
-    const zero_disk_path path = engine_disk_path(trainer->engine);
-    CHECK_EQ(path.backend, expected->backend);
-    CHECK_EQ(path.window_bytes, expected->window_bytes);
-    CHECK(strcmp(path.text, expected->text) == 0);
-}
-
-/* Evict, evaluate, restore. */
-static zero_status take_a_pause(toy_trainer *trainer, const evict_case *p)
-{
-    const zero_memory full = engine_memory(trainer->engine);
-    const zero_memory less = held_while_evicted(trainer, &full, p);
-    const zero_disk_path path = engine_disk_path(trainer->engine);
-    zero_shard shard;
-    uint32_t values[4096];
-    TOY_TRY(zero_engine_evict(trainer->engine, p->roles, p->tier));
-    check_memory(trainer, &less);
-    check_path(trainer, &path);
-    TOY_TRY(toy_evaluate(trainer));
-    TOY_TRY(zero_shard_range(trainer->engine, 0, ZERO_ROLE_PARAM, &shard));
-    CHECK(shard.count <= 4096);
-    TOY_TRY(zero_shard_read(trainer->engine, 0, ZERO_ROLE_PARAM, shard.first, shard.count, values));
-    TOY_TRY(zero_engine_restore(trainer->engine));
-    check_memory(trainer, &full);
-    check_path(trainer, &path);
-    return ZERO_OK;
-}
-
-static zero_status train_with_pauses(const toy_run *run, zero_world *world, const evict_case *p,
-                                     toy_state *state)
-{
-    toy_trainer trainer;
-    TOY_TRY(toy_open(&trainer, run, world));
-    for (uint32_t step = 0; step < run->steps; step++) {
-        if (step % 3 != 2) {
-            TOY_TRY(take_a_pause(&trainer, p));
-        }
-        TOY_TRY(toy_step(&trainer));
-    }
-    TOY_TRY(toy_collect(&trainer, state));
-    toy_close(&trainer);
-    return ZERO_OK;
-}
-
-static zero_status compare_pauses(zero_world *world, const toy_run *run, void *user)
-{
-    const uint32_t *turn = user;
-    toy_state plain;
-    /* All ways times all pauses is more than a test needs: each way sees one of them. */
-    const size_t i = (*turn + run->options.stage) % PAUSES;
-    if (!IN_SAMPLE(*turn / 2 + run->options.stage)) { /* not `i`: all pauses are seen */
-        return ZERO_OK;
-    }
-    TOY_TRY(toy_train_collect(run, world, &plain));
-    toy_run paused = *run;
-    toy_state state;
-    char what[64];
-    put_on(&paused, &pauses[i]);
-    TOY_TRY(train_with_pauses(&paused, world, &pauses[i], &state));
-    (void)snprintf(what, sizeof what, "without and with pause %zu", i);
-    toy_state_same(run->model, &plain, &state, what);
-    toy_state_free(&state);
-    toy_state_free(&plain);
-    return ZERO_OK;
-}
-
-static void check_same_bits(zero_dtype dtype, zero_dtype master, uint32_t turn)
-{
-    static const uint32_t worlds[] = {1, 2, 4};
-    toy_model model;
-    rig_folders(1, 1);
-    toy_model_mixed(&model, dtype);
-    toy_run run = toy_run_init(&model);
-    run.steps = 4;
-    run.micro_steps = 2;
-    run.params.max_norm = 1.0f;
-    run.options.master_dtype = master;
-    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
-        uint32_t pause = turn + 2 * (uint32_t)w;
-        CHECK_OK(toy_run_ways(worlds[w], DEADLINE_MS, &run, compare_pauses, &pause));
-        run.tuning.accumulation = w == 0 ? ZERO_ACCUMULATION_LOCAL : run.tuning.accumulation;
-    }
-    toy_model_close(&model);
-}
-
-TEST(same_bits_in_bf16)
-{
-    check_same_bits(ZERO_DTYPE_BF16, ZERO_DTYPE_DEFAULT, 0);
-}
-
-TEST(same_bits_in_f32)
-{
-    check_same_bits(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, 1);
-}
-
-TEST(same_bits_without_masters)
-{
-    check_same_bits(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, 2);
-}
-
 /* ---- what is legal ---- */
 
 static toy_run evict_run(const toy_model *model)
@@ -743,6 +639,70 @@ static void run_processes(uint32_t ranks, zero_rank_fn fn, void *user)
         CHECK(wait(&state) > 0);
         CHECK_EQ(state, 0);
     }
+}
+
+/* How state on disk is reached can be asked at any time. */
+static void check_path(const toy_trainer *trainer, const zero_disk_path *expected)
+{
+    const zero_disk_path path = engine_disk_path(trainer->engine);
+    CHECK_EQ(path.backend, expected->backend);
+    CHECK_EQ(path.window_bytes, expected->window_bytes);
+    CHECK(strcmp(path.text, expected->text) == 0);
+}
+
+/* Evict, evaluate, restore. */
+static zero_status take_a_pause(toy_trainer *trainer, const evict_case *p)
+{
+    const zero_memory full = engine_memory(trainer->engine);
+    const zero_memory less = held_while_evicted(trainer, &full, p);
+    const zero_disk_path path = engine_disk_path(trainer->engine);
+    zero_shard shard;
+    uint32_t values[4096];
+    TOY_TRY(zero_engine_evict(trainer->engine, p->roles, p->tier));
+    check_memory(trainer, &less);
+    check_path(trainer, &path);
+    TOY_TRY(toy_evaluate(trainer));
+    TOY_TRY(zero_shard_range(trainer->engine, 0, ZERO_ROLE_PARAM, &shard));
+    CHECK(shard.count <= 4096);
+    TOY_TRY(zero_shard_read(trainer->engine, 0, ZERO_ROLE_PARAM, shard.first, shard.count, values));
+    TOY_TRY(zero_engine_restore(trainer->engine));
+    check_memory(trainer, &full);
+    check_path(trainer, &path);
+    return ZERO_OK;
+}
+
+static zero_status train_with_pauses(const toy_run *run, zero_world *world, const evict_case *p,
+                                     toy_state *state)
+{
+    toy_trainer trainer;
+    TOY_TRY(toy_open(&trainer, run, world));
+    for (uint32_t step = 0; step < run->steps; step++) {
+        if (step % 3 != 2) {
+            TOY_TRY(take_a_pause(&trainer, p));
+        }
+        TOY_TRY(toy_step(&trainer));
+    }
+    TOY_TRY(toy_collect(&trainer, state));
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+static zero_status compare_pauses(zero_world *world, const toy_run *run, void *user)
+{
+    const uint32_t *turn = user;
+    toy_state plain;
+    const size_t i = (*turn + run->options.stage) % PAUSES;
+    TOY_TRY(toy_train_collect(run, world, &plain));
+    toy_run paused = *run;
+    toy_state state;
+    char what[64];
+    put_on(&paused, &pauses[i]);
+    TOY_TRY(train_with_pauses(&paused, world, &pauses[i], &state));
+    (void)snprintf(what, sizeof what, "without and with pause %zu", i);
+    toy_state_same(run->model, &plain, &state, what);
+    toy_state_free(&state);
+    toy_state_free(&plain);
+    return ZERO_OK;
 }
 
 static zero_status compare_in_processes(zero_world *world, void *user)

@@ -213,13 +213,6 @@ static void place_in_small_worlds(toy_run run)
     }
 }
 
-static void in_small_worlds(zero_rank_fn fn, toy_run run)
-{
-    for (size_t w = 0; w < SMALL_WORLDS; w++) {
-        CHECK_OK(zero_world_run(small_worlds[w], TOY_DEADLINE_MS, fn, &run));
-    }
-}
-
 TEST_CALL(odd_shapes_in_small_worlds, place_in_small_worlds(toy_run_made(odd_model)));
 TEST_CALL(everything_mixed_in_small_worlds, place_in_small_worlds(toy_run_mixed(ZERO_DTYPE_BF16)));
 TEST_CALL(more_ranks_than_elements, place_in_small_worlds(toy_run_made(tiny_model)));
@@ -282,34 +275,6 @@ TEST(random_models)
     for (uint32_t i = 0; i < 8; i++) {
         const toy_run run = toy_run_made(random_model);
         place_all_ways(1 + random_below(6), run);
-    }
-}
-
-/* Sharded and alone, the tiny and the random models train to the same bits. */
-static zero_status train_like_one_rank(zero_world *world, void *user)
-{
-    toy_run run = *(const toy_run *)user;
-    toy_state sharded;
-    run.flavour = TOY_INTEGER;
-    run.steps = 5;
-    run.options.loss_scale = 1.0f;
-    TOY_TRY(toy_train_collect(&run, world, &sharded));
-    if (zero_world_rank(world) == 0) {
-        run.micro_steps = zero_world_size(world);
-        TOY_TRY(toy_train_same(&run, NULL, toy_step, &sharded, "sharded and alone"));
-    }
-    toy_state_free(&sharded);
-    return zero_world_barrier(world);
-}
-
-TEST_CALL(tiny_models_train, in_small_worlds(train_like_one_rank, toy_run_made(tiny_model)));
-
-TEST(random_models_train)
-{
-    random_state = test_seed + 1;
-    for (uint32_t i = 0; i < 6; i++) {
-        toy_run run = toy_run_made(random_model);
-        CHECK_OK(zero_world_run(2 + random_below(4), TOY_DEADLINE_MS, train_like_one_rank, &run));
     }
 }
 
@@ -434,7 +399,6 @@ TEST(ties_are_summed_once)
     const uint32_t head = toy_model_unit(model, "head");
     toy_model_tie(model, head, table);
     place_in_small_worlds(toy_run_init(model));
-    in_small_worlds(train_like_one_rank, toy_run_init(model));
 }
 
 TEST(ties_are_allocated_once)

@@ -11,9 +11,6 @@
 #include "sanitizer.h"
 #include "toy.h"
 
-#define STEPS 8
-#define BAD_STEP 5 /* its gradients are not finite */
-
 /* ---- which steps are updated during backward ---- */
 
 #define BEHIND 4     /* steps after which a step's outcome counts */
@@ -95,113 +92,6 @@ static void rule_check(const rule *r, const toy_trainer *trainer)
     CHECK_EQ(stats.steps_redone, r->redone);
     CHECK_EQ(stats.steps_held_back, r->held_back);
 }
-
-/* ---- the same bits ---- */
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double left = *(const double *)a;
-    const double right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
-static double middle_of(const double *norms)
-{
-    double finite[STEPS];
-    uint32_t count = 0;
-    for (int s = 0; s < STEPS; s++) {
-        if (isfinite(norms[s])) {
-            finite[count++] = norms[s];
-        }
-    }
-    CHECK(count > 2);
-    qsort(finite, count, sizeof finite[0], compare_doubles);
-    return (finite[count / 2 - 1] + finite[count / 2]) / 2;
-}
-
-static outcome outcome_of(const toy_run *run, double norm)
-{
-    const bool clips = run->params.max_norm > 0 && norm > (double)run->params.max_norm;
-    return !isfinite(norm) ? SKIPPED : clips ? CLIPPED : KEPT;
-}
-
-/* Takes the course. */
-static zero_status take(zero_world *world, const toy_run *run, double *norms, toy_state *state)
-{
-    toy_trainer trainer;
-    rule r = rule_init();
-    TOY_TRY(toy_open(&trainer, run, world));
-    for (int s = 0; s < STEPS; s++) {
-        TOY_TRY(toy_step_or_skip(&trainer, s == BAD_STEP));
-        norms[s] = trainer.result.norm;
-        if (run->predicted) {
-            rule_begin(&r);
-            rule_step(&r, outcome_of(run, norms[s]));
-        }
-        rule_check(&r, &trainer);
-    }
-    CHECK_EQ(engine_stats(trainer.engine).steps_skipped, 1);
-    TOY_TRY(toy_collect(&trainer, state));
-    toy_close(&trainer);
-    return ZERO_OK;
-}
-
-/* Once to learn the norms, once with a limit between them, and once like that but predicted. */
-static zero_status follow(zero_world *world, void *user)
-{
-    toy_run run = *(const toy_run *)user;
-    double norms[STEPS];
-    double predicted_norms[STEPS];
-    toy_state free_run;
-    toy_state plain;
-    toy_state predicted;
-    TOY_TRY(take(world, &run, norms, &free_run));
-    run.params.max_norm = (float)middle_of(norms);
-    TOY_TRY(take(world, &run, norms, &plain));
-    toy_run_overlap(&run, rig_paths);
-    TOY_TRY(take(world, &run, predicted_norms, &predicted));
-    uint64_t clipped = 0;
-    for (int s = 0; s < STEPS; s++) {
-        CHECK_SAME(norms[s], predicted_norms[s]);
-        clipped += outcome_of(&run, norms[s]) == CLIPPED;
-    }
-    CHECK(clipped > 0 && clipped < STEPS - 1);
-    toy_state_same(run.model, &plain, &predicted, "predicted");
-    CHECK(toy_state_moved(&free_run, &plain) != 0);
-    toy_state_free(&free_run);
-    toy_state_free(&plain);
-    toy_state_free(&predicted);
-    return ZERO_OK;
-}
-
-static void follow_types(zero_dtype dtype, zero_dtype master, zero_dtype moments)
-{
-    rig_folders(1, 0);
-    toy_run run = toy_run_mixed(dtype);
-    run.micro_steps = 2;
-    run.options.master_dtype = master;
-    run.options.moment_dtype = moments;
-    run.options.disk_directories = rig_paths;
-    run.options.disk_directory_count = 1;
-    run.options.loss_scale = 8; /* and what moves it */
-    run.tuning.loss_scale_window = 2;
-    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
-        for (uint32_t i = 0; toy_split(&run, ranks, i) != NULL; i++) {
-            if (!IN_SAMPLE(i + ranks)) {
-                continue;
-            }
-            run.tuning.bucket_bytes = i % 2 == 0 ? 1 : 0;
-            run.options.tier[ZERO_ROLE_GRAD] = i / 2 % 2 == 0 ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
-            CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, follow, &run));
-        }
-    }
-}
-
-TEST_CALL(same_bits_in_f32, follow_types(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_F32));
-TEST_CALL(same_bits_in_bf16_with_masters,
-          follow_types(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_BF16));
-TEST_CALL(same_bits_in_bf16_rounded_by_chance,
-          follow_types(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16));
 
 /* ---- steps that are clipped all the time ---- */
 

@@ -197,18 +197,6 @@ static void strike_every(int kind, const char *code, bool predicted)
     close_folder();
 }
 
-TEST(short_accesses_change_nothing)
-{
-    strike_every(FAULTY_SHORT, NULL, false);
-    strike_every(FAULTY_TORN, NULL, false);
-}
-
-TEST(interrupted_accesses_change_nothing)
-{
-    strike_every(FAULTY_ERRNO + EINTR, NULL, false);
-    strike_every(FAULTY_ERRNO + EAGAIN, NULL, false);
-}
-
 TEST_CALL(an_io_error_stops_every_rank_by_name, strike_every(FAULTY_ERRNO + EIO, "errno 5", false));
 TEST_CALL(an_io_error_stops_every_rank_that_updates_during_backward,
           strike_every(FAULTY_ERRNO + EIO, "errno 5", true));

@@ -20,7 +20,7 @@ typedef struct mix {
     zero_updater updater;
 } mix;
 
-/* A few; test_engine_mixes.c has them all. */
+/* A few; random programs (random_case.h) have any. */
 static const mix mixes[] = {
 #ifdef TOY_CUDA
     {{HOST, DEV, HOST, HOST, HOST}, 0},
@@ -45,7 +45,6 @@ static const mix mixes[] = {
 #endif
 };
 #define MIXES (sizeof mixes / sizeof mixes[0])
-#define SAMPLE (MIXES > 9 ? 9 : 3)
 #define COUNTED (MIXES > 9 ? 15 : 50) /* steps whose allocations are counted */
 
 static bool on_disk(const mix *m)
@@ -64,87 +63,6 @@ static void put_on(toy_run *run, const mix *m, bool in_memory)
     run->tuning.updater = m->updater;
     toy_run_disk(run, in_memory ? &rig_paths[2] : rig_paths, in_memory ? 1 : 2);
 }
-
-/* ---- the same bits ---- */
-
-/* Steps 3 and 7 have a gradient that is not finite; the last unit's backward adds it. */
-static zero_status step_or_skip(toy_trainer *trainer)
-{
-    const bool bad = trainer->step == 3 || trainer->step == 7;
-    TOY_TRY(toy_step_or_skip(trainer, bad));
-    CHECK(trainer->result.skipped || !bad);
-    return ZERO_OK;
-}
-
-static zero_status compare_mixes(zero_world *world, const toy_run *run, void *user)
-{
-    const uint32_t *turn = user;
-    toy_state plain;
-    TOY_TRY(toy_train_by(run, world, step_or_skip, &plain));
-    /* All ways times all mixes is more than a test needs: each way sees a few of them. */
-    for (size_t i = (4 * *turn + run->options.stage) % SAMPLE; i < MIXES; i += SAMPLE) {
-        toy_run tiered = *run;
-        char what[64];
-        put_on(&tiered, &mixes[i], (*turn + i) % 2 == 0);
-        (void)snprintf(what, sizeof what, "device and mix %zu", i);
-        TOY_TRY(toy_train_same(&tiered, world, step_or_skip, &plain, what));
-    }
-    toy_state_free(&plain);
-    return ZERO_OK;
-}
-
-static void compare_run(toy_run run)
-{
-    rig_folders(2, 1);
-    run.steps = 12;
-    run.params.max_norm = 1;
-    const uint32_t kind = run.model->tensors[0].desc.dtype + run.options.moment_dtype;
-    for (uint32_t ranks = 1; ranks <= 4; ranks++) {
-        if (!IN_SAMPLE(kind + ranks)) {
-            continue;
-        }
-        run.options.threads = ranks == 1 ? 2 : 1;
-        run.micro_steps = ranks == 2 ? 2 : 1;
-        CHECK_OK(toy_run_ways(ranks, TOY_DEADLINE_MS, &run, compare_mixes, &ranks));
-    }
-}
-
-static void compare(zero_dtype dtype, zero_dtype master, zero_dtype moments)
-{
-    toy_run run = toy_run_wide(dtype);
-    run.options.master_dtype = master;
-    run.options.moment_dtype = moments;
-    compare_run(run);
-}
-
-TEST_CALL(same_bits_in_f32, compare(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_F32));
-TEST_CALL(same_bits_in_bf16, compare(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32));
-TEST_CALL(same_bits_in_bf16_without_a_master,
-          compare(ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16));
-TEST_CALL(same_bits_in_f16_with_bf16_moments,
-          compare(ZERO_DTYPE_F16, ZERO_DTYPE_F32, ZERO_DTYPE_BF16));
-
-#ifndef TOY_CUDA
-
-static void momentum(void *user, const zero_update_range *range)
-{
-    (void)user;
-    for (size_t i = 0; i < range->count; i++) {
-        range->moment1[i] = 0.9f * range->moment1[i] + range->grad[i];
-        range->param[i] -= 0.01f * range->moment1[i];
-    }
-}
-
-TEST(same_bits_with_an_optimizer_of_ones_own)
-{
-    toy_run run = toy_run_wide(ZERO_DTYPE_BF16);
-    run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
-    run.options.update = momentum;
-    run.options.update_states = 1;
-    compare_run(run);
-}
-
-#endif
 
 /* ---- memory and counts ---- */
 
@@ -389,15 +307,15 @@ TEST(a_step_moves_what_was_planned_and_a_skipped_one_nothing)
     CHECK(reads > writes / 2 && reads < writes);
     CHECK_OK(toy_step(&trainer));
     const zero_stats before = stats_at_rest(&trainer, 0);
-    CHECK_OK(step_or_skip(&trainer));
-    CHECK_OK(step_or_skip(&trainer));
+    CHECK_OK(toy_step_or_skip(&trainer, trainer.step == 3));
+    CHECK_OK(toy_step_or_skip(&trainer, trainer.step == 3));
     const zero_stats after = stats_at_rest(&trainer, 0);
     CHECK_EQ(after.disk_write_bytes - before.disk_write_bytes, 2 * writes);
     CHECK(after.disk_read_bytes - before.disk_read_bytes <= 2 * reads);
     CHECK(after.disk_read_bytes - before.disk_read_bytes > 2 * reads - 3 * 4096);
     CHECK_EQ(after.disk_read_hits - before.disk_read_hits, 2 * 3 + 1);
     CHECK_EQ(trainer.step, 3);
-    CHECK_OK(step_or_skip(&trainer));
+    CHECK_OK(toy_step_or_skip(&trainer, trainer.step == 3));
     const zero_stats skipped = stats_at_rest(&trainer, 0);
     CHECK_EQ(skipped.steps_skipped, 1);
     CHECK_EQ(skipped.disk_write_bytes, after.disk_write_bytes);
@@ -651,3 +569,150 @@ TEST(engines_may_go_with_writes_under_way)
     run.options.tier[ZERO_ROLE_GRAD] = DISK;
     CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, leave_early, &run));
 }
+
+#ifndef TOY_CUDA
+
+/* ---- reading ahead ---- */
+
+#define UNITS 12
+
+static uint64_t read_bytes(const toy_trainer *trainer)
+{
+    return engine_stats(trainer->engine).disk_read_bytes;
+}
+
+/* A unit that is at hand has the reads of the two behind it under way, or over: the I/O window
+ * counts them as they are started. */
+static zero_status sweep_and_count(toy_trainer *trainer)
+{
+    TOY_TRY(toy_step(trainer));
+    TOY_TRY(toy_evaluate(trainer)); /* ends with the last units in memory */
+    const uint64_t before = read_bytes(trainer);
+    const uint64_t all = plan_memory(zero_engine_plan(trainer->engine)).bytes[ZERO_ROLE_PARAM];
+    memset(trainer->seen_set, 0, TOY_TENSORS_MAX * sizeof *trainer->seen_set);
+    for (uint32_t u = 0; u < UNITS; u++) {
+        TOY_TRY(zero_unit_acquire(trainer->engine, u, ZERO_PASS_EVAL, toy_stream(), NULL));
+        const uint64_t least = u + 3 < UNITS ? u + 3 : UNITS;
+        CHECK(read_bytes(trainer) - before >= least * (all / UNITS));
+        TOY_TRY(toy_read(trainer, u));
+        TOY_TRY(zero_unit_release(trainer->engine, u, toy_stream()));
+    }
+    CHECK_EQ(read_bytes(trainer) - before, all); /* each once */
+    return ZERO_OK;
+}
+
+TEST(parameters_are_read_two_units_ahead)
+{
+    rig_folders(2, 1);
+    toy_run run = toy_run_equal(UNITS, 5000, ZERO_DTYPE_BF16);
+    put_on(&run, &(mix){{DISK, DEV, DEV, DEV, DEV}, 0}, true);
+    run.tuning.extent_bytes = 16384; /* a unit is one extent */
+    CHECK_OK(toy_on_ranks(1, &run, sweep_and_count, NULL));
+    CHECK_OK(toy_on_ranks(2, &run, sweep_and_count, NULL));
+}
+
+/* ---- waiting ---- */
+
+/* The second rank leaves a unit out. The first, on its way to the next, waits for the sum that
+ * backward adds to; were that behind a reduction over both, and the second's next gather waiting
+ * for the first, neither would go on. */
+static zero_status leave_one_out(toy_trainer *trainer)
+{
+    for (int step = 0; step < 2; step++) {
+        TOY_TRY(toy_micro(trainer, false));
+        TOY_TRY(toy_micro_begin(trainer, true));
+        for (uint32_t u = 0; u < UNITS; u++) {
+            TOY_TRY(toy_forward(trainer, u));
+        }
+        for (uint32_t u = UNITS; u-- > 0;) {
+            TOY_TRY(trainer->rank == 1 && u == UNITS - 3 ? ZERO_OK : toy_backward(trainer, u));
+        }
+        TOY_TRY(toy_micro_end(trainer));
+        TOY_TRY(toy_update(trainer));
+    }
+    return ZERO_OK;
+}
+
+TEST(a_sum_in_a_slot_waits_for_no_other_rank)
+{
+    rig_folders(2, 1);
+    toy_run run = toy_run_equal(UNITS, 300, ZERO_DTYPE_F32);
+    put_on(&run, &(mix){{DEV, DISK, DEV, DEV, DEV}, 0}, true);
+    run.tuning.accumulation = ZERO_ACCUMULATION_LOCAL;
+    run.tuning.bucket_bytes = 1;
+    run.tuning.grad_slots = 5;
+    run.tuning.no_prefetch = 1;
+    CHECK_OK(toy_on_ranks(2, &run, leave_one_out, NULL));
+}
+
+/* ---- what steps and micro-steps move ---- */
+
+/* Numbers of the plan's lines on disks. */
+typedef struct traffic {
+    uint64_t step_read;
+    uint64_t step_write;
+    uint64_t pass_read;
+    uint64_t micro_write;
+} traffic;
+
+static traffic planned(const toy_trainer *trainer)
+{
+    char text[4096];
+    traffic t = {0};
+    CHECK(zero_plan_print(zero_engine_plan(trainer->engine), text, sizeof text) < sizeof text);
+    const char *line = strstr(text, "disk: a step");
+    CHECK(line != NULL);
+    CHECK_EQ(sscanf(line, "disk: a step reads at most %" SCNu64 " bytes and writes %" SCNu64,
+                    &t.step_read, &t.step_write),
+             2);
+    line = strstr(text, "disk: a pass");
+    CHECK(line == NULL || sscanf(line, "disk: a pass reads at most %" SCNu64, &t.pass_read) == 1);
+    line = strstr(text, "disk: a micro-step");
+    CHECK(line == NULL || sscanf(line, "disk: a micro-step writes %" SCNu64, &t.micro_write) == 1);
+    return t;
+}
+
+/* What is written is what was planned, to the byte; what is read is not more, but for the first
+ * comparison of parameters that several ranks hold. */
+static zero_status count_traffic(toy_trainer *trainer)
+{
+    const toy_run *run = trainer->run;
+    zero_shard shard;
+    uint32_t value = 0;
+    const traffic t = planned(trainer);
+    const uint64_t one = t.pass_read / UNITS; /* for looking at it */
+    zero_stats last = engine_stats(trainer->engine);
+    for (int step = 0; step < 4; step++) {
+        TOY_TRY(toy_step_or_skip(trainer, false));
+        /* Of an extent in the middle: so the last one released is written, and all is counted. */
+        TOY_TRY(zero_shard_range(trainer->engine, UNITS / 2, ZERO_ROLE_PARAM, &shard));
+        TOY_TRY(zero_shard_read(trainer->engine, UNITS / 2, ZERO_ROLE_PARAM, shard.first,
+                                shard.count != 0, &value));
+        const zero_stats now = engine_stats(trainer->engine);
+        const uint64_t micros = run->micro_steps;
+        CHECK_EQ(now.disk_write_bytes - last.disk_write_bytes,
+                 t.step_write + micros * t.micro_write);
+        CHECK(now.disk_read_bytes - last.disk_read_bytes <= t.step_read + 2 * micros * t.pass_read +
+                                                                (micros - 1) * t.micro_write + one +
+                                                                (step == 0 ? t.pass_read : 0));
+        last = now;
+    }
+    return ZERO_OK;
+}
+
+TEST(what_moves_is_what_was_planned)
+{
+    rig_folders(2, 1);
+    static const mix far[] = {{{DISK, DEV, DEV, DEV, DEV}, 0}, {{DISK, DISK, DEV, DEV, DEV}, 0}};
+    for (int i = 0; i < 2; i++) {
+        toy_run run = toy_run_equal(UNITS, 5000, ZERO_DTYPE_BF16);
+        put_on(&run, &far[i], true);
+        run.micro_steps = 2;
+        run.tuning.bucket_bytes = 1; /* a unit each */
+        CHECK_OK(toy_on_ranks(1, &run, count_traffic, NULL));
+        run.options.stage = ZERO_STAGE_1;
+        CHECK_OK(toy_on_ranks(2, &run, count_traffic, NULL));
+    }
+}
+
+#endif
