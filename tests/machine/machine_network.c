@@ -2,6 +2,8 @@
  * ones of the system here, whose bytes arrive when they are sent, so what a thread finds follows
  * from the turns alone. A port is a name that this process alone has. Waiting for sockets is
  * waiting for a call that moves bytes. */
+#include "machine_network.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -39,6 +41,29 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t 
 static const char network;           /* what those that poll wait for */
 static in_port_t ports[DESCRIPTORS]; /* of bound sockets, in the network's order; 0: not bound */
 static uint16_t next_port = PORT_FIRST;
+
+static struct {
+    uint64_t sends;
+    uint64_t break_at;
+    uint64_t broken_ns;
+} course;
+
+void machine_network_break(uint64_t nth)
+{
+    course.sends = 0;
+    course.break_at = nth;
+    course.broken_ns = 0;
+}
+
+uint64_t machine_network_sends(void)
+{
+    return course.sends;
+}
+
+uint64_t machine_network_broken_ns(void)
+{
+    return course.broken_ns;
+}
 
 void machine_moved(void)
 {
@@ -118,9 +143,26 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t 
     return ignored ? 0 : __real_setsockopt(fd, level, name, value, bytes);
 }
 
+/* A part of the bytes may go before. */
+static void break_now(int fd, const void *data, size_t bytes, int flags)
+{
+    const size_t count = machine_choose((uint32_t)bytes);
+    if (count != 0) {
+        (void)__real_send(fd, data, count, flags);
+    }
+    (void)__real_shutdown(fd, SHUT_RDWR);
+    course.broken_ns = machine_time();
+    machine_moved();
+}
+
 /* A part of the bytes, now and then. */
 ssize_t __wrap_send(int fd, const void *data, size_t bytes, int flags)
 {
+    if (machine_is_on() && ++course.sends == course.break_at) {
+        break_now(fd, data, bytes, flags);
+        errno = EPIPE;
+        return -1;
+    }
     const bool partly = machine_is_on() && bytes > 1 && machine_choose(8) == 1;
     const size_t count = partly ? 1 + machine_choose((uint32_t)bytes) : bytes;
     const ssize_t sent = __real_send(fd, data, count, flags);

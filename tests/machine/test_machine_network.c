@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 #include "machine.h"
+#include "machine_network.h"
 
 #define SENT_BYTES 5000
 
@@ -107,6 +108,50 @@ TEST(a_poll_ends_at_its_deadline)
     const uint64_t took_ns = zi_clock_ns() - begun_ns;
     CHECK(took_ns >= UINT64_C(3600000000000) && took_ns < UINT64_C(3600100000000));
     CHECK_EQ(close(listener), 0);
+}
+
+/* Its sends break at the second one; returns the bytes that were sent before. */
+static void *send_until_broken(void *argument)
+{
+    unsigned char data[100] = {0};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(fd >= 0 && connect(fd, (const void *)&listening, sizeof listening) == 0);
+    machine_network_break(2);
+    *(ssize_t *)argument = send(fd, data, sizeof data, MSG_NOSIGNAL);
+    CHECK(send(fd, data, sizeof data, MSG_NOSIGNAL) < 0 && errno == EPIPE);
+    CHECK(send(fd, data, sizeof data, MSG_NOSIGNAL) < 0 && errno == EPIPE);
+    CHECK_EQ(machine_network_sends(), 3);
+    CHECK(machine_network_broken_ns() != 0);
+    CHECK_EQ(close(fd), 0);
+    return NULL;
+}
+
+TEST(a_connection_breaks_within_what_is_sent)
+{
+    uint32_t parts = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        pthread_t sender;
+        ssize_t sent = 0;
+        ssize_t bytes = 0;
+        unsigned char data[300];
+        machine_begin(seed);
+        const int listener = listen_somewhere();
+        CHECK_EQ(pthread_create(&sender, NULL, send_until_broken, &sent), 0);
+        await(listener, POLLIN);
+        const int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+        CHECK(fd >= 0);
+        for (ssize_t got = 1; got != 0; bytes += got) {
+            await(fd, POLLIN);
+            got = recv(fd, data, sizeof data, 0);
+            CHECK(got >= 0);
+        }
+        CHECK_EQ(close(fd), 0);
+        CHECK_EQ(close(listener), 0);
+        CHECK_EQ(pthread_join(sender, NULL), 0);
+        CHECK(sent > 0 && bytes >= sent && bytes < sent + 100);
+        parts += bytes > sent;
+    }
+    CHECK(parts > 0);
 }
 
 TEST(nobody_listens_at_a_port_that_was_closed)
