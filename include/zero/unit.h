@@ -61,9 +61,10 @@
  *  a unit stays acquired while others of its size are gathered, every rank must hold it, and no
  *  rank may leave units out meanwhile; nor in a micro-step that comes back to units after others or
  *  to units in another order than the steps before: a rank that leaves some out cannot know where
- *  the others are. Otherwise ranks evict different units and later gather
- *  different ones, which is MISMATCH with the units' numbers, or TIMEOUT over NCCL. With as many
- *  param_slots as there are units of a size nothing is evicted, and any rank may hold any unit.
+ *  the others are. Otherwise ranks evict different units and later gather different ones, which is
+ *  MISMATCH with the units' numbers, or over NCCL, which cannot tell, TIMEOUT or the values of
+ *  another unit of the same size. With as many param_slots as there are units of a size nothing is
+ *  evicted, and any rank may hold any unit.
  *  Where ranks leave units out over NCCL, set left_out_at_once (zero/tuning.h).
  *
  *  **Loss.** Backward adds the gradient of the micro-step's own mean loss, times zero_loss_scale.

@@ -89,8 +89,10 @@ static inline toy_run memory_run(const program *p)
     run.options.host_budget_bytes = 0;
     run.tuning.speculative_step = 0;
     run.tuning.updater = tuning.updater;
-    run.tuning.param_slots = tuning.param_slots;
-    run.tuning.grad_slots = tuning.grad_slots;
+    if (p->c.omits == 0) { /* else they are what it needs */
+        run.tuning.param_slots = tuning.param_slots;
+        run.tuning.grad_slots = tuning.grad_slots;
+    }
     run.tuning.look_ahead = tuning.look_ahead;
     run.tuning.no_prefetch = 0;
     run.predicted = false;
