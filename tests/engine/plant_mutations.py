@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants one mistake at a time in the library and shows which the random programs notice.
 
-Usage: plant_mutations.py SOURCE FOLDER [--count N] [--seed N] [--all]
+Usage: plant_mutations.py SOURCE FOLDER [--count N] [--seed N] [--all] [--again FILE]
 
 SOURCE is the project; FOLDER is made and takes a copy and a build of it. A mistake is one line of
 stage1 to 3, offload, layout, checkpoint or engine, drawn by the seed, in which an operator is
@@ -9,7 +9,9 @@ another one or a call is missing. Each is tried with the random programs of test
 deterministic machine; --all: what survives them meets the other tests of engines, checkpoints and
 layouts too. One line a mistake, with the tests that noticed it or "survived"; the last line counts.
 A survivor is a mistake that no test sees, or a line that means the same: it is to be looked at. A
-test that is never named beside survivors of the random programs adds nothing to them here."""
+test that is never named beside survivors of the random programs adds nothing to them here.
+--again: the mistakes that FILE, what an earlier run printed, has; those whose lines are still there
+once, wherever."""
 
 import argparse
 import os
@@ -60,6 +62,21 @@ def draw(tree, count, seed):
             if name.endswith(".c"):
                 found += mistakes_of(f"{tree}/src/{folder}/{name}")
     return random.Random(seed).sample(found, count)
+
+
+def repeat(tree, file):
+    """The mistakes that were printed, as draw returns them."""
+    with open(file, encoding="utf-8") as told:
+        lines = told.read().split("\n")
+    for place, now in zip(lines, lines[1:]):
+        found = re.match(r"(src/[^:]+):\d+: (.*)$", place)
+        if not found or not now.startswith("    now "):
+            continue
+        path = f"{tree}/{found[1]}"
+        with open(path, encoding="utf-8") as source:
+            at = [i for i, line in enumerate(source.read().split("\n")) if line.strip() == found[2]]
+        if len(at) == 1:
+            yield path, at[0], now.removeprefix("    now ")
 
 
 def not_source(folder, names):
@@ -120,6 +137,7 @@ def main():
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--again")
     args = parser.parse_args()
     tree = os.path.abspath(os.path.join(args.folder, "tree"))
     build = os.path.abspath(os.path.join(args.folder, "build"))
@@ -134,7 +152,9 @@ def main():
     if noticed_by_programs(build):
         sys.exit("the programs do not pass as the library is")
     survived = compiled = 0
-    for mistake in draw(tree, args.count, args.seed):
+    mistakes = (list(repeat(tree, args.again)) if args.again
+                else draw(tree, args.count, args.seed))  # fmt: skip
+    for mistake in mistakes:
         noticed = try_one(tree, build, programs, mistake, args.all)
         compiled += noticed != [COMPILER]
         survived += not noticed

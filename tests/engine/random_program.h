@@ -382,6 +382,27 @@ static inline zero_status run_program(toy_trainer *trainer)
     return compare_end(trainer, "one plain rank, and the case");
 }
 
+/* ---- turns ---- */
+
+extern uint64_t machine_log_hash(void) __attribute__((weak)); /* NULL where the machine is not */
+
+/* Of all turns of all cases: the same seed and program come to the same. */
+static uint64_t logs_hash;
+static uint64_t worlds; /* that ran */
+
+static inline void end_log(void)
+{
+    logs_hash = machine_log_hash != NULL ? 31 * logs_hash + machine_log_hash() : 0;
+}
+
+/* In turns of its own. */
+static inline void begin_case(const random_case *c)
+{
+    end_log();
+    worlds++;
+    test_machine_begin((test_seed << 20) + c->number + 1);
+}
+
 /* ---- what is expected ---- */
 
 static inline zero_status run_plainly(toy_trainer *trainer)
@@ -408,29 +429,11 @@ static inline void expect(program *p)
 {
     const bool exact = p->c.run.flavour == TOY_INTEGER;
     const toy_run run = exact ? plain_run(p) : memory_run(p);
+    begin_case(&p->c);
     CHECK_OK(toy_on_ranks(exact ? 1 : p->c.ranks, &run, run_plainly, p));
 }
 
 /* ---- all cases ---- */
-
-extern uint64_t machine_log_hash(void) __attribute__((weak)); /* NULL where the machine is not */
-
-/* Of all turns of all cases: the same seed and program come to the same. */
-static uint64_t logs_hash;
-static uint64_t worlds; /* that ran */
-
-static inline void end_log(void)
-{
-    logs_hash = machine_log_hash != NULL ? 31 * logs_hash + machine_log_hash() : 0;
-}
-
-/* In turns of its own. */
-static inline void begin_case(const random_case *c)
-{
-    end_log();
-    worlds++;
-    test_machine_begin((test_seed << 20) + c->number + 1);
-}
 
 /* The ranks of a case. */
 static inline zero_status run_case(program *p, const random_case *c, toy_step_fn fn)

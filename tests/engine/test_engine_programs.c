@@ -16,6 +16,9 @@
  * And they are saved more than once while one fault happens: the newest checkpoint that is whole is
  * no older than the last save that succeeded, and what goes on from it comes to the same bits.
  *
+ * And they are loaded elsewhere with one fault: the same bits or that fault's status, and the next
+ * load succeeds.
+ *
  * And calls that the table of states refuses are made between all others, on each rank other ones
  * where ranks need not agree: each is refused by that, and nothing comes of it.
  *
@@ -41,20 +44,29 @@ TEST(programs_have_the_bits_of_ranks_with_all_in_memory)
     try_cases_of(TOY_REAL, run_well);
 }
 
-/* The files of stores have no names: what the engines have left is what can be seen. */
-static void run_with_fault(program *p)
+/* Runs it once to count what can fail, and once more with one of these failing. saves: each into a
+ * folder of its own. The files of stores have no names: what engines have left is what can be seen.
+ */
+static void strike(program *p, const random_case *c, toy_step_fn fn, bool saves)
 {
     const zi_fault_kind kind = (zi_fault_kind)random_case_choose(&p->c, ZI_FAULT_KINDS);
     zi_fault_arm(kind, UINT64_MAX);
-    CHECK_OK(run_ranks(p));
+    CHECK_OK(run_case(p, c, fn));
     const uint64_t events = zi_fault_count(kind);
+    zi_fault_arm(kind, 0);
     if (events != 0) {
+        saves ? make_directory(p) : (void)0;
         zi_fault_arm(kind, 1 + random_case_choose(&p->c, (uint32_t)events));
-        const zero_status status = run_ranks(p);
-        p->faults = status != ZERO_OK;
+        const zero_status status = run_case(p, c, fn);
+        zi_fault_arm(kind, 0);
+        p->faults += status != ZERO_OK;
         check_follows(p, kind, status);
     }
-    zi_fault_arm(kind, 0);
+}
+
+static void run_with_fault(program *p)
+{
+    strike(p, &p->c, run_program, false);
 }
 
 TEST(a_fault_ends_a_program_by_a_status_or_changes_nothing)
@@ -87,26 +99,23 @@ static printed_save saved_of(const program *p, uint64_t step, const char *name)
 static void save_with_fault(program *p)
 {
     draw_saves(p);
-    const zi_fault_kind kind = (zi_fault_kind)random_case_choose(&p->c, ZI_FAULT_KINDS);
     make_directory(p);
     print_case(&p->c, &(printed_parts){
                           .before = p->before,
                           .saves = {saved_of(p, 1, "first"), saved_of(p, STEPS - 1, p->second)},
                           .elsewhere = &p->elsewhere,
                           .expected = &p->expected});
-    zi_fault_arm(kind, UINT64_MAX);
-    CHECK_OK(run_case(p, &p->c, save_often));
-    const uint64_t events = zi_fault_count(kind);
-    if (events != 0) {
-        make_directory(p);
-        zi_fault_arm(kind, 1 + random_case_choose(&p->c, (uint32_t)events));
-        const zero_status status = run_case(p, &p->c, save_often);
-        zi_fault_arm(kind, 0);
-        p->faults = status != ZERO_OK;
-        check_follows(p, kind, status);
-        CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
-    }
-    zi_fault_arm(kind, 0);
+    strike(p, &p->c, save_often, true);
+    CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
+}
+
+/* A load that failed leaves what it found. */
+static void load_with_fault(program *p)
+{
+    make_directory(p);
+    CHECK_OK(run_case(p, &p->c, save_half_way));
+    strike(p, &p->elsewhere, load_and_go_on, false);
+    CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
 }
 
 static void try_saved(program *p)
@@ -119,6 +128,11 @@ static void try_saved_with_fault(program *p)
     try_elsewhere(p, save_with_fault);
 }
 
+static void try_loaded_with_fault(program *p)
+{
+    try_elsewhere(p, load_with_fault);
+}
+
 TEST(a_saved_program_goes_on_elsewhere)
 {
     run_directory_make_in(true);
@@ -129,6 +143,12 @@ TEST(a_fault_costs_no_save_that_succeeded)
 {
     run_directory_make_in(true);
     try_cases(try_saved_with_fault);
+}
+
+TEST(a_fault_in_a_load_ends_it_by_a_status_or_changes_nothing)
+{
+    run_directory_make_in(true);
+    try_cases(try_loaded_with_fault);
 }
 
 /* ---- calls that are refused ---- */
