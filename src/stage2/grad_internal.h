@@ -26,6 +26,7 @@ typedef struct grad_bucket {
     zi_event *ready;
     zi_event *reduced;
     zi_event *filled;
+    bool filling; /* zeros are under way on a caller's stream, which has not come to `ready` */
 } grad_bucket;
 
 typedef struct grad_slot {
@@ -128,6 +129,9 @@ zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own);
 /* Fill the slot that the bucket has just taken, with its sums so far or zeros, before what follows
  * on `stream`. */
 zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream);
+/* Zeros for the bucket are on the caller's stream: until its gradient is ready destroying waits for
+ * them. */
+zero_status zi_grads_note_fill(zi_grads *grads, uint32_t bucket, zi_stream *stream);
 /* Whether a flat's gradients are added to its sum in the window; and do it, as that collective of a
  * group of one would. */
 bool zi_grads_added_in_window(const zi_grads *grads, uint32_t flat);

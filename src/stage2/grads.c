@@ -99,6 +99,9 @@ void zi_grads_destroy(zi_grads *grads)
         return;
     }
     for (uint32_t b = 0; grads->buckets != NULL && b < grads->layout->bucket_count; b++) {
+        if (grads->buckets[b].filling) { /* its memory goes; what a stream failed with is known */
+            (void)ops_of(grads)->event_wait(self_of(grads), grads->buckets[b].filled, NULL);
+        }
         ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].ready);
         ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].reduced);
         ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].filled);
@@ -273,6 +276,7 @@ static zero_status prepare_slot(zi_grads *grads, uint32_t bucket, zi_stream *str
  * anyway. */
 static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
+    bool fills = false;
     const zi_unit_place *place = &grads->layout->units[unit];
     if (grads->units[unit].zeroed || grads->desc.offload != NULL) {
         return ZERO_OK;
@@ -286,9 +290,10 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
             ZI_TRY(ops_of(grads)->fill(self_of(grads), stream,
                                        grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
                                        zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
+            fills = true;
         }
     }
-    return ZERO_OK;
+    return fills ? zi_grads_note_fill(grads, place->bucket, stream) : ZERO_OK;
 }
 
 static zero_status check_unit(const zi_grads *grads, uint32_t unit)
@@ -393,6 +398,7 @@ static zero_status count_ready(zi_grads *grads, uint32_t unit, zi_stream *stream
                           state->ties_done == grads->layout->units[unit].tied_by;
     if (bucket != ZI_NO_INDEX && stream != NULL) {
         ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[bucket].ready, stream));
+        grads->buckets[bucket].filling = false;
     }
     if (!complete || state->ready) {
         return ZERO_OK;

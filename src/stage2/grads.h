@@ -35,7 +35,9 @@
  * first reduction waits until the micro-step is over where backward waits for loads: so it only
  * ever waits for this rank (zi_grads_end_late). One event on top:
  *   filled    per bucket; recorded on the reduce stream, after a slot was loaded;
- *             awaited by the caller's stream, before backward adds to it */
+ *             awaited by the caller's stream, before backward adds to it
+ * It is also recorded on the caller's stream after zeros, and awaited by zi_grads_destroy where
+ * `ready` has not been recorded since. */
 #ifndef ZI_STAGE2_GRADS_H
 #define ZI_STAGE2_GRADS_H
 

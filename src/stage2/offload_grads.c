@@ -54,6 +54,12 @@ zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all)
     return ZERO_OK;
 }
 
+zero_status zi_grads_note_fill(zi_grads *grads, uint32_t bucket, zi_stream *stream)
+{
+    grads->buckets[bucket].filling = true;
+    return ops_of(grads)->event_record(self_of(grads), grads->buckets[bucket].filled, stream);
+}
+
 zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
     const zi_layout *layout = grads->layout;
@@ -66,7 +72,8 @@ zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stre
         adds = adds || zi_flat_grad_in_place(layout, flat);
     }
     if (grads->first || !adds) {
-        return ops_of(grads)->fill(self_of(grads), stream, slot, 0, place->slot_bytes);
+        ZI_TRY(ops_of(grads)->fill(self_of(grads), stream, slot, 0, place->slot_bytes));
+        return zi_grads_note_fill(grads, bucket, stream);
     }
     ZI_TRY(ops_of(grads)->fill(self_of(grads), reduce, slot, 0, place->slot_bytes));
     for (uint32_t i = 0; i < place->flat_count; i++) {

@@ -73,6 +73,7 @@ struct emulated_block {
     uint3 index;
     dim3 grid;
     dim3 shape;
+    unsigned launches; /* so far */
     void (*run)(const void *call);
     const void *call;
 };
@@ -126,10 +127,16 @@ static inline void emulated_resume(emulated_thread *thread)
     setcontext(&thread->context);
 }
 
+/* Whether this block is one of every other: of a launch, and a grid's only one of launches. */
+static inline bool emulated_is_other()
+{
+    return (emulated->index.x + emulated->index.y + emulated->launches) % 2 == 0;
+}
+
 /* Every other block runs its threads backwards, so that an order they rely on shows. */
 static inline int emulated_in_turn(int i, int count)
 {
-    return (emulated->index.x + emulated->index.y) % 2 == 0 ? i : count - 1 - i;
+    return emulated_is_other() ? count - 1 - i : i;
 }
 
 /* Runs a warp until all its threads wait for the block or are done. */
@@ -249,6 +256,7 @@ static inline cudaError_t emulated_launch(dim3 grid, dim3 block, size_t shared,
     emulated->shape = block;
     emulated->run = run;
     emulated->call = call;
+    emulated->launches++;
     for (unsigned y = 0; y < grid.y; y++) {
         for (unsigned x = 0; x < grid.x; x++) {
             emulated->index = {x, y, 0};

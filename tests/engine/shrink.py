@@ -161,7 +161,7 @@ class Reducer:
 
     def lower(self):
         for number in sorted(self.case.chosen()):
-            value = self.case.values[number]
+            value = self.case.values.get(number, 0)
             bits = [1 << i for i in reversed(range(value.bit_length())) if value >> i & 1]
             smaller = range(1, value) if value <= SMALL else [value - bit for bit in bits]
             for less in smaller:
