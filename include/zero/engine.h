@@ -72,6 +72,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_create(zero_world *world, const
 /** Wait for enqueued work and free everything. Accepts NULL.
  *  - Local call. It never fails, and does not hang when other ranks are gone. Ranks that wait for
  *    this one in the engine's collectives get COMM.
+ *  - Where ranks are threads whose GPUs read one another's memory, kernels of other ranks may still
+ *    read this one's after a failure: synchronize the device on all ranks before any destroys.
  *  - In a forked child it does nothing. */
 ZERO_API void zero_engine_destroy(zero_engine *engine);
 

@@ -8,6 +8,8 @@
 #include "harness.h"
 #include "reads.h"
 
+#include <pthread.h>
+
 #include "engine/engine_internal.h"
 #include "engine/guard.h"
 #include "engine/shard.h"
@@ -423,6 +425,8 @@ TEST(passes_that_only_look)
     rig_remove(folder);
 }
 
+static pthread_barrier_t settled;
+
 /* One rank's disk: the others get its message, and nobody goes on. */
 static zero_status lose_one_disk(zero_world *world, void *user)
 {
@@ -440,12 +444,15 @@ static zero_status lose_one_disk(zero_world *world, void *user)
     CHECK(strstr(zero_last_error()->message, "not what was written") != NULL);
     CHECK(strstr(zero_last_error()->message, rig_paths[1]) != NULL);
     CHECK_FAILS(take_steps(&trainer, 2 * STEPS), ZERO_POISONED, rig_paths[1]);
+    toy_settle(); /* before any rank's memory goes: zero_engine_destroy */
+    (void)pthread_barrier_wait(&settled);
     toy_close(&trainer);
     return ZERO_OK;
 }
 
 TEST(the_other_ranks_are_told)
 {
+    CHECK_EQ(pthread_barrier_init(&settled, NULL, 3), 0);
     const toy_run large = toy_run_equal(UNITS, 3 * COUNT, ZERO_DTYPE_BF16);
     rig_folders(0, 3);
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
@@ -453,6 +460,7 @@ TEST(the_other_ranks_are_told)
         toy_run run = run_on_disk(large, role == ZERO_ROLE_GRAD ? 0x1f : 1u << role);
         CHECK_EQ(zero_world_run(3, TOY_DEADLINE_MS, lose_one_disk, &run), ZERO_CORRUPT);
     }
+    CHECK_EQ(pthread_barrier_destroy(&settled), 0);
 }
 
 /* ---- what is evicted ---- */

@@ -118,6 +118,13 @@ float *toy_scalar_open(float value)
     return scalar;
 }
 
+void toy_settle(void)
+{
+#ifdef TOY_CUDA
+    CUDA_CHECK(cudaDeviceSynchronize());
+#endif
+}
+
 void toy_scalar_close(float *scalar)
 {
 #ifdef TOY_CUDA

@@ -17,6 +17,8 @@ zero_device toy_device(void);
 void toy_device_on_cpu(bool on_cpu);
 /* The calling thread's stream, for hooks. */
 zero_stream toy_stream(void);
+/* All that is on the calling thread's GPU is over. */
+void toy_settle(void);
 /* One float of the memory that engines of this program are made for. */
 float *toy_scalar_open(float value);
 void toy_scalar_close(float *scalar);

@@ -93,7 +93,7 @@ static inline void emulated_begin_copy(void *to, const void *from, size_t bytes,
     }
     emulated_copy *copy = &self->copies[self->copy_count++];
     *copy = {to, exists ? from : NULL, bytes};
-    if (emulated_is_other()) {
+    if ((emulated->index.x + emulated->index.y) % 2 == 0) {
         emulated_copy_now(copy);
     }
 }
