@@ -1,6 +1,6 @@
-/* Owns the tests of steps that are predicted: they are updated while backward runs, nobody sees it
- * before the step is decided, and they come to the bits of steps that were not predicted, whether
- * what was predicted of them was right or not. */
+/* Owns the tests of steps that are predicted: they are updated while backward runs, which of them
+ * are is the documented rule, and nobody sees it before the step is decided. That they come to the
+ * bits of steps that were not predicted random programs show. */
 #include "harness.h"
 #include "reads.h"
 

@@ -1,6 +1,7 @@
-/* Owns the tests of tiers: whatever lives where, training has the bits of all on the device, holds
- * what was planned on each tier, and allocates nothing. What disks add: what is refused, what a
- * skipped step leaves alone, and what a fault in the middle of a step comes to. */
+/* Owns the tests of tiers: whatever lives where, an engine holds what was planned on each tier,
+ * moves what was planned, and allocates nothing. What disks add: what is refused, what a skipped
+ * step leaves alone, and what a fault in the middle of a step comes to. That no tier changes a bit
+ * random programs show. */
 #include "harness.h"
 #include "reads.h"
 
