@@ -26,14 +26,14 @@ typedef struct program {
     bool meanwhile;    /* steps are taken while it is saved half way */
     toy_state expected;
     double norms[STEPS];
-    uint64_t resumed_at;     /* the step with which it goes on there */
-    uint64_t durable;        /* that of the last save that succeeded */
-    char directory[128];     /* of its saves */
-    zero_save_options saves; /* what all have in common */
-    const char *second;      /* the second one's name */
+    _Atomic uint64_t resumed_at; /* the step with which it goes on there */
+    uint64_t durable;            /* that of the last save that succeeded */
+    char directory[128];         /* of its saves */
+    zero_save_options saves;     /* what all have in common */
+    const char *second;          /* the second one's name */
     bool tried;
-    bool evicts;     /* some engine of the program could */
-    uint32_t faults; /* that ended it */
+    _Atomic bool evicts; /* some engine of the program could */
+    uint32_t faults;     /* that ended it */
 } program;
 
 static inline void draw_program(program *p, uint64_t number)
