@@ -51,6 +51,7 @@ typedef struct fiber {
     bool stands; /* while WAITING: machine_stop has stopped it */
     bool detached;
     bool started;
+    uint32_t holds; /* so many mutexes */
     void *(*run)(void *);
     void *argument;
     void *result;
@@ -82,6 +83,7 @@ static struct {
     uint64_t stop_ns;
     uint64_t stopped_ns;
     const fiber *stopped;
+    uint32_t stopped_holds;
     void (*close[KEYS])(void *); /* of pthread_key_create */
     unsigned char *locals;       /* where the program's thread-local variables are */
     const unsigned char *image;  /* with which they begin, and zeros behind it */
@@ -170,6 +172,11 @@ void machine_stop(uint64_t nth, uint64_t ns)
 uint64_t machine_stopped_ns(void)
 {
     return machine.stopped_ns;
+}
+
+bool machine_stopped_alone(void)
+{
+    return machine.stopped_ns != 0 && machine.stopped_holds == 0;
 }
 
 bool machine_has_stopped(pthread_t thread)
@@ -316,6 +323,7 @@ static bool stops(fiber *it)
     }
     machine.stopped_ns = machine.now_ns;
     machine.stopped = it;
+    machine.stopped_holds = it->holds;
     make_waiting(it, NULL, machine.now_ns + machine.stop_ns);
     it->stands = true;
     return true;
@@ -395,6 +403,11 @@ uint32_t machine_wake(const void *awaited, uint32_t most)
         }
     }
     return woken;
+}
+
+void machine_holds(int more)
+{
+    machine.current->holds += (uint32_t)more;
 }
 
 uint64_t machine_time(void)

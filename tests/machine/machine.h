@@ -38,6 +38,8 @@ uint64_t machine_switches(void);
 void machine_stop(uint64_t nth, uint64_t ns);
 /* When it began to; 0: not yet. */
 uint64_t machine_stopped_ns(void);
+/* Whether one has, and it held no mutex then: those that take one wait without a deadline. */
+bool machine_stopped_alone(void);
 /* Whether it was this one. */
 bool machine_has_stopped(pthread_t thread);
 

@@ -69,8 +69,10 @@ int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
     return 0;
 }
 
+/* It is held as soon as somebody is woken to take it: others sleep on. */
 static void take_mutex(pthread_mutex_t *mutex)
 {
+    machine_holds(1);
     while (*word_of(mutex) != 0) {
         (void)machine_wait(mutex, MACHINE_NEVER);
     }
@@ -94,7 +96,7 @@ int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
     if (*word_of(mutex) != 0) {
         return EBUSY;
     }
-    *word_of(mutex) = 1;
+    take_mutex(mutex);
     return 0;
 }
 
@@ -102,6 +104,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
     BEFORE_IT(pthread_mutex_unlock(mutex));
     *word_of(mutex) = 0;
+    machine_holds(-1);
     (void)machine_wake(mutex, 1);
     return 0;
 }

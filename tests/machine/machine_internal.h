@@ -34,6 +34,8 @@ bool machine_wait(const void *awaited, uint64_t until_ns);
 uint32_t machine_wake(const void *awaited, uint32_t most);
 /* Others may have their turns. */
 void machine_yield(void);
+/* This thread holds so many more mutexes. */
+void machine_holds(int more);
 /* What the clock says; asking takes a moment. */
 uint64_t machine_time(void);
 

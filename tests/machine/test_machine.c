@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "machine.h"
+#include "machine_internal.h"
 #include "zero/zero.h"
 
 #define THREADS 4
@@ -82,6 +83,26 @@ TEST(seeds_find_what_a_mutex_is_for)
         kinds += seen[i];
     }
     CHECK(kinds >= 4);
+}
+
+/* A thread that stops is alone if others need not wait for its mutex. */
+TEST(who_stops_with_a_mutex_is_not_alone)
+{
+    uint32_t alone[2] = {0, 0};
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        for (int guarded = 0; guarded < 2; guarded++) {
+            counter c = {.mutex = PTHREAD_MUTEX_INITIALIZER, .guarded = guarded != 0};
+            pthread_t thread;
+            machine_begin(seed);
+            CHECK_EQ(pthread_create(&thread, NULL, add_slowly, &c), 0);
+            machine_stop(1 + machine_choose(3), 1000);
+            CHECK_EQ(pthread_join(thread, NULL), 0);
+            CHECK(machine_stopped_ns() != 0 && machine_has_stopped(thread));
+            alone[guarded] += machine_stopped_alone();
+        }
+    }
+    CHECK_EQ(alone[false], 50);
+    CHECK(alone[true] > 0 && alone[true] < 50);
 }
 
 /* ---- waits ---- */
