@@ -66,6 +66,12 @@ static zero_status make_window(zero_engine *engine)
     return layout->state.extent_count != 0 ? zi_window_create(&window, &engine->window) : ZERO_OK;
 }
 
+/* Of the stream's thread: see zi_offload_desc. */
+static void tell_others(void *user, const zero_error *error)
+{
+    zi_engine_abort(user, error);
+}
+
 static zero_status make_offload(zero_engine *engine, zero_role role)
 {
     const zi_offload_place *place = &engine->layout->offload[role];
@@ -78,7 +84,9 @@ static zero_status make_offload(zero_engine *engine, zero_role role)
             place->window_slots != 0 ? engine->arena[ZERO_ROLE_IO_WINDOW] + place->window_at : NULL,
         .store = engine->store,
         .sums = engine->sums != NULL ? engine->sums + place->sums_at : NULL,
-        .pool = engine->pool};
+        .pool = engine->pool,
+        .failed = tell_others,
+        .user = engine};
     return zi_role_offloaded(engine->layout, role)
                ? zi_offload_create(&desc, &engine->offload[role])
                : ZERO_OK;

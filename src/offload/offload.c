@@ -151,9 +151,8 @@ static zero_status move_extent(const offload_work *work, const zi_extent_place *
     return work->stores ? copy(work, extent, memory, bytes) : copy(work, memory, extent, bytes);
 }
 
-static zero_status run_move(void *argument)
+static zero_status run_move(const offload_work *work)
 {
-    const offload_work *work = argument;
     zi_offload *offload = work->offload;
     const zi_offload_move *move = &work->move;
     const uint64_t end = move->first + move->count;
@@ -167,6 +166,19 @@ static zero_status run_move(void *argument)
         ZI_TRY(move_extent(work, &place, extent));
         ZI_TRY(zi_offload_release(offload, &place, work->stores));
         at = place.first + place.count;
+    }
+    return ZERO_OK;
+}
+
+static zero_status move_task(void *argument)
+{
+    const offload_work *work = argument;
+    const zi_offload_desc *desc = &work->offload->desc;
+    const zero_status status = run_move(work);
+    if (status != ZERO_OK) {
+        const zero_error error = *zero_last_error();
+        desc->failed(desc->user, &error);
+        return zi_error_adopt(&error);
     }
     return ZERO_OK;
 }
@@ -185,7 +197,7 @@ static zero_status put_move(zi_offload *offload, zi_stream *stream, const zi_off
     const zi_flat *flat = &offload->desc.layout->flats[move->flat];
     if (offload->window != NULL) {
         const offload_work work = {offload, stream, stores, *move};
-        return enqueue(offload, stream, run_move, &work);
+        return enqueue(offload, stream, move_task, &work);
     }
     const zi_codec codec = flat->kept[offload->desc.role];
     unsigned char *shard =

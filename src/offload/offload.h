@@ -26,6 +26,10 @@ typedef struct zi_offload_desc {
     zi_pool *pool;
     /* NULL: the best this machine has. Else the window's own from then on. */
     const struct zi_io_backend *backend;
+    /* Called on a stream's thread when a load or a store has failed, before the stream has: other
+     * ranks wait for what comes after it there, and this one's host may not look for long. */
+    void (*failed)(void *user, const zero_error *error);
+    void *user;
 } zi_offload_desc;
 
 /* Errors: those of zi_window_create. */

@@ -1,5 +1,5 @@
-/* The functions of fake_launch.h in the emulation: the .cu files themselves run on host memory. */
-#include "fake_launch.h"
+/* The functions of launch_now.h in the emulation: the .cu files themselves run. */
+#include "launch_now.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -23,28 +23,28 @@ static void must(cudaError_t code)
     }
 }
 
-void zi_fake_run_update(const zi_update_job *job)
+void launch_update_now(const zi_update_job *job)
 {
     must(emulated_update(NULL, job));
 }
 
-void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
+void launch_square_sum_now(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
 {
     must(emulated_square_sum(NULL, source, dtype, count, sum));
 }
 
-void zi_fake_run_decide(const zi_decide_job *job)
+void launch_decide_now(const zi_decide_job *job)
 {
     must(emulated_decide(NULL, job));
 }
 
-void zi_fake_run_fold(const zi_fold *fold)
+void launch_fold_now(const zi_fold *fold)
 {
     must(emulated_fold(NULL, fold));
 }
 
-void zi_fake_run_cast(void *target, zero_dtype target_dtype, const void *source,
-                      zero_dtype source_dtype, uint64_t count)
+void launch_cast_now(void *target, zero_dtype target_dtype, const void *source,
+                     zero_dtype source_dtype, uint64_t count)
 {
     must(emulated_cast(NULL, target, target_dtype, source, source_dtype, count));
 }

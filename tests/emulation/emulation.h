@@ -1,7 +1,8 @@
 /* Runs CUDA kernels on the CPU, thread by thread, from the source that nvcc compiles.
  *
- * A block's threads are contexts that run in turn until each waits at a barrier of its block or of
- * its warp; blocks follow one another. Threads that wait at different barriers, or leave while
+ * A block's threads run in turn until each waits at a barrier of its block or of its warp, with the
+ * stack that it has by then; one that waits for nobody leaves its stack to the next. Blocks follow
+ * one another. Threads that wait at different barriers, or leave while
  * others of the warp wait, are a fault and abort. A launch runs at once, on the calling thread; one
  * at a time in a process. Not emulated: caches, races between barriers, limits of a launch but its
  * threads, and the speed of anything. */
@@ -11,7 +12,6 @@
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,10 +50,19 @@ struct emulated_copy {
     size_t bytes;
 };
 
-struct emulated_thread {
-    jmp_buf place;      /* where it waits */
-    ucontext_t context; /* where it began */
+/* Of __builtin_setjmp, of which sanitizers know nothing. */
+typedef void *emulated_place[5];
+
+/* What threads run on, one at a time. */
+struct emulated_stack {
+    emulated_place place; /* where its thread waits, or where it waits for one */
+    ucontext_t first;     /* where it begins */
     bool began;
+    emulated_stack *next; /* of those without a thread */
+};
+
+struct emulated_thread {
+    emulated_stack *stack; /* NULL: it has not begun, or is done */
     uint3 index;
     int lane;
     emulated_state state;
@@ -64,12 +73,15 @@ struct emulated_thread {
 
 /* The block under way. */
 struct emulated_block {
-    jmp_buf scheduler;
+    emulated_place scheduler;
     emulated_thread threads[EMULATED_THREADS_MAX];
     emulated_gift gifts[EMULATED_THREADS_MAX];
-    unsigned char *stacks;
+    emulated_stack stacks[EMULATED_THREADS_MAX];
+    emulated_stack *free_stacks;
     unsigned char *shared; /* dynamic */
     emulated_thread *now;
+    int first; /* of the warp under way */
+    int turn;  /* of its next thread */
     uint3 index;
     dim3 grid;
     dim3 shape;
@@ -94,39 +106,6 @@ static inline void emulated_fault(const char *what)
 
 /* --- threads ---------------------------------------------------------------------------------- */
 
-/* Back to the scheduler until that comes back. A switch is a jump between stacks, which makes no
- * system call. */
-static inline void emulated_wait(emulated_state state)
-{
-    emulated_thread *self = emulated->now;
-    self->state = state;
-    if (_setjmp(self->place) == 0) {
-        _longjmp(emulated->scheduler, 1);
-    }
-}
-
-/* One context serves all blocks: its first stack frame never returns. */
-static void emulated_entry()
-{
-    for (;;) {
-        emulated->run(emulated->call);
-        emulated_wait(DONE);
-    }
-}
-
-static inline void emulated_resume(emulated_thread *thread)
-{
-    emulated->now = thread;
-    if (_setjmp(emulated->scheduler) != 0) {
-        return;
-    }
-    if (thread->began) {
-        _longjmp(thread->place, 1);
-    }
-    thread->began = true;
-    setcontext(&thread->context);
-}
-
 /* Whether this block is one of every other: of a launch, and a grid's only one of launches. */
 static inline bool emulated_is_other()
 {
@@ -139,25 +118,100 @@ static inline int emulated_in_turn(int i, int count)
     return emulated_is_other() ? count - 1 - i : i;
 }
 
-/* Runs a warp until all its threads wait for the block or are done. */
-static inline void emulated_run_warp(int first, int count)
+/* The next thread of the warp that can run; NULL: all have had their turn. */
+static inline emulated_thread *emulated_next()
+{
+    while (emulated->turn < 32) {
+        const int place = emulated->first + emulated_in_turn(emulated->turn++, 32);
+        if (emulated->threads[place].state == READY) {
+            return &emulated->threads[place];
+        }
+    }
+    return NULL;
+}
+
+/* A switch is a jump between stacks, which makes no system call. NULL: to the scheduler. */
+__attribute__((noinline)) static void emulated_switch(emulated_thread *to)
+{
+    emulated->now = to;
+    if (to == NULL) {
+        __builtin_longjmp(emulated->scheduler, 1);
+    }
+    if (to->stack == NULL) {
+        to->stack = emulated->free_stacks;
+        emulated->free_stacks = to->stack->next;
+    }
+    if (to->stack->began) {
+        __builtin_longjmp(to->stack->place, 1);
+    }
+    to->stack->began = true;
+    setcontext(&to->stack->first);
+    abort();
+}
+
+/* Returns when somebody switches to this stack. */
+static inline void emulated_leave(emulated_stack *stack, emulated_thread *to)
+{
+    if (__builtin_setjmp(stack->place) == 0) {
+        emulated_switch(to);
+    }
+}
+
+/* Others run until all that it waits for have come. */
+static inline void emulated_wait(emulated_state state)
+{
+    emulated_thread *self = emulated->now;
+    self->state = state;
+    emulated_leave(self->stack, emulated_next());
+}
+
+/* What a stack's threads are to it; its first frame never returns. */
+static void emulated_entry()
 {
     for (;;) {
-        int at[4] = {0, 0, 0, 0};
-        for (int i = 0; i < count; i++) {
-            emulated_thread *thread = &emulated->threads[emulated_in_turn(i, count) + first];
-            if (thread->state == READY) {
-                emulated_resume(thread);
-            }
-            at[thread->state]++;
+        emulated_thread *self = emulated->now;
+        emulated->run(emulated->call);
+        emulated_stack *stack = self->stack;
+        self->state = DONE;
+        self->stack = NULL;
+        emulated_thread *to = emulated_next();
+        if (to != NULL && to->stack == NULL) {
+            to->stack = stack;
+            emulated->now = to;
+            continue;
         }
-        if (at[AT_WARP] == 0) {
+        stack->next = emulated->free_stacks;
+        emulated->free_stacks = stack;
+        emulated_leave(stack, to);
+    }
+}
+
+/* Each of the warp's threads that can run does so once. */
+static inline void emulated_take_turns()
+{
+    emulated->turn = 0;
+    if (__builtin_setjmp(emulated->scheduler) == 0) {
+        emulated_switch(emulated_next());
+    }
+}
+
+/* Runs a warp until all its threads wait for the block or are done. */
+static inline void emulated_run_warp(int first)
+{
+    emulated->first = first;
+    for (;;) {
+        int waiting = 0;
+        emulated_take_turns();
+        for (int i = first; i < first + 32; i++) {
+            waiting += emulated->threads[i].state == AT_WARP;
+        }
+        if (waiting == 0) {
             return;
         }
-        if (at[AT_WARP] != count) {
+        if (waiting != 32) {
             emulated_fault("a warp's threads diverge at what they do together");
         }
-        for (int i = first; i < first + count; i++) {
+        for (int i = first; i < first + 32; i++) {
             emulated->threads[i].state = READY;
         }
     }
@@ -181,7 +235,7 @@ static inline void emulated_run_block()
     for (;;) {
         int done = 0;
         for (int warp = 0; warp < count / 32; warp++) {
-            emulated_run_warp(emulated_in_turn(warp, count / 32) * 32, 32);
+            emulated_run_warp(emulated_in_turn(warp, count / 32) * 32);
         }
         for (int i = 0; i < count; i++) {
             done += emulated->threads[i].state == DONE;
@@ -206,17 +260,21 @@ static inline void emulated_open()
         return;
     }
     emulated = (emulated_block *)calloc(1, sizeof *emulated);
-    emulated->stacks = (unsigned char *)malloc((size_t)EMULATED_THREADS_MAX * EMULATED_STACK_BYTES);
     emulated->shared = (unsigned char *)aligned_alloc(16, EMULATED_SHARED_MAX + EMULATED_GUARD);
+    unsigned char *bytes =
+        (unsigned char *)malloc((size_t)EMULATED_THREADS_MAX * EMULATED_STACK_BYTES);
     for (int i = 0; i < EMULATED_THREADS_MAX; i++) {
         emulated_thread *thread = &emulated->threads[i];
+        emulated_stack *stack = &emulated->stacks[i];
         thread->lane = i % 32;
         thread->warp = &emulated->gifts[i / 32 * 32];
-        getcontext(&thread->context);
-        thread->context.uc_stack.ss_sp = emulated->stacks + (size_t)i * EMULATED_STACK_BYTES;
-        thread->context.uc_stack.ss_size = EMULATED_STACK_BYTES;
-        thread->context.uc_link = NULL;
-        makecontext(&thread->context, emulated_entry, 0);
+        getcontext(&stack->first);
+        stack->first.uc_stack.ss_sp = bytes + (size_t)i * EMULATED_STACK_BYTES;
+        stack->first.uc_stack.ss_size = EMULATED_STACK_BYTES;
+        stack->first.uc_link = NULL;
+        makecontext(&stack->first, emulated_entry, 0);
+        stack->next = emulated->free_stacks;
+        emulated->free_stacks = stack;
     }
 }
 

@@ -463,6 +463,44 @@ TEST(the_other_ranks_are_told)
     CHECK_EQ(pthread_barrier_destroy(&settled), 0);
 }
 
+/* A unit of rank 1 that is read ahead, while its host is elsewhere: the others do not wait for it
+ * until their deadline. */
+static zero_status lose_what_is_ahead(zero_world *world, void *user)
+{
+    toy_run run = *(const toy_run *)user;
+    toy_trainer trainer;
+    const uint32_t rank = zero_world_rank(world);
+    run.options.disk_directories = &rig_paths[rank];
+    TOY_TRY(toy_open(&trainer, &run, world));
+    TOY_TRY(take_steps(&trainer, STEPS));
+    TOY_TRY(come_to_rest(&trainer));
+    TOY_TRY(zero_world_barrier(world));
+    CHECK(rank != 1 || damage(rig_paths[1], FLIP_A_BIT, UNITS - 1));
+    if (rank == 1) {
+        for (uint32_t unit = 0; unit + 1 < UNITS; unit++) {
+            TOY_TRY(toy_acquire(&trainer, unit, ZERO_PASS_EVAL));
+            TOY_TRY(toy_release(&trainer, unit, ZERO_PASS_EVAL));
+        }
+    } else {
+        CHECK_FAILS(toy_evaluate(&trainer), ZERO_COMM, rig_paths[1]);
+    }
+    toy_settle();
+    (void)pthread_barrier_wait(&settled);
+    toy_close(&trainer);
+    return ZERO_OK;
+}
+
+TEST(nobody_waits_for_a_unit_that_is_lost_ahead)
+{
+    CHECK_EQ(pthread_barrier_init(&settled, NULL, 3), 0);
+    toy_run run = run_on_disk(toy_run_equal(UNITS, 3 * COUNT, ZERO_DTYPE_BF16), 1);
+    run.tuning.param_slots = 3;
+    run.tuning.look_ahead = 2;
+    rig_folders(0, 3);
+    CHECK_EQ(zero_world_run(3, TOY_DEADLINE_MS, lose_what_is_ahead, &run), ZERO_CORRUPT);
+    CHECK_EQ(pthread_barrier_destroy(&settled), 0);
+}
+
 /* ---- what is evicted ---- */
 
 static void damage_evicted(toy_run *run, damage_kind kind, uint64_t page)

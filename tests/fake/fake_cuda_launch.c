@@ -1,12 +1,12 @@
 /* The launches of src/kernels/cuda/launch.h over the fake: each is one kernel that declares just
- * what it reads and writes, and runs the very bodies that nvcc compiles
- * (tests/kernels/fake_launch.c) with no other device memory within reach. */
+ * what it reads and writes, and runs the .cu file itself (tests/emulation) with no other device
+ * memory within reach. */
 #include "fake_cuda.h"
 
-#include "fake_launch.h"
 #include "fake_stream.h"
 #include "kernel_ranges.h"
 #include "kernels/cuda/launch.h"
+#include "launch_now.h"
 
 _Static_assert(ZI_CUDA_SOURCES_MAX <= KERNEL_SOURCES_MAX, "a fold's ranges have room");
 
@@ -59,7 +59,7 @@ static cudaError_t launch(cudaStream_t stream, kernel_file file, const char *nam
 
 static void run_update(void *payload)
 {
-    zi_fake_run_update(payload);
+    launch_update_now(payload);
 }
 
 cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job)
@@ -81,7 +81,7 @@ typedef struct square_sum_payload {
 static void run_square_sum(void *payload)
 {
     const square_sum_payload *p = payload;
-    zi_fake_run_square_sum(p->source, p->dtype, p->count, p->sum);
+    launch_square_sum_now(p->source, p->dtype, p->count, p->sum);
 }
 
 cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, zero_dtype dtype,
@@ -94,7 +94,7 @@ cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, z
 
 static void run_decide(void *payload)
 {
-    zi_fake_run_decide(payload);
+    launch_decide_now(payload);
 }
 
 cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job)
@@ -112,7 +112,7 @@ static void run_fold(void *payload)
 {
     fold_payload *p = payload;
     p->fold.sources = p->sources; /* of this copy of the payload */
-    zi_fake_run_fold(&p->fold);
+    launch_fold_now(&p->fold);
 }
 
 cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold)
@@ -139,7 +139,7 @@ typedef struct cast_payload {
 static void run_cast(void *payload)
 {
     const cast_payload *p = payload;
-    zi_fake_run_cast(p->target, p->target_dtype, p->source, p->source_dtype, p->count);
+    launch_cast_now(p->target, p->target_dtype, p->source, p->source_dtype, p->count);
 }
 
 cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target, zero_dtype target_dtype,

@@ -1,4 +1,4 @@
-/* The functions of fake_launch.h on a GPU: what a job points to is copied there, the real launch
+/* The functions of launch_now.h on a GPU: what a job points to is copied there, the real launch
  * runs, and what it wrote comes back. So the tests of the bodies become tests of the kernels. */
 #include <stdbool.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fake_launch.h"
 #include "kernels/cuda/launch.h"
+#include "launch_now.h"
 
 #define CUDA_CHECK(call)                                                     \
     do {                                                                     \
@@ -55,7 +55,7 @@ static void finish(cudaError_t launched)
     CUDA_CHECK(cudaDeviceSynchronize());
 }
 
-void zi_fake_run_update(const zi_update_job *job)
+void launch_update_now(const zi_update_job *job)
 {
     const size_t count = job->count;
     const size_t param_bytes = count * zero_dtype_bytes(job->param_dtype);
@@ -83,7 +83,7 @@ void zi_fake_run_update(const zi_update_job *job)
     }
 }
 
-void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
+void launch_square_sum_now(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)
 {
     mirror from = open_mirror(source, count * zero_dtype_bytes(dtype));
     mirror to = open_mirror(sum, sizeof *sum);
@@ -93,7 +93,7 @@ void zi_fake_run_square_sum(const void *source, zero_dtype dtype, uint64_t count
     close_mirror(&to, true);
 }
 
-void zi_fake_run_decide(const zi_decide_job *job)
+void launch_decide_now(const zi_decide_job *job)
 {
     mirror input = open_mirror(job->input, sizeof *job->input);
     mirror messages =
@@ -123,7 +123,7 @@ void zi_fake_run_decide(const zi_decide_job *job)
     close_mirror(&decision, true);
 }
 
-void zi_fake_run_fold(const zi_fold *fold)
+void launch_fold_now(const zi_fold *fold)
 {
     const size_t source_bytes = fold->count * zero_dtype_bytes(fold->source_dtype);
     mirror *sources = calloc(fold->source_count + 1, sizeof *sources);
@@ -149,8 +149,8 @@ void zi_fake_run_fold(const zi_fold *fold)
     free(list);
 }
 
-void zi_fake_run_cast(void *target, zero_dtype target_dtype, const void *source,
-                      zero_dtype source_dtype, uint64_t count)
+void launch_cast_now(void *target, zero_dtype target_dtype, const void *source,
+                     zero_dtype source_dtype, uint64_t count)
 {
     mirror from = open_mirror(source, count * zero_dtype_bytes(source_dtype));
     mirror to = open_mirror(target, count * zero_dtype_bytes(target_dtype));

@@ -4,11 +4,11 @@
 
 #include <sys/mman.h>
 
-#include "fake_launch.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cuda/fold_body.h"
 #include "kernels/cuda/norm_body.h"
 #include "kernels/cuda/update_body.h"
+#include "launch_now.h"
 
 static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 static const size_t counts[] = {0, 1, 63, 64, 65, 255, 256, 1000, 8192, 100003};
@@ -25,7 +25,7 @@ static void check_update(update_case *one)
     zi_cpu_update(&one->job, NULL, 0, 1);
     unsigned char *expected = case_copy(one);
     memcpy(one->memory, before, one->bytes);
-    zi_fake_run_update(&one->job);
+    launch_update_now(&one->job);
     for (size_t k = 0; k < CASE_ARRAYS; k++) {
         case_same(one->memory + k * array_bytes, expected + k * array_bytes, kinds[k],
                   array_bytes / zero_dtype_bytes(kinds[k]));
@@ -180,7 +180,7 @@ TEST(update_that_is_skipped_touches_nothing)
         one.decision.skip = 1;
         one.decision.grad_scale = (float)NAN;
         unsigned char *before = case_copy(&one);
-        zi_fake_run_update(&one.job);
+        launch_update_now(&one.job);
         CHECK_BYTES(one.memory, before, one.bytes);
         free(before);
         case_destroy(&one);
@@ -273,7 +273,7 @@ static void check_fold(zi_fold fold, const void *before)
         memcpy(got + shift, before, ROOM_BYTES);
         fold.dst = got + shift;
         fold.squares = form < 2 ? NULL : &sum;
-        zi_fake_run_fold(&fold);
+        launch_fold_now(&fold);
         case_same(got + shift, expected, fold.dst_dtype,
                   ROOM_BYTES / zero_dtype_bytes(fold.dst_dtype));
         zi_norm_normalise(&sum);
@@ -319,7 +319,7 @@ TEST(fold_into_one_of_its_sources_and_of_unaligned_ones)
         zi_fold fold = case_fold(expected, dtypes[d], apart, dtypes[d], 2, count - 1);
         zi_cpu_fold(&fold);
         fold.dst = second;
-        zi_fake_run_fold(&fold);
+        launch_fold_now(&fold);
         CHECK_BYTES(second, expected, ROOM_BYTES);
         apart[0] = first;
         fold.dst = expected;
@@ -329,8 +329,8 @@ TEST(fold_into_one_of_its_sources_and_of_unaligned_ones)
         zi_cpu_fold(&fold);
         apart[1] = second;
         fold.dst = second;
-        zi_fake_run_fold(&fold);
-        zi_fake_run_fold(&fold);
+        launch_fold_now(&fold);
+        launch_fold_now(&fold);
         CHECK_BYTES(second, expected, ROOM_BYTES);
         zi_pages_free(first, ROOM_BYTES);
         zi_pages_free(second, ROOM_BYTES);
@@ -366,7 +366,7 @@ TEST(fold_adds_squares_of_any_values)
     zi_cpu_square_sum(values, ZERO_DTYPE_F32, count, &expected);
     zi_fold fold = case_fold(values, ZERO_DTYPE_F32, sources, ZERO_DTYPE_F32, 1, count);
     fold.squares = &got;
-    zi_fake_run_fold(&fold);
+    launch_fold_now(&fold);
     zi_norm_normalise(&got);
     CHECK_EQ(got.nan_chunks, 1);
     CHECK(got.infinite_chunks >= 1);
@@ -402,7 +402,7 @@ TEST(cast_has_the_cpus_bits_for_every_pair_of_types)
             zi_cpu_cast(expected, to, source, from, counts[c]);
             for (size_t shift = 0; shift <= 4; shift += 4) {
                 memset(got, 0x77, sizeof got);
-                zi_fake_run_cast(got + shift, to, source, from, counts[c]);
+                launch_cast_now(got + shift, to, source, from, counts[c]);
                 case_same(got + shift, expected, to, sizeof expected / zero_dtype_bytes(to));
             }
             zi_pages_free(source, ROOM_BYTES);
@@ -456,7 +456,7 @@ TEST(fold_and_cast_of_nan_and_infinities)
         check_fold(fold, before);
         void *expected = room(to, COUNT, 1);
         zi_cpu_cast(expected, to, sources[0], from, COUNT);
-        zi_fake_run_cast(before, to, sources[0], from, COUNT);
+        launch_cast_now(before, to, sources[0], from, COUNT);
         CHECK(count_nan(expected, to, COUNT) > COUNT / 5);
         case_same(before, expected, to, COUNT);
         for (size_t k = 0; k < SOURCES; k++) {
@@ -520,7 +520,7 @@ static void check_norm(const void *source, zero_dtype dtype, size_t count)
     zi_norm_add(&expected, 0x1.23456789p-5);
     zi_norm_sum got = expected;
     zi_cpu_square_sum(source, dtype, count, &expected);
-    zi_fake_run_square_sum(source, dtype, count, &got);
+    launch_square_sum_now(source, dtype, count, &got);
     zi_norm_normalise(&expected);
     zi_norm_normalise(&got);
     CHECK_BYTES(&got, &expected, sizeof got);

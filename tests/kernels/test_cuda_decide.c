@@ -5,8 +5,8 @@
 #include "harness.h"
 
 #include "core/rng.h"
-#include "fake_launch.h"
 #include "kernels/cuda/decide_body.h"
+#include "launch_now.h"
 
 /* Of all magnitudes; neighbours in a run have one. */
 static float wide_value(uint64_t index, uint64_t run)
@@ -59,14 +59,14 @@ static void run_decide(const zi_step_input *input, const zi_step_message *messag
                        zi_step_state *state, zi_step_decision *decision)
 {
     zi_step_part part = {0};
-    zi_fake_run_decide(&(zi_decide_job){.input = input,
-                                        .messages = all_of(messages, count),
-                                        .part = &part,
-                                        .parts = &part,
-                                        .part_count = 1,
-                                        .phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE,
-                                        .state = state,
-                                        .decision = decision});
+    launch_decide_now(&(zi_decide_job){.input = input,
+                                       .messages = all_of(messages, count),
+                                       .part = &part,
+                                       .parts = &part,
+                                       .part_count = 1,
+                                       .phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE,
+                                       .state = state,
+                                       .decision = decision});
 }
 
 /* Ranks that gave different numbers, at every place: what is said of it is what the CPU says. */
@@ -136,16 +136,16 @@ TEST(parts_have_the_cpus_bits_step_after_step)
                                  .part = &parts[p],
                                  .phases = ZI_DECIDE_COLLECT,
                                  .state = &state};
-            zi_fake_run_decide(&job);
+            launch_decide_now(&job);
             zi_step_collect(&input, &job.messages, ZI_STEP_ALIKE, &expected_state, &wanted[p]);
             CHECK_BYTES(&parts[p], &wanted[p], sizeof parts[p]);
         }
-        zi_fake_run_decide(&(zi_decide_job){.input = &input,
-                                            .parts = parts,
-                                            .part_count = PARTS,
-                                            .phases = ZI_DECIDE_CONCLUDE,
-                                            .state = &state,
-                                            .decision = &decision});
+        launch_decide_now(&(zi_decide_job){.input = &input,
+                                           .parts = parts,
+                                           .part_count = PARTS,
+                                           .phases = ZI_DECIDE_CONCLUDE,
+                                           .state = &state,
+                                           .decision = &decision});
         zi_step_conclude(&input, wanted, PARTS, &expected_state, &expected);
         CHECK_EQ(decision.refused, (step + 1) / 5);
         CHECK(isnan(decision.norm) == isnan(expected.norm));
@@ -241,7 +241,7 @@ static void check_collected(const zi_step_messages *messages)
                                .part = &part,
                                .phases = ZI_DECIDE_COLLECT,
                                .state = &state};
-    zi_fake_run_decide(&job);
+    launch_decide_now(&job);
     CHECK_BYTES(&part.squares, &expected, sizeof expected);
     zi_step_collect(&input, messages, ZI_STEP_ALIKE, &state, &whole);
     CHECK_BYTES(&whole, &part, sizeof whole);
@@ -327,7 +327,7 @@ static zi_step_part check_weighed(const zi_step_message *messages, uint32_t coun
                          .phases = ZI_DECIDE_COLLECT,
                          .state = &state};
     job.messages.number_count = 0;
-    zi_fake_run_decide(&job);
+    launch_decide_now(&job);
     zi_step_collect(&input, &job.messages, ZI_STEP_ALIKE, &state, &whole);
     if (isnan(whole.refusal.other) && isnan(part.refusal.other)) {
         part.refusal.other = whole.refusal.other; /* which NaN it is stays open */
