@@ -159,7 +159,7 @@ static double fio_side(void *argument)
 
 static int report_times(const offload_run *run, const bench_stat *stats, bench_report *report)
 {
-    char name[160];
+    char name[sizeof run->name + 64 + 8];
     const double gb = 1e-9 * (double)run->step.bytes;
     const bench_stat speed = {stats[0].median * 1e3 / gb, stats[0].min * 1e3 / gb,
                               stats[0].max * 1e3 / gb, stats[0].repetitions};
