@@ -170,7 +170,9 @@ typedef struct zero_tuning {
 
     int32_t left_out_at_once; /**< 1: a unit that backward goes past in the recorded order, before
                                  the first step in the order of its description, counts as left
-                                 out then, and its gradient can no longer be acquired. So ranks
+                                 out then, and its gradient can no longer be acquired; so does one
+                                 whose parameters alone were acquired there, once backward goes on
+                                 to another unit. So ranks
                                  that leave units out put the collectives of all groups on their
                                  streams in one order, however few connections to their GPU those
                                  share. Default 0: only when gradient slots run out */

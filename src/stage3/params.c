@@ -127,6 +127,20 @@ static bool ends_backward(const zi_schedule *schedule)
            zi_schedule_find(schedule, *entry) == ZI_NO_INDEX;
 }
 
+/* Backward goes on from the unit at the entry before the position. If this rank has acquired its
+ * parameters there but not its gradient, the gradient is left out, before any gather that follows:
+ * ranks that gave it have put its reduction on a stream when they released the unit. */
+static zero_status settle(const zi_params *params, const zi_schedule *schedule)
+{
+    if (params->desc.left_out == NULL || schedule->position == 0 || !ends_backward(schedule)) {
+        return ZERO_OK;
+    }
+    const uint32_t unit = schedule->entries[schedule->position - 1].unit;
+    return params->units[unit].use_count == 0
+               ? params->desc.left_out(params->desc.left_out_user, unit)
+               : ZERO_OK;
+}
+
 /* Walk over the schedule up to, not including, `end`, taking part in every gather on the way. */
 static zero_status walk(zi_params *params, zi_schedule *schedule, uint32_t end)
 {
@@ -176,6 +190,7 @@ static zero_status follow(zi_params *params, zi_schedule_entry wanted, bool *for
         *foreseen = true;
         found = schedule->position;
     }
+    ZI_TRY(settle(params, schedule));
     ZI_TRY(walk(params, schedule, found));
     schedule->entries[found].used = 1;
     schedule->position = found + 1;
@@ -314,8 +329,12 @@ zero_status zi_params_micro_begin(zi_params *params)
 zero_status zi_params_pass_end(zi_params *params)
 {
     zi_schedule *train = &params->schedules[0];
+    if (!params->slotted) {
+        return ZERO_OK;
+    }
+    ZI_TRY(settle(params, train));
     /* Also when this rank used nothing at all: the others may have. */
-    return params->slotted ? walk(params, train, train->count) : ZERO_OK;
+    return walk(params, train, train->count);
 }
 
 zero_status zi_params_micro_end(zi_params *params, bool last)

@@ -42,8 +42,9 @@ typedef struct zi_params_desc {
     unsigned char *slots;     /* arena of ZERO_ROLE_PARAM_SLOT */
     zi_offload *offload;      /* NULL: they are not */
     zero_stats *stats;
-    /* Called when a unit's place in backward goes by and this rank has left it out, after the
-     * gathers that a rank that uses it has put on the stream by then. NULL: nobody asks. */
+    /* Called when a unit's place in backward has gone by, after the gathers that a rank that uses
+     * it has put on the stream by then: its gradient is left out, unless it came. NULL: nobody
+     * asks. */
     zero_status (*left_out)(void *user, uint32_t unit);
     void *left_out_user;
 } zi_params_desc;
