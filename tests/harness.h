@@ -47,8 +47,9 @@ extern uint64_t test_seed;
  * seed, see machine_begin. Else nothing. */
 void test_machine_begin(uint64_t seed);
 
-/* What a test draws at random: so many cases, `usual` of them but where --cases N says otherwise;
- * --case K: the K-th alone, which *first is then. */
+/* What a test draws at random: so many cases, `usual` of them where the environment has TEST_LONG,
+ * else a third, but where --cases N says otherwise; --case K: the K-th alone, which *first is then.
+ */
 uint64_t test_cases(uint64_t usual, uint64_t *first);
 /* Whether that is one case, asked for by its number. */
 bool test_case_is_chosen(void);
