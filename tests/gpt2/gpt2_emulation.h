@@ -79,9 +79,9 @@ static inline void emulated_copy_now(const emulated_copy *copy)
     }
 }
 
-/* A copy may be done at any time until it is waited for. In every other block it is done at once,
- * so that one over what is still being read shows; in the others when it is waited for, so that
- * reading too early does. */
+/* A copy may be done at any time until it is waited for. In every other block, and launch, it is
+ * done at once, so that one over what is still being read shows; in the others when it is waited
+ * for, so that reading too early does. */
 static inline void emulated_begin_copy(void *to, const void *from, size_t bytes, bool exists)
 {
     emulated_thread *self = emulated->now;
@@ -93,7 +93,7 @@ static inline void emulated_begin_copy(void *to, const void *from, size_t bytes,
     }
     emulated_copy *copy = &self->copies[self->copy_count++];
     *copy = {to, exists ? from : NULL, bytes};
-    if ((emulated->index.x + emulated->index.y) % 2 == 0) {
+    if (emulated_is_other()) {
         emulated_copy_now(copy);
     }
 }
@@ -116,7 +116,7 @@ static inline void copy_float(float *shared, const float *from, bool exists)
 static inline void await_copies()
 {
     emulated_thread *self = emulated->now;
-    for (int i = 0; i < self->copy_count && (emulated->index.x + emulated->index.y) % 2 != 0; i++) {
+    for (int i = 0; i < self->copy_count && !emulated_is_other(); i++) {
         emulated_copy_now(&self->copies[i]);
     }
     self->copy_count = 0;
