@@ -222,6 +222,22 @@ FIXTURES = {
         [_readme("work")],
         [_readme("other"), {"README.md": "```c\n```\n"}],
     ),
+    "decisions_index": (
+        [
+            {
+                "docs/decisions/001-a.md": "# 001: a choice\n",
+                "docs/decisions/README.md": "- [001](001-a.md) A choice (superseded by 002)\n",
+            }
+        ],
+        [
+            {"docs/decisions/001-a.md": "# 001: a choice\n"},
+            {"docs/decisions/README.md": "- [001](001-a.md) A choice\n"},
+            {
+                "docs/decisions/001-a.md": "# 001: a choice\n",
+                "docs/decisions/README.md": "- [001](001-a.md) Another\n",
+            },
+        ],
+    ),
     "doc_snippets": (
         [_document("rest();"), {"docs/x.md": "```sh\nwork\n```\n"}],
         [_document("other();"), _document("    rest();")],

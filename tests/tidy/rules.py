@@ -399,6 +399,23 @@ def doc_snippets(tree):
                 yield path, line, "this C is nowhere in examples/"
 
 
+def decisions_index(tree):
+    """docs/decisions/README.md has each decision once, by its title."""
+    index = "docs/decisions/README.md"
+    listed = re.findall(r"^- \[\d+\]\((\S+)\) (.*)$", tree.texts.get(index, ""), re.MULTILINE)
+    texts = dict(listed)
+    for path in tree.paths((".md",), ("docs/decisions/",)):
+        title = re.match(r"# \d+: (.*)", tree.texts[path])
+        if title is None or path == index:
+            continue
+        count = sum(name == os.path.basename(path) for name, _ in listed)
+        text = texts.pop(os.path.basename(path), "")
+        if count != 1 or not text.lower().startswith(title[1].lower()):
+            yield index, 1, f"{path} is not there once, by its title"
+    for name in texts:
+        yield index, 1, f"{name} is no decision"
+
+
 def comment_at_top(tree):
     for path in tree.paths((".c", ".cu"), ("src/",)):
         lines = tree.texts[path].split("\n")
@@ -572,6 +589,7 @@ CHECKS = [
     dead_files,
     readme_snippet,
     doc_snippets,
+    decisions_index,
     comment_at_top,
     state_table,
     engine_table,
