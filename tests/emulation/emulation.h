@@ -2,10 +2,10 @@
  *
  * A block's threads run in turn until each waits at a barrier of its block or of its warp, with the
  * stack that it has by then; one that waits for nobody leaves its stack to the next. Blocks follow
- * one another. Threads that wait at different barriers, or leave while
- * others of the warp wait, are a fault and abort. A launch runs at once, on the calling thread; one
- * at a time in a process. Not emulated: caches, races between barriers, limits of a launch but its
- * threads, and the speed of anything. */
+ * one another. Threads that wait at different barriers, or leave while others of the warp wait, are
+ * a fault and abort. A launch runs at once, on the calling thread; one at a time in a process. Not
+ * emulated: caches, races between barriers, limits of a launch but its threads, and the speed of
+ * anything. */
 #ifndef TESTS_EMULATION_EMULATION_H
 #define TESTS_EMULATION_EMULATION_H
 
