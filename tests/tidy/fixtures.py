@@ -226,15 +226,15 @@ FIXTURES = {
         [
             {
                 "docs/decisions/001-a.md": "# 001: a choice\n",
-                "docs/decisions/README.md": "- [001](001-a.md) A choice (superseded by 002)\n",
+                "docs/decisions.md": "- [001](decisions/001-a.md) A choice (superseded by 002)\n",
             }
         ],
         [
             {"docs/decisions/001-a.md": "# 001: a choice\n"},
-            {"docs/decisions/README.md": "- [001](001-a.md) A choice\n"},
+            {"docs/decisions.md": "- [001](decisions/001-a.md) A choice\n"},
             {
                 "docs/decisions/001-a.md": "# 001: a choice\n",
-                "docs/decisions/README.md": "- [001](001-a.md) Another\n",
+                "docs/decisions.md": "- [001](decisions/001-a.md) Another\n",
             },
         ],
     ),

@@ -400,13 +400,14 @@ def doc_snippets(tree):
 
 
 def decisions_index(tree):
-    """docs/decisions/README.md has each decision once, by its title."""
-    index = "docs/decisions/README.md"
-    listed = re.findall(r"^- \[\d+\]\((\S+)\) (.*)$", tree.texts.get(index, ""), re.MULTILINE)
+    """docs/decisions.md has each decision once, by its title."""
+    index = "docs/decisions.md"
+    text = tree.texts.get(index, "")
+    listed = re.findall(r"^- \[\d+\]\(decisions/(\S+)\) (.*)$", text, re.MULTILINE)
     texts = dict(listed)
     for path in tree.paths((".md",), ("docs/decisions/",)):
         title = re.match(r"# \d+: (.*)", tree.texts[path])
-        if title is None or path == index:
+        if title is None:
             continue
         count = sum(name == os.path.basename(path) for name, _ in listed)
         text = texts.pop(os.path.basename(path), "")
