@@ -172,10 +172,10 @@ typedef struct zero_tuning {
                                  the first step in the order of its description, counts as left
                                  out then, and its gradient can no longer be acquired; so does one
                                  whose parameters alone were acquired there, once backward goes on
-                                 to another unit. So ranks
-                                 that leave units out put the collectives of all groups on their
-                                 streams in one order, however few connections to their GPU those
-                                 share. Default 0: only when gradient slots run out */
+                                 to another unit. So ranks that leave units out put the collectives
+                                 of all groups on their streams in one order, however few
+                                 connections to their GPU those share. Default 0: only when gradient
+                                 slots run out */
 
     /* What NCCL is told of each of the engine's communicators. For ZERO_DEVICE_CUDA over NCCL;
      * without any of them it chooses by itself, or by its environment variables. */

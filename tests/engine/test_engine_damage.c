@@ -427,18 +427,27 @@ TEST(passes_that_only_look)
 
 static pthread_barrier_t settled;
 
+/* Each rank has a disk of its own, and after some steps rank 1's has a wrong bit in a page. */
+static zero_status open_and_damage(toy_trainer *trainer, toy_run *run, zero_world *world,
+                                   uint64_t page)
+{
+    const uint32_t rank = zero_world_rank(world);
+    run->options.disk_directories = &rig_paths[rank];
+    TOY_TRY(toy_open(trainer, run, world));
+    TOY_TRY(take_steps(trainer, STEPS));
+    TOY_TRY(come_to_rest(trainer));
+    TOY_TRY(zero_world_barrier(world));
+    CHECK(rank != 1 || damage(rig_paths[1], FLIP_A_BIT, page));
+    return ZERO_OK;
+}
+
 /* One rank's disk: the others get its message, and nobody goes on. */
 static zero_status lose_one_disk(zero_world *world, void *user)
 {
     toy_run run = *(const toy_run *)user;
     toy_trainer trainer;
     const uint32_t rank = zero_world_rank(world);
-    run.options.disk_directories = &rig_paths[rank];
-    TOY_TRY(toy_open(&trainer, &run, world));
-    TOY_TRY(take_steps(&trainer, STEPS));
-    TOY_TRY(come_to_rest(&trainer));
-    TOY_TRY(zero_world_barrier(world));
-    CHECK(rank != 1 || damage(rig_paths[1], FLIP_A_BIT, 1));
+    TOY_TRY(open_and_damage(&trainer, &run, world, 1));
     const zero_status status = take_steps(&trainer, 2 * STEPS);
     CHECK_EQ(status, rank == 1 ? ZERO_CORRUPT : ZERO_COMM);
     CHECK(strstr(zero_last_error()->message, "not what was written") != NULL);
@@ -470,12 +479,7 @@ static zero_status lose_what_is_ahead(zero_world *world, void *user)
     toy_run run = *(const toy_run *)user;
     toy_trainer trainer;
     const uint32_t rank = zero_world_rank(world);
-    run.options.disk_directories = &rig_paths[rank];
-    TOY_TRY(toy_open(&trainer, &run, world));
-    TOY_TRY(take_steps(&trainer, STEPS));
-    TOY_TRY(come_to_rest(&trainer));
-    TOY_TRY(zero_world_barrier(world));
-    CHECK(rank != 1 || damage(rig_paths[1], FLIP_A_BIT, UNITS - 1));
+    TOY_TRY(open_and_damage(&trainer, &run, world, UNITS - 1));
     if (rank == 1) {
         for (uint32_t unit = 0; unit + 1 < UNITS; unit++) {
             TOY_TRY(toy_acquire(&trainer, unit, ZERO_PASS_EVAL));

@@ -69,7 +69,8 @@ int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex)
     return 0;
 }
 
-/* It is held as soon as somebody is woken to take it: others sleep on. */
+/* A thread counts as holding it from when it asks: while it waits, another one's unlock may have
+ * woken it alone, and the others sleep until it unlocks. */
 static void take_mutex(pthread_mutex_t *mutex)
 {
     machine_holds(1);
