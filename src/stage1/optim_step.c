@@ -231,9 +231,9 @@ static zero_status enqueue_unit(const optim_work *unit)
 
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome)
 {
-    const uint32_t trained = zi_unit_trained_count(optim->layout, unit);
-    if (trained == 0) {
-        return ZERO_OK;
+    uint32_t first = 0;
+    if (zi_unit_chunks(optim->layout, unit, &first) == 0) {
+        return ZERO_OK; /* frozen or empty: it has no task that could be the step's first */
     }
     optim->shared_steps += !optim->begun;
     const optim_work work = {.optim = optim,
@@ -251,7 +251,7 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
     ZI_TRY(enqueue_unit(&work));
     return optim->desc.param_gather->size > 1
                ? gather_params(optim, &optim->param_gathers[optim->layout->units[unit].flat_first],
-                               trained)
+                               zi_unit_trained_count(optim->layout, unit))
                : ZERO_OK;
 }
 

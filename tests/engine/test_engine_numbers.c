@@ -1,5 +1,6 @@
 /* Owns the tests of the step's arithmetic as seen through the engine: norm and clipping, skipped
  * steps, loss scaling, accumulation, groups of hyper-parameters and the caller's own optimizer. */
+#include "folders.h"
 #include "harness.h"
 #include "reads.h"
 
@@ -297,6 +298,42 @@ TEST(non_finite_gradients_skip_the_step)
         run.options.master_dtype = ZERO_DTYPE_NONE;
         run.options.moment_dtype = ZERO_DTYPE_BF16;
         skip_all_cases(2, run);
+    }
+}
+
+static void model_with_empty_end(toy_model *model)
+{
+    toy_model_open(model);
+    (void)toy_model_unit(model, "all");
+    (void)toy_model_tensor(model, 17, 0, ZERO_DTYPE_BF16, 0);
+    (void)toy_model_unit(model, "nothing");
+    (void)toy_model_tensor(model, 0, 0, ZERO_DTYPE_BF16, 0);
+}
+
+/* What is on disk is gone through from one end in the first, from the other end in the second. */
+static zero_status skip_twice(toy_trainer *trainer)
+{
+    static const float bad = INFINITY;
+    toy_state before;
+    TOY_TRY(toy_collect(trainer, &before));
+    for (int s = 0; s < 2; s++) {
+        TOY_TRY(give(trainer, &(given){&bad, 1, 0}));
+        CHECK_EQ(trainer->result.skipped, 1);
+        TOY_TRY(toy_collect_same(trainer, &before, "before and after a skipped step"));
+    }
+    toy_state_free(&before);
+    return ZERO_OK;
+}
+
+TEST(steps_that_begin_with_an_empty_unit_are_skipped)
+{
+    toy_run run = toy_run_made(model_with_empty_end);
+    rig_folders(1, 0);
+    toy_run_tiers(&run, ZERO_ROLE_PARAM, ZERO_TIER_DISK);
+    run.options.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DEFAULT;
+    toy_run_disk(&run, rig_paths, 1);
+    for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+        CHECK_OK(toy_on_stages(ranks, &run, skip_twice, NULL));
     }
 }
 
