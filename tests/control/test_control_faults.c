@@ -1,7 +1,8 @@
-/* Owns the property that a world drawn at random, whatever happens to one of its connections or
- * threads, tells all of its ranks in time: a connection that breaks in the middle of a record, as
- * when a rank dies, and a thread that stands still. Each rank has the records of every gather that
- * succeeded, and no rank is further than one gather ahead of another that was told of a failure.
+/* Owns the property that a world drawn at random, whatever happens to one of its connections,
+ * threads or ranks, tells all of its ranks in time: a connection that breaks in the middle of a
+ * record, a thread that stands still, and a rank that is killed at any turn. Each rank has the
+ * records of every gather that succeeded, and no rank is further than one gather ahead of another
+ * that was told of a failure.
  *
  * On the deterministic machine alone (tests/machine). `--case K` tries the K-th alone, `--cases N`
  * so many. */
@@ -14,17 +15,21 @@
 #define ROUNDS_MAX 12
 #define LONG_STOP_MS (10 * SHORT_MS)
 #define NS_PER_MS UINT64_C(1000000)
+/* Where rank 0 serves; ports are the machine's own. */
+#define PORT 5000
 /* What is beyond the deadline: a second for a name server, a second in leaving. */
 #define SLACK_MS (2 * SOON_MS)
+/* A connection that closes is seen at once, which takes some turns. */
+#define AT_ONCE_MS 1
 
-typedef enum fault { NO_FAULT, A_BREAK, A_SHORT_STOP, A_LONG_STOP, FAULTS } fault;
+typedef enum fault { NO_FAULT, A_BREAK, A_SHORT_STOP, A_LONG_STOP, A_DEATH, FAULTS } fault;
 
 typedef struct outcome {
     zero_status status; /* of what failed first */
     uint32_t rounds;    /* gathers that succeeded */
     uint64_t told_ns;   /* or all was over */
-    uint64_t ended_ns;
-    bool stopped; /* one of its threads stood still */
+    uint64_t ended_ns;  /* 0: it died */
+    bool stopped;       /* one of its threads stood still */
     char message[256];
 } outcome;
 
@@ -69,15 +74,30 @@ typedef struct place {
     pthread_t thread;
 } place;
 
+/* Rank 0 serves. */
+static zero_status join(world *w, uint32_t rank, zi_control **control)
+{
+    zi_control_desc desc = rig_desc(&w->g, rank);
+    zi_control_place served = w->g.place;
+    desc.join_ms = SHORT_MS;
+    desc.place = &served;
+    if (rank == 0) {
+        const zero_status status = zi_control_serve(&served, w->g.size, SHORT_MS, &desc.served);
+        if (status != ZERO_OK) {
+            return status;
+        }
+    }
+    return zi_control_join(&desc, control);
+}
+
 static void *be_a_rank(void *argument)
 {
     const place *at = argument;
     world *w = at->w;
     outcome *out = &w->of[at->rank];
-    zi_control_desc desc = rig_desc(&w->g, at->rank);
     zi_control *control = NULL;
-    desc.join_ms = SHORT_MS;
-    zero_status status = zi_control_join(&desc, &control);
+    machine_process();
+    zero_status status = join(w, at->rank, &control);
     for (out->rounds = 0; status == ZERO_OK && out->rounds < w->rounds;) {
         status = gather_round(w, control, at->rank, out->rounds);
         out->rounds += status == ZERO_OK;
@@ -91,17 +111,12 @@ static void *be_a_rank(void *argument)
     return NULL;
 }
 
-/* false: there was none. */
-static bool run_world(world *w)
+static void run_world(world *w)
 {
     place ranks[SIZE_MAX_RANKS];
     const uint32_t size = w->g.size;
     w->g = (rig){.size = size, .deadline_ms = SHORT_MS, .place = local_place("127.0.0.1")};
-    const zero_status status = zi_control_serve(&w->g.place, size, SHORT_MS, &w->g.server);
-    if (status != ZERO_OK) { /* the thread that finds the address stood still */
-        CHECK_EQ(status, ZERO_TIMEOUT);
-        return false;
-    }
+    w->g.place.port = PORT;
     for (uint32_t i = 0; i < size; i++) {
         w->of[i] = (outcome){0};
         ranks[i] = (place){.w = w, .rank = i};
@@ -111,7 +126,6 @@ static bool run_world(world *w)
         CHECK_EQ(pthread_join(ranks[i].thread, NULL), 0);
     }
     rig_end(&w->g);
-    return true;
 }
 
 static void fail(const world *w, fault what, uint64_t broke_ns, const char *why)
@@ -124,10 +138,23 @@ static void fail(const world *w, fault what, uint64_t broke_ns, const char *why)
                 "    rank %u: %u rounds, told after %" PRIu64 " ms, left after %" PRIu64
                 " ms, %s%s: %s\n",
                 i, out->rounds, (out->told_ns - broke_ns) / NS_PER_MS,
-                (out->ended_ns - broke_ns) / NS_PER_MS, out->stopped ? "stood still, " : "",
+                (out->ended_ns - broke_ns) / NS_PER_MS,
+                out->ended_ns == 0 ? "died, " : (out->stopped ? "stood still, " : ""),
                 zero_status_name(out->status), out->message);
     }
     TEST_FAIL("case %" PRIu64 ": %s", w->number, why);
+}
+
+/* Where all have joined, nobody waits for a deadline to learn of a connection that closed. */
+static void check_told_at_once(const world *w, fault what, uint64_t broke_ns)
+{
+    for (uint32_t i = 0; i < w->g.size; i++) {
+        const outcome *out = &w->of[i];
+        const bool told = out->ended_ns != 0 && out->status != ZERO_OK;
+        if (told && out->told_ns > broke_ns + AT_ONCE_MS * NS_PER_MS) {
+            fail(w, what, broke_ns, "told of a closed connection after a while");
+        }
+    }
 }
 
 /* broke_ns: when the fault began. */
@@ -135,12 +162,14 @@ static void check_outcomes(const world *w, fault what, uint64_t broke_ns)
 {
     const uint64_t limit_ns = broke_ns + (SHORT_MS + SLACK_MS) * NS_PER_MS;
     uint32_t failed = 0;
+    uint32_t alive = 0;
     uint32_t least = UINT32_MAX;
     uint32_t most = 0;
     uint32_t late = 0;
     for (uint32_t i = 0; i < w->g.size; i++) {
         const outcome *out = &w->of[i];
-        failed += out->status != ZERO_OK;
+        alive += out->ended_ns != 0;
+        failed += out->ended_ns != 0 && out->status != ZERO_OK;
         least = out->rounds < least ? out->rounds : least;
         most = out->rounds > most ? out->rounds : most;
         late += !out->stopped && out->ended_ns > limit_ns;
@@ -151,11 +180,17 @@ static void check_outcomes(const world *w, fault what, uint64_t broke_ns)
     if (failed != 0 && (what == NO_FAULT || what == A_SHORT_STOP)) {
         fail(w, what, broke_ns, "a failure");
     }
-    if (failed != 0 && failed < w->g.size && most < w->rounds) {
+    if (failed != 0 && failed < alive && most < w->rounds) {
         fail(w, what, broke_ns, "some ranks were told and others not");
+    }
+    if (alive + (what == A_DEATH) < w->g.size) {
+        fail(w, what, broke_ns, "a rank that was not killed has not ended");
     }
     if (most - least > 1) {
         fail(w, what, broke_ns, "a rank is two gathers ahead of another");
+    }
+    if ((what == A_BREAK || what == A_DEATH) && least != 0) {
+        check_told_at_once(w, what, broke_ns);
     }
     /* The one that stands may be another thread of a rank, or the one that starts them all. */
     if (late > (what == A_LONG_STOP) && !machine_has_stopped(pthread_self())) {
@@ -179,7 +214,7 @@ static uint32_t try_world(uint64_t number)
     w.g.size = 1 + draw(&w, SIZE_MAX_RANKS);
     w.rounds = 1 + draw(&w, ROUNDS_MAX);
     begin(&w);
-    CHECK(run_world(&w));
+    run_world(&w);
     const uint64_t sends = machine_network_sends();
     const uint64_t turns = machine_switches();
     check_outcomes(&w, NO_FAULT, zi_clock_ns());
@@ -188,18 +223,17 @@ static uint32_t try_world(uint64_t number)
         begin(&w);
         if (what == A_BREAK) {
             machine_network_break(sends == 0 ? 0 : 1 + draw(&w, (uint32_t)sends));
+        } else if (what == A_DEATH) {
+            machine_kill(1 + draw(&w, (uint32_t)turns));
         } else {
             machine_stop(1 + draw(&w, (uint32_t)turns), ms * NS_PER_MS);
         }
-        if (!run_world(&w)) {
-            CHECK_EQ(what, A_LONG_STOP);
-            failures++;
-            continue;
-        }
-        const uint64_t began_ns =
-            what == A_BREAK ? machine_network_broken_ns() : machine_stopped_ns();
+        run_world(&w);
+        const uint64_t began_ns = what == A_BREAK   ? machine_network_broken_ns()
+                                  : what == A_DEATH ? machine_killed_ns()
+                                                    : machine_stopped_ns();
         check_outcomes(&w, what, began_ns != 0 ? began_ns : zi_clock_ns());
-        failures += w.of[0].status != ZERO_OK;
+        failures += machine_killed_ns() != 0 || w.of[0].status != ZERO_OK;
     }
     return failures;
 }
@@ -213,6 +247,6 @@ TEST(a_fault_is_told_to_all_ranks_in_time)
         test_case_begins(i);
         failures += try_world(i);
     }
-    printf("  %" PRIu64 " worlds, %u ended by a fault\n", 4 * count, failures);
+    printf("  %" PRIu64 " worlds, %u ended by a fault\n", FAULTS * count, failures);
     CHECK(count < CASES || failures > count / 4);
 }

@@ -51,7 +51,8 @@ typedef struct fiber {
     bool stands; /* while WAITING: machine_stop has stopped it */
     bool detached;
     bool started;
-    uint32_t holds; /* so many mutexes */
+    uint32_t holds;   /* so many mutexes */
+    uint32_t process; /* 0: the program's */
     void *(*run)(void *);
     void *argument;
     void *result;
@@ -84,6 +85,9 @@ static struct {
     uint64_t stopped_ns;
     const fiber *stopped;
     uint32_t stopped_holds;
+    uint32_t processes; /* besides the program's */
+    uint64_t kill_in;   /* so many turns; 0: never */
+    uint64_t killed_ns;
     void (*close[KEYS])(void *); /* of pthread_key_create */
     unsigned char *locals;       /* where the program's thread-local variables are */
     const unsigned char *image;  /* with which they begin, and zeros behind it */
@@ -159,7 +163,9 @@ void machine_begin(uint64_t seed)
     machine.deadline_ns = MACHINE_NEVER;
     machine.hash = 0;
     machine.switches = 0;
+    machine.processes = 0;
     machine_stop(0, 0);
+    machine_kill(0);
 }
 
 void machine_stop(uint64_t nth, uint64_t ns)
@@ -183,6 +189,27 @@ bool machine_has_stopped(pthread_t thread)
 {
     return machine.stopped_ns != 0 &&
            (const fiber *)(uintptr_t)thread == machine.stopped; /* NOLINT */
+}
+
+void machine_process(void)
+{
+    machine.current->process = ++machine.processes;
+}
+
+uint32_t machine_process_of_caller(void)
+{
+    return machine.current->process;
+}
+
+void machine_kill(uint64_t nth)
+{
+    machine.kill_in = nth;
+    machine.killed_ns = 0;
+}
+
+uint64_t machine_killed_ns(void)
+{
+    return machine.killed_ns;
 }
 
 uint64_t machine_log_hash(void)
@@ -329,6 +356,78 @@ static bool stops(fiber *it)
     return true;
 }
 
+static void forget(fiber *it);
+
+/* Whether a thread of the process has something that is no process's own. */
+static bool holds_anything(uint32_t process)
+{
+    uint32_t holds = 0;
+    for (const fiber *it = machine.all; it != NULL; it = it->next) {
+        holds += it->process == process ? it->holds : 0;
+    }
+    return holds != 0;
+}
+
+static void remove_ready(uint32_t process)
+{
+    fiber *ready = machine.ready;
+    machine.ready = NULL;
+    machine.ready_end = &machine.ready;
+    machine.ready_count = 0;
+    while (ready != NULL) {
+        fiber *it = ready;
+        ready = it->later;
+        if (it->process != process) {
+            make_ready(it);
+        }
+    }
+}
+
+static void end_threads(uint32_t process)
+{
+    for (fiber *it = machine.all; it != NULL; it = it->next) {
+        if (it->process == process) {
+            *waiting_for(it->awaited) -= it->state == WAITING;
+            it->state = OVER;
+        }
+    }
+}
+
+/* Who began the process is the first of its threads, and can be joined. Nobody is there to join the
+ * others. */
+static void forget_threads(uint32_t process)
+{
+    bool first = true;
+    for (fiber *it = machine.all, *next = NULL; it != NULL; it = next) {
+        next = it->next;
+        if (it->process == process) {
+            (void)machine_wake(it, UINT32_MAX);
+            (!first || it->detached) ? forget(it) : (void)0;
+            first = false;
+        }
+    }
+}
+
+/* Whether the process of this one ends here. */
+static bool dies(const fiber *it)
+{
+    if (machine.kill_in > 1) {
+        machine.kill_in--;
+        return false;
+    }
+    if (machine.kill_in == 0 || it->process == 0 || holds_anything(it->process)) {
+        return false;
+    }
+    const uint32_t process = it->process;
+    machine.kill_in = 0;
+    machine.killed_ns = machine.now_ns;
+    remove_ready(process);
+    end_threads(process);
+    forget_threads(process);
+    machine_process_ended(process);
+    return true;
+}
+
 /* Whose turn is next. */
 static fiber *draw_turn(void)
 {
@@ -339,7 +438,7 @@ static fiber *draw_turn(void)
             await_deadline();
         }
         to = take_ready();
-    } while (stops(to));
+    } while (stops(to) || dies(to));
     log_turn(to);
     return to;
 }
@@ -423,6 +522,7 @@ void machine_pause(uint64_t ns)
 
 /* ---- threads ---- */
 
+/* It is over, and nobody joins it. */
 static void forget(fiber *it)
 {
     fiber **place = &machine.all;
@@ -499,6 +599,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     (void)attr;
     fiber *it = make_fiber();
     it->number = ++machine.made;
+    it->process = machine.current->process;
     it->run = run;
     it->argument = argument;
     memset(it->locals, 0, machine.locals_bytes);

@@ -43,4 +43,13 @@ bool machine_stopped_alone(void);
 /* Whether it was this one. */
 bool machine_has_stopped(pthread_t thread);
 
+/* The caller is a process from here on, with the threads that it makes and their connections. */
+void machine_process(void);
+/* The process whose thread has the nth turn from now ends there: its threads are gone and its
+ * sockets are closed. It is the first such turn of a process of which no thread holds a mutex:
+ * real ones have none in common. Who began it can be joined. 0: none ends. */
+void machine_kill(uint64_t nth);
+/* When it ended; 0: not yet. */
+uint64_t machine_killed_ns(void);
+
 #endif

@@ -39,6 +39,11 @@ void machine_holds(int more);
 /* What the clock says; asking takes a moment. */
 uint64_t machine_time(void);
 
+/* 0: the program's. */
+uint32_t machine_process_of_caller(void);
+/* Its sockets are closed. */
+void machine_process_ended(uint32_t process);
+
 /* A call has moved bytes from one thread to another: those that poll look again. */
 void machine_moved(void) __attribute__((weak));
 

@@ -24,10 +24,12 @@ IN_PLACE_OF(send);
 IN_PLACE_OF(shutdown);
 IN_PLACE_OF(socket);
 /* Their addresses are a union of pointers in the system's headers. */
+int __real_accept4(int fd, struct sockaddr *at, socklen_t *bytes, int flags);
 int __real_bind(int fd, const struct sockaddr *at, socklen_t bytes);
 int __real_connect(int fd, const struct sockaddr *at, socklen_t bytes);
 int __real_getsockname(int fd, struct sockaddr *at, socklen_t *bytes);
 int __real_setsockopt(int fd, int level, int name, const void *value, socklen_t bytes);
+int __wrap_accept4(int fd, struct sockaddr *at, socklen_t *bytes, int flags);
 int __wrap_bind(int fd, const struct sockaddr *at, socklen_t bytes);
 int __wrap_connect(int fd, const struct sockaddr *at, socklen_t bytes);
 int __wrap_getsockname(int fd, struct sockaddr *at, socklen_t *bytes);
@@ -40,6 +42,7 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t 
 
 static const char network;           /* what those that poll wait for */
 static in_port_t ports[DESCRIPTORS]; /* of bound sockets, in the network's order; 0: not bound */
+static uint32_t owners[DESCRIPTORS]; /* processes of sockets; 0: the program's, or no socket */
 static uint16_t next_port = PORT_FIRST;
 
 static struct {
@@ -94,10 +97,24 @@ static socklen_t name_of(in_port_t port, struct sockaddr_un *local)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
+/* Of the caller's process. */
+static int own(int fd)
+{
+    if (machine_is_on() && fd >= 0 && fd < DESCRIPTORS) {
+        owners[fd] = machine_process_of_caller();
+    }
+    return fd;
+}
+
 int __wrap_socket(int family, int type, int protocol)
 {
     const bool local = machine_is_on() && is_internet(family);
-    return __real_socket(local ? AF_UNIX : family, type, local ? 0 : protocol);
+    return own(__real_socket(local ? AF_UNIX : family, type, local ? 0 : protocol));
+}
+
+int __wrap_accept4(int fd, struct sockaddr *at, socklen_t *bytes, int flags)
+{
+    return own(__real_accept4(fd, at, bytes, flags));
 }
 
 int __wrap_bind(int fd, const struct sockaddr *at, socklen_t bytes)
@@ -181,10 +198,20 @@ int __wrap_close(int fd)
 {
     if (machine_is_on() && fd >= 0 && fd < DESCRIPTORS) {
         ports[fd] = 0;
+        owners[fd] = 0;
     }
     const int code = __real_close(fd);
     machine_moved();
     return code;
+}
+
+void machine_process_ended(uint32_t process)
+{
+    for (int fd = 0; fd < DESCRIPTORS; fd++) {
+        if (owners[fd] == process) {
+            (void)__wrap_close(fd);
+        }
+    }
 }
 
 int __wrap_poll(struct pollfd *sockets, nfds_t count, int timeout_ms)

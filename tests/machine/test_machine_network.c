@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 #include "machine.h"
+#include "machine_internal.h"
 #include "machine_network.h"
 
 #define SENT_BYTES 5000
@@ -152,6 +153,72 @@ TEST(a_connection_breaks_within_what_is_sent)
         parts += bytes > sent;
     }
     CHECK(parts > 0);
+}
+
+/* A process of two threads, each of which takes a mutex again and again. */
+typedef struct endless {
+    pthread_mutex_t mutex;
+    uint32_t rounds[2];
+} endless;
+
+static void go_on_forever(endless *e, int thread)
+{
+    for (;;) {
+        CHECK_EQ(pthread_mutex_lock(&e->mutex), 0);
+        (void)sched_yield();
+        e->rounds[thread]++;
+        CHECK_EQ(pthread_mutex_unlock(&e->mutex), 0);
+        (void)sched_yield();
+    }
+}
+
+static void *be_the_child(void *argument)
+{
+    go_on_forever(argument, 1);
+    return NULL;
+}
+
+static void *be_a_process(void *argument)
+{
+    pthread_t child;
+    machine_process();
+    CHECK_EQ(pthread_create(&child, NULL, be_the_child, argument), 0);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(fd >= 0 && connect(fd, (const void *)&listening, sizeof listening) == 0);
+    go_on_forever(argument, 0);
+    return NULL;
+}
+
+/* The mutex is free, the connection is closed, and neither thread goes on. */
+TEST(a_killed_process_closes_its_connections)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        pthread_t first;
+        unsigned char byte;
+        endless e = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+        machine_begin(seed);
+        const int listener = listen_somewhere();
+        CHECK_EQ(pthread_create(&first, NULL, be_a_process, &e), 0);
+        await(listener, POLLIN);
+        const int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+        CHECK(fd >= 0);
+        machine_kill(10 + machine_choose(100));
+        CHECK_EQ(machine_killed_ns(), 0);
+        await(fd, POLLIN);
+        CHECK_EQ(recv(fd, &byte, 1, 0), 0);
+        CHECK(machine_killed_ns() != 0);
+        CHECK_EQ(pthread_join(first, NULL), 0);
+        const endless then = e;
+        for (int i = 0; i < 50; i++) {
+            (void)sched_yield();
+        }
+        CHECK(then.rounds[0] + then.rounds[1] > 0);
+        CHECK(e.rounds[0] == then.rounds[0] && e.rounds[1] == then.rounds[1]);
+        CHECK_EQ(pthread_mutex_trylock(&e.mutex), 0);
+        CHECK_EQ(pthread_mutex_unlock(&e.mutex), 0);
+        CHECK_EQ(close(fd), 0);
+        CHECK_EQ(close(listener), 0);
+    }
 }
 
 TEST(nobody_listens_at_a_port_that_was_closed)
