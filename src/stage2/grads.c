@@ -255,12 +255,17 @@ static void unreserve_slot(zi_grads *grads, uint32_t unit)
     }
 }
 
-/* Fill a slot that was just reserved, once the reduction of whoever held it is done. */
+/* Fill a slot that was just reserved, once the reduction of whoever held it is done. Another unit
+ * of the bucket may have filled it on another of the caller's streams. */
 static zero_status prepare_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
     grad_slot *held = slot_of(grads, bucket);
-    if (held == NULL || !held->reserved) {
+    if (held == NULL) {
         return ZERO_OK;
+    }
+    if (!held->reserved) {
+        return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
+                                          &grads->desc.stats->grad_wait_ns);
     }
     held->reserved = false;
     if (held->last != ZI_NO_INDEX) {
@@ -359,6 +364,16 @@ static zero_status reserve_slots(zi_grads *grads, uint32_t unit)
     return status;
 }
 
+/* Units that are tied add to the same tensors, each on a stream of the caller's. */
+static zero_status follow_ties(zi_grads *grads, uint32_t unit, zi_stream *stream)
+{
+    const zi_unit_place *place = &grads->layout->units[unit];
+    return place->tied_by == 0 ? ZERO_OK
+                               : ops_of(grads)->stream_wait(self_of(grads), stream,
+                                                            grads->buckets[place->bucket].ready,
+                                                            &grads->desc.stats->grad_wait_ns);
+}
+
 zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
     const zi_unit_place *place = &grads->layout->units[unit];
@@ -375,6 +390,7 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
         if (grads->layout->units[member].bucket != ZI_NO_INDEX) {
             ZI_TRY(prepare_slot(grads, grads->layout->units[member].bucket, stream));
             ZI_TRY(zero_in_place(grads, member, stream));
+            ZI_TRY(follow_ties(grads, member, stream));
         }
     }
     for (uint32_t i = 0; i < place->owner_count; i++) {
@@ -388,6 +404,19 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
     return ZERO_OK;
 }
 
+/* The last record speaks for all who add to the bucket, on whichever of the caller's streams. */
+static zero_status record_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
+{
+    const zi_unit_place *place = &grads->layout->units[unit];
+    grad_bucket *bucket = &grads->buckets[place->bucket];
+    if (grads->layout->buckets[place->bucket].unit_count > 1 || place->tied_by != 0) {
+        ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, bucket->ready,
+                                          &grads->desc.stats->grad_wait_ns));
+    }
+    bucket->filling = false;
+    return ops_of(grads)->event_record(self_of(grads), bucket->ready, stream);
+}
+
 /* Count the unit in its bucket once all who add to it have. stream: carries what was added; NULL:
  * nothing was. */
 static zero_status count_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
@@ -397,8 +426,7 @@ static zero_status count_ready(zi_grads *grads, uint32_t unit, zi_stream *stream
     const bool complete = state->own_count == 0 && state->tie_count == 0 && state->own_done &&
                           state->ties_done == grads->layout->units[unit].tied_by;
     if (bucket != ZI_NO_INDEX && stream != NULL) {
-        ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[bucket].ready, stream));
-        grads->buckets[bucket].filling = false;
+        ZI_TRY(record_ready(grads, unit, stream));
     }
     if (!complete || state->ready) {
         return ZERO_OK;

@@ -22,7 +22,8 @@
  *
  * Events:
  *   ready     per bucket; recorded on the caller's stream, at each gradient ready;
- *             awaited by the reduce stream, before the reduction
+ *             awaited by the reduce stream, before the reduction; by the caller's stream that
+ *             records it next, as its streams may differ; and where a tied unit adds once more
  *   reduced   per bucket; recorded on the reduce stream, after it;
  *             awaited by the caller's stream, before the slot is reused
  *   consumed  recorded on the step stream, after the update;
@@ -36,8 +37,8 @@
  * ever waits for this rank (zi_grads_end_late). One event on top:
  *   filled    per bucket; recorded on the reduce stream, after a slot was loaded;
  *             awaited by the caller's stream, before backward adds to it
- * It is also recorded on the caller's stream after zeros, and awaited by zi_grads_destroy where
- * `ready` has not been recorded since. */
+ * It is also recorded on the caller's stream after zeros, and awaited by the caller's stream for
+ * another unit of the bucket, and by zi_grads_destroy where `ready` has not been recorded since. */
 #ifndef ZI_STAGE2_GRADS_H
 #define ZI_STAGE2_GRADS_H
 

@@ -56,6 +56,10 @@ zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all)
 
 zero_status zi_grads_note_fill(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
+    if (grads->buckets[bucket].filling) { /* another unit's, perhaps on another stream */
+        ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
+                                          &grads->desc.stats->grad_wait_ns));
+    }
     grads->buckets[bucket].filling = true;
     return ops_of(grads)->event_record(self_of(grads), grads->buckets[bucket].filled, stream);
 }

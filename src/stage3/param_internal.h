@@ -9,12 +9,13 @@
 
 typedef struct param_unit {
     zi_unit_state state;
-    uint32_t use_count;  /* acquires, by any name */
-    uint32_t own_count;  /* of these, by the unit's own name */
-    zero_pass pass;      /* of the last of them that was granted */
-    uint32_t slot;       /* in its class; ZI_NO_INDEX: none */
-    uint32_t fixed_slot; /* the only slot that it may take; ZI_NO_INDEX: any */
-    uint64_t touched;    /* when the schedule last came by; the smallest is evicted first */
+    uint32_t use_count;   /* acquires, by any name */
+    uint32_t own_count;   /* of these, by the unit's own name */
+    bool released_before; /* since its first acquire: `released` speaks for others */
+    zero_pass pass;       /* of the last of them that was granted */
+    uint32_t slot;        /* in its class; ZI_NO_INDEX: none */
+    uint32_t fixed_slot;  /* the only slot that it may take; ZI_NO_INDEX: any */
+    uint64_t touched;     /* when the schedule last came by; the smallest is evicted first */
     zi_event *gathered;
     zi_event *released;
     zi_event *updated;

@@ -252,10 +252,14 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
     target->state = step.next;
     target->use_count--;
     target->own_count -= own;
-    if (target->use_count != 0 || (!params->slotted && target->shown == NULL)) {
+    if (!params->slotted && target->shown == NULL) {
         return ZERO_OK;
     }
-    if (target->shown != NULL) {
+    if (target->released_before) { /* perhaps on another of the caller's streams */
+        ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, target->released, NULL));
+    }
+    target->released_before = target->use_count != 0;
+    if (target->shown != NULL && target->use_count == 0) {
         ZI_TRY(zi_params_hide(params, unit, stream));
     }
     return ops_of(params)->event_record(self_of(params), target->released, stream);

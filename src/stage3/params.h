@@ -4,8 +4,9 @@
  * Events, per unit:
  *   gathered  recorded on the gather stream, after the gather;
  *             awaited by the caller's stream, in acquire
- *   released  recorded on the caller's stream, in the last release;
- *             awaited by the gather stream, before the slot is reused
+ *   released  recorded on the caller's stream, in each release;
+ *             awaited by the gather stream, before the slot is reused, and by the stream of the
+ *             next release, which speaks for both
  *   updated   recorded on the step stream, after the update and the gather of it;
  *             awaited by the gather stream, before the gather, and by the caller's stream where
  *             there are no slots

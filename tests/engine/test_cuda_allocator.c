@@ -174,6 +174,25 @@ TEST(memory_that_other_streams_still_write_to)
     }
 }
 
+/* Gradients of two units of one bucket are zeroed on two streams when the engine goes. */
+TEST(memory_whose_zeros_are_under_way)
+{
+    pool p = new_pool();
+    toy_run run = toy_run_equal(2, 1000, ZERO_DTYPE_F32);
+    toy_trainer trainer;
+    use_pool(&run, &p);
+    fake_cuda_start(FAKE_CUDA_LAZY, test_seed);
+    CHECK_OK(toy_open(&trainer, &run, NULL));
+    CHECK_OK(toy_micro_begin(&trainer, true));
+    for (uint32_t unit = 2; unit-- > 0;) {
+        toy_stream_take(unit);
+        CHECK_OK(zero_unit_grads_acquire(trainer.engine, unit, toy_stream()));
+    }
+    toy_close(&trainer);
+    CHECK_EQ(p.lent, 0);
+    CHECK(fake_cuda_check());
+}
+
 /* ---- what the functions get wrong ---- */
 
 typedef struct wrongness {

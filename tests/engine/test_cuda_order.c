@@ -16,6 +16,8 @@
 #define SEEDS 4
 #endif
 
+static uint32_t unit_streams = 1; /* on which units take turns */
+
 typedef bool (*omit_fn)(const toy_trainer *trainer, uint32_t unit);
 
 static bool omit_none(const toy_trainer *trainer, uint32_t unit)
@@ -31,23 +33,48 @@ static bool omit_some(const toy_trainer *trainer, uint32_t unit)
     return (unit + trainer->step + trainer->rank) % 3 == 0 || (unit + trainer->step) % 5 == 0;
 }
 
+/* A pass of a unit, on the stream whose turn it is. */
+static zero_status pass_over(toy_trainer *trainer, uint32_t unit, zero_pass pass)
+{
+    toy_stream_take(unit % unit_streams);
+    const zero_status status = pass == ZERO_PASS_BACKWARD ? toy_kernel_backward(trainer, unit)
+                                                          : toy_kernel_forward(trainer, unit, pass);
+    toy_stream_take(0);
+    return status;
+}
+
+/* The first waits for the others. */
+static void join_streams(void)
+{
+    cudaEvent_t event = NULL;
+    CHECK_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+    for (uint32_t s = 1; s < unit_streams; s++) {
+        toy_stream_take(s);
+        CHECK_EQ(cudaEventRecord(event, toy_stream().native), cudaSuccess);
+        toy_stream_take(0);
+        CHECK_EQ(cudaStreamWaitEvent(toy_stream().native, event, 0), cudaSuccess);
+    }
+    CHECK_EQ(cudaEventDestroy(event), cudaSuccess);
+}
+
 static zero_status step_without(toy_trainer *trainer, omit_fn omit)
 {
     const uint32_t units = trainer->run->model->unit_count;
     for (uint32_t m = 0; m < trainer->run->micro_steps; m++) {
         TOY_TRY(toy_micro_begin(trainer, m + 1 == trainer->run->micro_steps));
         for (uint32_t u = 0; u < units; u++) {
-            TOY_TRY(omit(trainer, u) ? ZERO_OK : toy_kernel_forward(trainer, u, ZERO_PASS_FORWARD));
+            TOY_TRY(omit(trainer, u) ? ZERO_OK : pass_over(trainer, u, ZERO_PASS_FORWARD));
         }
         for (uint32_t u = units; u-- > 0;) {
-            TOY_TRY(omit(trainer, u) ? ZERO_OK : toy_kernel_backward(trainer, u));
+            TOY_TRY(omit(trainer, u) ? ZERO_OK : pass_over(trainer, u, ZERO_PASS_BACKWARD));
         }
         TOY_TRY(toy_micro_end(trainer));
     }
     /* Readings that no gradient follows, right before the parameters change. */
     for (uint32_t u = 0; u < units; u++) {
-        TOY_TRY(omit(trainer, u) ? ZERO_OK : toy_kernel_forward(trainer, u, ZERO_PASS_EVAL));
+        TOY_TRY(omit(trainer, u) ? ZERO_OK : pass_over(trainer, u, ZERO_PASS_EVAL));
     }
+    join_streams();
     return toy_update(trainer);
 }
 
@@ -116,7 +143,7 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps)
     c.run.steps = STEPS;
     c.run.micro_steps = micro_steps;
     c.run.flavour = TOY_INTEGER;
-    c.run.tuning.bucket_bytes = 1;
+    c.run.tuning.bucket_bytes = unit_streams == 1;
     c.run.options.loss_scale = 1;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         fake_cuda_start(mode, test_seed * SEEDS + seed);
@@ -135,6 +162,14 @@ TEST_CALL(as_late_as_possible, train(FAKE_CUDA_LAZY, ZERO_DTYPE_F32, 1));
 TEST_CALL(at_once, train(FAKE_CUDA_EAGER, ZERO_DTYPE_F32, 2));
 TEST_CALL(at_random, train(FAKE_CUDA_RANDOM, ZERO_DTYPE_BF16, 2));
 TEST_CALL(when_waited_for, train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F16, 2));
+
+/* Nothing of the caller's orders units on different streams: those that share a bucket, or a tied
+ * tensor, are ordered by the engine. */
+TEST(units_on_different_streams)
+{
+    unit_streams = TOY_STREAMS;
+    train(FAKE_CUDA_RANDOM, ZERO_DTYPE_F32, 2);
+}
 
 /* ---- a unit that two of the caller's streams use, where releases are checked ---- */
 
@@ -164,23 +199,17 @@ static zero_status use_on_two_streams(zero_world *world, void *user)
     const size_t bytes = run->model->tensors[0].count * sizeof(float);
     cudaStream_t streams[] = {new_stream(), new_stream()};
     unsigned char *target = NULL;
-    cudaEvent_t event = NULL;
     CHECK_EQ(cudaMalloc((void **)&target, 2 * bytes), cudaSuccess);
-    CHECK_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
     TOY_TRY(toy_open(&trainer, run, world));
     for (int i = 0; i < 4; i++) {
         TOY_TRY(use_on(trainer.engine, streams[0], target));
         TOY_TRY(use_on(trainer.engine, streams[1], target + bytes));
         TOY_TRY(zero_unit_release(trainer.engine, 0, zero_stream_cuda(streams[0])));
-        /* The last release speaks for both. */
-        CHECK_EQ(cudaEventRecord(event, streams[0]), cudaSuccess);
-        CHECK_EQ(cudaStreamWaitEvent(streams[1], event, 0), cudaSuccess);
         TOY_TRY(zero_unit_release(trainer.engine, 0, zero_stream_cuda(streams[1])));
     }
     toy_close(&trainer);
     CHECK_EQ(cudaStreamSynchronize(streams[1]), cudaSuccess);
     CHECK_EQ(cudaFree(target), cudaSuccess);
-    CHECK_EQ(cudaEventDestroy(event), cudaSuccess);
     CHECK_EQ(cudaStreamDestroy(streams[0]) + cudaStreamDestroy(streams[1]), cudaSuccess);
     return ZERO_OK;
 }

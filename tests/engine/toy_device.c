@@ -50,13 +50,22 @@ uint64_t toy_device_bytes(void)
     return total - unused;
 }
 
+static _Thread_local uint32_t stream_index;
+
+void toy_stream_take(uint32_t index)
+{
+    TOY_CHECK(index < TOY_STREAMS, "no stream %u", index);
+    stream_index = index;
+}
+
 static cudaStream_t own_stream(void)
 {
-    static _Thread_local cudaStream_t stream;
-    if (stream == NULL) {
-        CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    static _Thread_local cudaStream_t streams[TOY_STREAMS];
+    cudaStream_t *stream = &streams[stream_index];
+    if (*stream == NULL) {
+        CUDA_CHECK(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
     }
-    return stream;
+    return *stream;
 }
 
 zero_stream toy_stream(void)

@@ -17,6 +17,10 @@ zero_device toy_device(void);
 void toy_device_on_cpu(bool on_cpu);
 /* The calling thread's stream, for hooks. */
 zero_stream toy_stream(void);
+/* With TOY_CUDA it has so many; toy_stream() is the first until it takes another one. Nothing
+ * orders them. */
+#define TOY_STREAMS 3
+void toy_stream_take(uint32_t index);
 /* All that is on the calling thread's GPU is over. */
 void toy_settle(void);
 /* One float of the memory that engines of this program are made for. */
