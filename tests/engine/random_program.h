@@ -395,12 +395,15 @@ static inline void end_log(void)
     logs_hash = machine_log_hash != NULL ? 31 * logs_hash + machine_log_hash() : 0;
 }
 
-/* In turns of its own. */
+/* In turns of its own, and with a double's own. */
 static inline void begin_case(const random_case *c)
 {
+    const uint64_t seed = (test_seed << 20) + c->number + 1;
     end_log();
     worlds++;
-    test_machine_begin((test_seed << 20) + c->number + 1);
+    test_machine_begin(seed);
+    CHECK(toy_double_is_well());
+    toy_double_begin(seed);
 }
 
 /* ---- what is expected ---- */

@@ -98,11 +98,15 @@ cudaError_t cudaPeekAtLastError(void)
 
 /* ---- what tests control and count ---- */
 
+/* Seeds of which one guards memory. */
+#define GUARDED_OF 4
+
 void fake_cuda_start(fake_cuda_mode mode, uint64_t seed)
 {
     fake_lock();
     fake.mode = mode;
     fake.random = seed;
+    fake.guards = seed % GUARDED_OF == 1;
     fake.syncs = 0;
     fake.ran = 0;
     fake.fail_at = 0;

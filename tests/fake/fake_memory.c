@@ -28,11 +28,14 @@ static cudaError_t map_memory(void **out, size_t bytes)
         return cudaErrorMemoryAllocation;
     }
     memset(base, UNSET_BYTE, page_ceil(bytes));
-    if (mprotect(base, mapped_bytes, PROT_NONE) != 0) {
+    const size_t open_bytes = fake.guards ? 0 : page_ceil(bytes);
+    if (mprotect((unsigned char *)base + open_bytes, mapped_bytes - open_bytes, PROT_NONE) != 0) {
         (void)munmap(base, mapped_bytes);
         return cudaErrorMemoryAllocation;
     }
-    race_region_add(base, bytes, fake_device, NULL)->mapped_bytes = mapped_bytes;
+    race_region *region = race_region_add(base, bytes, fake_device, NULL);
+    region->mapped_bytes = mapped_bytes;
+    region->guarded = fake.guards;
     *out = base;
     return cudaSuccess;
 }

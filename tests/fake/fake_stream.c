@@ -37,6 +37,7 @@ struct fake_operation {
 fake_state fake = {.mutex = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
                    .moved = PTHREAD_COND_INITIALIZER,
                    .random = 1,
+                   .guards = true,
                    .devices = 1,
                    .host_node = -1};
 _Thread_local int fake_device;
@@ -412,11 +413,11 @@ static uint64_t draw(uint64_t bound)
     return (x ^ (x >> 31)) % bound;
 }
 
-/* The pages of a range of device memory: false when it is none. */
+/* The pages of a range of guarded memory: false when it is none. */
 static bool pages_of(const fake_cuda_range *range, unsigned char **first, size_t *bytes)
 {
     const race_region *region = range->bytes == 0 ? NULL : race_region_of(range->pointer);
-    if (region == NULL || region->device == RACE_HOST) {
+    if (region == NULL || !region->guarded) {
         return false;
     }
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

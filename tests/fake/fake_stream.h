@@ -51,6 +51,7 @@ typedef struct fake_state {
     pthread_cond_t moved;  /* a function of the host returned */
     fake_cuda_mode mode;
     uint64_t random;
+    bool guards; /* allocations from here on are out of reach but for operations */
     int devices;
     int host_node;
     bool other_addresses;                      /* of registered host memory */

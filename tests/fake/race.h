@@ -56,6 +56,7 @@ typedef struct race_region {
     unsigned char *base;
     size_t bytes;
     size_t mapped_bytes; /* for its owner */
+    bool guarded;        /* likewise */
     uint32_t number;
     int device;   /* RACE_HOST: the host's */
     bool by_copy; /* for its owner: the host's, and no kernel reaches it */
