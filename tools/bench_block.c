@@ -289,7 +289,7 @@ static int backward_pass(block_net *net, zero_engine *engine)
 
 int block_micro_step(block_net *net, zero_engine *engine, float *loss)
 {
-    if (BENCH_TRY(zero_micro_begin(engine, 1)) || forward_pass(net, engine)) {
+    if (BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_LAST)) || forward_pass(net, engine)) {
         return 1;
     }
     *loss = output_loss(net);

@@ -307,7 +307,7 @@ static int take_step(const ckpt_bench *b)
 {
     const zero_stream host = zero_stream_host();
     const zero_step_params params = zero_step_params_init();
-    int failed = BENCH_TRY(zero_micro_begin(b->engine, 1));
+    int failed = BENCH_TRY(zero_micro_begin(b->engine, ZERO_MICRO_LAST));
     for (uint32_t unit = b->layers; unit-- > 0 && !failed;) {
         bench_sleep(b->backward_s / b->layers);
         failed = BENCH_TRY(zero_unit_grads_acquire(b->engine, unit, host)) ||

@@ -117,7 +117,7 @@ static int take_step(const steps_side *side)
     const zero_step_params params = gpu_steps_params();
     const zero_stream stream = zero_stream_cuda(side->memory->stream);
     const uint32_t units = side->job->shape->units;
-    int failed = BENCH_TRY(zero_micro_begin(side->engine, 1));
+    int failed = BENCH_TRY(zero_micro_begin(side->engine, ZERO_MICRO_LAST));
     for (uint32_t unit = 0; unit < units && !failed; unit++) {
         failed = forward(side, unit);
     }

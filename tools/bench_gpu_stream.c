@@ -71,7 +71,7 @@ static int forward(const stream_run *run, uint64_t *loads)
     zero_stats before = zero_stats_init();
     zero_stats after = zero_stats_init();
     int failed = BENCH_TRY(zero_engine_stats(run->engine, &before)) ||
-                 BENCH_TRY(zero_micro_begin(run->engine, 0));
+                 BENCH_TRY(zero_micro_begin(run->engine, ZERO_MICRO_EARLIER));
     for (uint32_t unit = 0; unit < run->what->units && !failed; unit++) {
         failed = BENCH_TRY(zero_unit_acquire(run->engine, unit, ZERO_PASS_FORWARD, stream, NULL)) ||
                  BENCH_TRY(zero_unit_release(run->engine, unit, stream));
@@ -89,7 +89,8 @@ static int update(const stream_run *run)
     const zero_step_params params = zero_step_params_init();
     uint64_t first = 0;
     zero_view view = {0};
-    return BENCH_TRY(zero_micro_begin(run->engine, 1)) || BENCH_TRY(zero_micro_end(run->engine)) ||
+    return BENCH_TRY(zero_micro_begin(run->engine, ZERO_MICRO_LAST)) ||
+           BENCH_TRY(zero_micro_end(run->engine)) ||
            BENCH_TRY(zero_step(run->engine, &params, zero_stream_cuda(run->stream))) ||
            BENCH_TRY(zero_shard_view(run->engine, 0, ZERO_ROLE_MASTER, &first, &view));
 }

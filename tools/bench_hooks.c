@@ -73,7 +73,7 @@ static int loop_acquire(hooks_setup *setup, zero_pass pass, double *seconds)
     zero_engine *engine = setup->engine;
     const zero_stream here = setup->place->stream;
     const uint32_t units = setup->place->hook_units;
-    int failed = BENCH_TRY(zero_micro_begin(engine, 0));
+    int failed = BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
     const double start = bench_now();
     for (uint32_t i = 0; i < units && !failed; i++) {
         const uint32_t unit = pass == ZERO_PASS_BACKWARD ? units - 1 - i : i;
@@ -90,7 +90,7 @@ static int loop_split(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
     const zero_stream here = setup->place->stream;
-    int failed = BENCH_TRY(zero_micro_begin(engine, 0));
+    int failed = BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
     const double start = bench_now();
     for (uint32_t unit = setup->place->hook_units; unit-- > 0 && !failed;) {
         failed = BENCH_TRY(zero_unit_params_acquire(engine, unit, pass, here)) ||
@@ -123,7 +123,7 @@ static int loop_read(hooks_setup *setup, zero_pass pass, double *seconds)
     zero_engine *engine = setup->engine;
     const zero_stream here = setup->place->stream;
     const uint32_t units = setup->place->hook_units;
-    int failed = BENCH_TRY(zero_micro_begin(engine, 0));
+    int failed = BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
     for (uint32_t i = 0; i < units && !failed; i++) {
         const uint32_t unit = pass == ZERO_PASS_BACKWARD ? units - 1 - i : i;
         failed = BENCH_TRY(zero_unit_acquire(engine, unit, pass, here, NULL));
@@ -217,8 +217,8 @@ static int check_engine(hooks_setup *setup)
     const zero_step_params params = zero_step_params_init();
     double seconds = 0.0;
     int failed = loop_acquire(setup, ZERO_PASS_BACKWARD, &seconds) ||
-                 BENCH_TRY(zero_micro_begin(engine, 1)) || BENCH_TRY(zero_micro_end(engine)) ||
-                 BENCH_TRY(zero_step(engine, &params, here));
+                 BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_LAST)) ||
+                 BENCH_TRY(zero_micro_end(engine)) || BENCH_TRY(zero_step(engine, &params, here));
     for (uint32_t unit = 0; unit < setup->place->hook_units && !failed; unit++) {
         const zero_unit_view *view = NULL;
         failed = BENCH_TRY(zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, here, &view));

@@ -41,7 +41,7 @@ int bench_fail_zero(const char *what)
 zero_status bench_rank_status(int failed)
 {
     const zero_status last = zero_last_error()->status;
-    return failed == 0 ? ZERO_OK : last != ZERO_OK ? last : ZERO_STATE;
+    return failed == 0 ? ZERO_OK : last != ZERO_OK ? last : ZERO_ERR_STATE;
 }
 
 /* --- the file of the JSON --------------------------------------------------------------------- */

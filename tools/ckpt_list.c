@@ -67,7 +67,7 @@ static bool is_torn(const char *run, const char *name, char why[WHY_BYTES])
     if (zi_checkpoint_path(path, run, name) != ZERO_OK ||
         zi_checkpoint_path(manifest_path, path, ZI_MANIFEST_NAME) != ZERO_OK ||
         lstat(manifest_path, &kind) != 0) {
-        return looked != ZERO_OK && looked != ZERO_INVALID_ARGUMENT; /* a link to nothing */
+        return looked != ZERO_OK && looked != ZERO_ERR_INVALID_ARGUMENT; /* a link to nothing */
     }
     if (looked != ZERO_OK) {
         return true;

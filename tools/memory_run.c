@@ -76,7 +76,7 @@ static int run_step(zero_engine *engine, uint32_t units)
 {
     const zero_stream host = zero_stream_host();
     const zero_step_params params = zero_step_params_init();
-    int failed = BENCH_TRY(zero_micro_begin(engine, 1));
+    int failed = BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_LAST));
     for (uint32_t i = 0; i < 2 * units && !failed; i++) {
         const bool forward = i < units;
         const zero_pass pass = forward ? ZERO_PASS_FORWARD : ZERO_PASS_BACKWARD;

@@ -145,7 +145,7 @@ static int make_gradient(offload_rank *rank, uint32_t unit)
 
 static int make_gradients(offload_rank *rank, double backward_s)
 {
-    int failed = BENCH_TRY(zero_micro_begin(rank->engine, 1));
+    int failed = BENCH_TRY(zero_micro_begin(rank->engine, ZERO_MICRO_LAST));
     for (uint32_t unit = rank->desc.layers; unit-- > 0 && !failed;) {
         bench_sleep(backward_s / rank->desc.layers);
         failed = make_gradient(rank, unit);

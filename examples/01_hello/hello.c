@@ -30,7 +30,7 @@ static zero_status rank(zero_world *world, void *options)
     for (uint32_t step = 0; step < STEPS; step++) {
         float x[LAYERS + 1][WIDTH] = {0}, d[LAYERS + 1][WIDTH] = {0}, loss = 0;
         zero_random_normal(2, zero_world_rank(world), step * WIDTH, WIDTH, 0, 1, x[0]);
-        TRY(zero_micro_begin(engine, 1));
+        TRY(zero_micro_begin(engine, ZERO_MICRO_LAST));
         for (uint32_t l = 0; l < LAYERS; l++) {
             TRY(zero_unit_acquire(engine, l, ZERO_PASS_FORWARD, here, &unit));
             const float *weight = unit->params[0].data;

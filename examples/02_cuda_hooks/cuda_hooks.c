@@ -46,7 +46,7 @@ static zero_status cuda_status(cudaError_t code, const char *call)
         return ZERO_OK;
     }
     fprintf(stderr, "cuda_hooks: %s: %s\n", call, cudaGetErrorString(code));
-    return ZERO_DEVICE;
+    return ZERO_ERR_DEVICE;
 }
 
 /* Before all other calls of CUDA: a rank's GPU is the one that is current when its engine is
@@ -156,7 +156,7 @@ static zero_status train_step(trainer *t, const float *input)
     params.hyper.adamw.lr = 0.01F;
     zero_status status;
     CUDA(cudaMemcpyAsync(t->x[0], input, VALUES * sizeof *input, cudaMemcpyDefault, t->stream));
-    TRY(zero_micro_begin(t->engine, 1));
+    TRY(zero_micro_begin(t->engine, ZERO_MICRO_LAST));
     TRY(forward(t));
     CUDA(layer_loss(t->stream, t->x[LAYERS], t->x[0], t->d[LAYERS]));
     TRY(backward(t));

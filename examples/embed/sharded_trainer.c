@@ -424,7 +424,7 @@ static float train_step(trainer *tr)
         memcpy(targets + s * T, tr->text + at + 1, T);
     }
     const uint32_t first = zero_world_rank(tr->world) * (uint32_t)tr->rows;
-    TRY(zero_micro_begin(tr->engine, 1));
+    TRY(zero_micro_begin(tr->engine, ZERO_MICRO_LAST));
     const float loss = forward(tr, in + first, targets + first);
     backward(tr, in + first);
     TRY(zero_micro_end(tr->engine));

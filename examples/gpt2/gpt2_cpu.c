@@ -78,7 +78,7 @@ static zero_status create(const gpt2_backend_setup *setup, void **space)
                         "--batch, --seq or --width smaller, --micro-steps larger, or use "
                         "--recompute",
                         setup->samples, setup->config.seq);
-        return ZERO_OUT_OF_MEMORY;
+        return ZERO_ERR_OUT_OF_MEMORY;
     }
     self->bytes = self->space->bytes + (low ? copy_bytes : 0) + (low_grads ? copy_bytes : 0);
     *space = self;

@@ -30,14 +30,14 @@ static zero_status prepare(uint32_t local_rank, gpt2_error *error)
         (void)gpt2_fail(error,
                         "--device cuda: no NVIDIA GPU can be used here: %s; use --device cpu",
                         code != cudaSuccess ? cudaGetErrorString(code) : "none found");
-        return ZERO_DEVICE;
+        return ZERO_ERR_DEVICE;
     }
     const int device = (int)(local_rank % (uint32_t)count);
     code = cudaSetDevice(device);
     if (code != cudaSuccess) {
         (void)gpt2_fail(error, "--device cuda: GPU %d cannot be used: %s", device,
                         cudaGetErrorString(code));
-        return ZERO_DEVICE;
+        return ZERO_ERR_DEVICE;
     }
     return ZERO_OK;
 }
@@ -102,7 +102,7 @@ static zero_status check_views(space_type *self, const zero_view *views, uint32_
                             "of 16",
                             i, zero_dtype_name(views[i].dtype), views[i].data,
                             zero_dtype_name(dtype));
-            return ZERO_UNSUPPORTED;
+            return ZERO_ERR_UNSUPPORTED;
         }
     }
     return ZERO_OK;
@@ -630,7 +630,7 @@ static zero_status warm(space_type *self, const gpt2_backend_setup *setup)
         (void)cudaFree(memory);
         (void)gpt2_fail(self->error, "no host memory for a batch of %u samples of %u tokens",
                         setup->samples, self->config.seq);
-        return ZERO_OUT_OF_MEMORY;
+        return ZERO_ERR_OUT_OF_MEMORY;
     }
     const gpt2_batch batch = {.samples = setup->samples,
                               .positions = self->config.seq,

@@ -66,7 +66,8 @@ static gpt2_product_job with_end(gpt2_product_job job, gpt2_product_end end, voi
 
 zero_status gpt2_cuda_multiply(gpt2_cuda_space *space, const gpt2_product_job *job)
 {
-    return gpt2_product(&space->products, space->stream, job, space->error) ? ZERO_OK : ZERO_DEVICE;
+    return gpt2_product(&space->products, space->stream, job, space->error) ? ZERO_OK
+                                                                            : ZERO_ERR_DEVICE;
 }
 
 /* --- what cuBLASLt does beside ---------------------------------------------------------------- */

@@ -22,7 +22,7 @@ zero_status gpt2_cuda_check(gpt2_cuda_space *space, cudaError_t code, const char
         return ZERO_OK;
     }
     (void)gpt2_fail(space->error, "GPU %d: %s: %s", space->device, what, cudaGetErrorString(code));
-    return ZERO_DEVICE;
+    return ZERO_ERR_DEVICE;
 }
 
 /* --- layout ----------------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ static zero_status no_memory(const gpt2_cuda_space *space, const gpt2_backend_se
                     "use --recompute",
                     space->device, setup->samples, setup->config.seq,
                     (double)space->bytes / (1 << 30), cudaGetErrorString(code));
-    return ZERO_OUT_OF_MEMORY;
+    return ZERO_ERR_OUT_OF_MEMORY;
 }
 
 static zero_status allocate(gpt2_cuda_space *space, const gpt2_backend_setup *setup)
@@ -161,7 +161,7 @@ static zero_status allocate(gpt2_cuda_space *space, const gpt2_backend_setup *se
     if (space->saved == NULL || space->counts == NULL) {
         (void)gpt2_fail(setup->error, "no host memory for a table of %u layers",
                         setup->config.layers);
-        return ZERO_OUT_OF_MEMORY;
+        return ZERO_ERR_OUT_OF_MEMORY;
     }
     void *memory = NULL;
     space->bytes = carve_space(space);
@@ -214,7 +214,7 @@ static zero_status start(gpt2_cuda_space *space, const gpt2_backend_setup *setup
     return gpt2_products_create(&space->products, tf32, space->workspace, WORKSPACE_BYTES,
                                 setup->error)
                ? ZERO_OK
-               : ZERO_DEVICE;
+               : ZERO_ERR_DEVICE;
 }
 
 zero_status gpt2_cuda_space_create(const gpt2_backend_setup *setup, gpt2_cuda_space **space)
@@ -227,19 +227,19 @@ zero_status gpt2_cuda_space_create(const gpt2_backend_setup *setup, gpt2_cuda_sp
                         "f32 or bf16, gradients likewise or f32, and a multiple of 8 up to 128",
                         zero_dtype_name(setup->dtype), zero_dtype_name(grads),
                         setup->config.width / setup->config.heads);
-        return ZERO_UNSUPPORTED;
+        return ZERO_ERR_UNSUPPORTED;
     }
     if ((uint64_t)setup->samples * setup->config.seq > INT32_MAX) {
         (void)gpt2_fail(setup->error,
                         "%u samples of %u tokens are more than a GPU's rank can number; make "
                         "--micro-steps larger",
                         setup->samples, setup->config.seq);
-        return ZERO_UNSUPPORTED;
+        return ZERO_ERR_UNSUPPORTED;
     }
     gpt2_cuda_space *self = calloc(1, sizeof *self);
     if (self == NULL) {
         (void)gpt2_fail(setup->error, "no host memory for a space");
-        return ZERO_OUT_OF_MEMORY;
+        return ZERO_ERR_OUT_OF_MEMORY;
     }
     set_sizes(self, setup);
     const zero_status status = start(self, setup);
@@ -312,7 +312,7 @@ zero_status gpt2_cuda_space_begin(gpt2_cuda_space *space, const gpt2_batch *batc
     if (rows == 0 || rows > space->tokens_max) {
         (void)gpt2_fail(space->error, "a batch of %llu tokens, but room for %u",
                         (unsigned long long)rows, space->tokens_max);
-        return ZERO_INVALID_ARGUMENT;
+        return ZERO_ERR_INVALID_ARGUMENT;
     }
     TRY(gpt2_cuda_check(space, cudaEventSynchronize(space->uploaded), "the batch before"));
     space->samples = batch->samples;

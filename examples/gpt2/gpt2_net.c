@@ -88,7 +88,7 @@ zero_status gpt2_net_create(gpt2_net *net, zero_world *world, const gpt2_net_set
                    : cuda                 ? gpt2_cuda_backend(&net->error)
                                           : gpt2_cpu_backend(&net->error);
     if (net->backend == NULL) {
-        return ZERO_UNSUPPORTED;
+        return ZERO_ERR_UNSUPPORTED;
     }
     const uint32_t local_rank = zero_world_rank(world) % zero_world_local_size(world);
     TRY(net->backend->prepare(local_rank, &net->error));

@@ -122,7 +122,7 @@ zero_status gpt2_sample(gpt2_net *net, const gpt2_sampling *how, gpt2_error *err
 {
     int32_t *window = malloc(net->config.seq * sizeof *window);
     float *logits = malloc(net->config.vocab * sizeof *logits);
-    zero_status status = ZERO_OUT_OF_MEMORY;
+    zero_status status = ZERO_ERR_OUT_OF_MEMORY;
     if (window != NULL && logits != NULL) {
         status = generate(net, how, window, logits);
     } else {

@@ -155,12 +155,12 @@ static zero_status resume(gpt2_net *net, const gpt2_options *o, const gpt2_data 
         return ZERO_OK;
     }
     if (!check_seed(o, &report, error) || !check_data(o, data, sizes, report.folder, error)) {
-        return ZERO_INVALID_ARGUMENT;
+        return ZERO_ERR_INVALID_ARGUMENT;
     }
     if (report.step > UINT32_MAX) {
         (void)gpt2_fail(error, "%.300s is of step %llu; this program counts to 2^32", report.folder,
                         (unsigned long long)report.step);
-        return ZERO_INVALID_ARGUMENT;
+        return ZERO_ERR_INVALID_ARGUMENT;
     }
     start->steps = (uint32_t)report.step;
     start->samples = report.data_position;

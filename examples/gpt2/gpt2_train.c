@@ -126,7 +126,7 @@ static zero_status report_hang(const trainer *self, zero_status status)
 {
     gpt2_error error = {""};
     if (self->job->options.hang_directory == NULL ||
-        (status != ZERO_TIMEOUT && status != ZERO_COMM && status != ZERO_MISMATCH)) {
+        (status != ZERO_ERR_TIMEOUT && status != ZERO_ERR_COMM && status != ZERO_ERR_MISMATCH)) {
         return status;
     }
     (void)gpt2_fail(&error, "%s", zero_last_error()->message);
@@ -165,7 +165,7 @@ static zero_status training_batch(trainer *self, uint32_t micro, gpt2_batch *bat
         if (!gpt2_data_sample(&self->job->data, o->seed, first + s, o->seq,
                               self->tokens + (size_t)s * o->seq, self->targets + (size_t)s * o->seq,
                               &error)) {
-            return own_failure(self->job, &error, ZERO_IO);
+            return own_failure(self->job, &error, ZERO_ERR_IO);
         }
     }
     *batch = (gpt2_batch){self->tokens, self->targets, self->samples, o->seq};
@@ -177,7 +177,8 @@ static zero_status micro_step(trainer *self, uint32_t micro, double *loss, float
     gpt2_batch batch;
     zero_engine *engine = self->net.engine;
     TRY(training_batch(self, micro, &batch));
-    TRY(zero_micro_begin(engine, micro + 1 == self->job->options.micro_steps));
+    const bool last = micro + 1 == self->job->options.micro_steps;
+    TRY(zero_micro_begin(engine, last ? ZERO_MICRO_LAST : ZERO_MICRO_EARLIER));
     TRY(gpt2_net_forward(&self->net, &batch, ZERO_PASS_FORWARD));
     TRY(zero_loss_scale(engine, scale));
     TRY(gpt2_net_backward(&self->net, *scale));
@@ -258,7 +259,7 @@ static zero_status validate(trainer *self, double *loss)
             if (!gpt2_data_validation(&self->job->data, index, o->val_batches * global, o->seq,
                                       self->tokens + (size_t)s * o->seq,
                                       self->targets + (size_t)s * o->seq, &error)) {
-                return own_failure(self->job, &error, ZERO_IO);
+                return own_failure(self->job, &error, ZERO_ERR_IO);
             }
         }
         const gpt2_batch batch = {self->tokens, self->targets, self->samples, o->seq};
@@ -307,7 +308,7 @@ static zero_status check_skips(const trainer *self, uint32_t step)
                     "steps %u to %u were skipped, their gradients not finite, and nothing was "
                     "learned in them; lower --lr or take another --dtype (--skips-max 0 goes on)",
                     step + 2 - self->skips, step + 1);
-    return own_failure(self->job, &error, ZERO_STATE);
+    return own_failure(self->job, &error, ZERO_ERR_STATE);
 }
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
@@ -316,7 +317,7 @@ static zero_status check_skips(const trainer *self, uint32_t step)
  * checkpoints before it are there. */
 static zero_status survive(trainer *self, zero_status status)
 {
-    if (status != ZERO_IO) {
+    if (status != ZERO_ERR_IO) {
         return status;
     }
     if (self->log != NULL) {
@@ -384,7 +385,7 @@ static zero_status train(trainer *self)
             TRY(validate_between_steps(self, &row.val_loss));
         }
         if (self->log != NULL && !gpt2_log_step(self->log, &row, &error)) {
-            return own_failure(self->job, &error, ZERO_IO);
+            return own_failure(self->job, &error, ZERO_ERR_IO);
         }
         TRY(check_skips(self, step));
         TRY(save_between_steps(self, done));
@@ -439,7 +440,7 @@ static zero_status start_log(trainer *self)
     facts.gpus = self->ranks / local_ranks * (devices < local_ranks ? devices : local_ranks);
     gpt2_error error = {""};
     if (!gpt2_log_open(self->log, &job->options, &facts, &error)) {
-        return own_failure(self->job, &error, ZERO_IO);
+        return own_failure(self->job, &error, ZERO_ERR_IO);
     }
     return ZERO_OK;
 }
@@ -482,7 +483,7 @@ static zero_status create_trainer(trainer *self)
     if (self->tokens == NULL || self->targets == NULL || self->gathered == NULL) {
         gpt2_error error = {""};
         (void)gpt2_fail(&error, "no memory for a batch of %zu tokens", tokens);
-        return own_failure(job, &error, ZERO_OUT_OF_MEMORY);
+        return own_failure(job, &error, ZERO_ERR_OUT_OF_MEMORY);
     }
     TRY(set_start(self));
     return self->log != NULL ? start_log(self) : ZERO_OK;
@@ -540,7 +541,7 @@ static zero_status finish(trainer *self)
         TRY(zero_engine_memory(self->net.engine, &measured));
         gpt2_error error = {""};
         if (!gpt2_log_memory(self->log, &planned, &measured, self->net.bytes, &error)) {
-            return own_failure(self->job, &error, ZERO_IO);
+            return own_failure(self->job, &error, ZERO_ERR_IO);
         }
     }
     return ZERO_OK;
@@ -556,7 +557,7 @@ static zero_status close_log(trainer *self, gpt2_log *log, zero_status status)
                      : self->stop != 0 ? stop_name(self->stop)
                                        : "steps";
     if (!gpt2_log_close(log, by, &error) && status == ZERO_OK) {
-        status = own_failure(job, &error, ZERO_IO);
+        status = own_failure(job, &error, ZERO_ERR_IO);
     }
     if (status == ZERO_OK && self->stop != 0) {
         (void)pthread_mutex_lock(&job->lock);
@@ -576,7 +577,7 @@ static zero_status write_trace(trainer *self)
     }
     if (!gpt2_trace_path(&self->job->options, self->rank, path, sizeof path)) {
         (void)gpt2_fail(&error, "--trace is longer than a path may be; give a shorter one");
-        return own_failure(self->job, &error, ZERO_INVALID_ARGUMENT);
+        return own_failure(self->job, &error, ZERO_ERR_INVALID_ARGUMENT);
     }
     return zero_engine_trace(self->net.engine, path);
 }

@@ -87,9 +87,9 @@ zero_status gpt2_checkpoint_load(gpt2_net *net, const zero_load_options *load,
     const zero_status status = zero_load(net->engine, load, report);
     report->user_bytes = NULL;
     report->user_room = 0;
-    if ((status == ZERO_OK || status == ZERO_INVALID_ARGUMENT) &&
+    if ((status == ZERO_OK || status == ZERO_ERR_INVALID_ARGUMENT) &&
         !check_sizes(&net->config, sizes, report->folder, error)) {
-        return ZERO_INVALID_ARGUMENT; /* says more than the list of shapes */
+        return ZERO_ERR_INVALID_ARGUMENT; /* says more than the list of shapes */
     }
     return status;
 }
@@ -208,7 +208,7 @@ static zero_status check_head(const gpt2_config *config, const char *file, gpt2_
                         "%.300s: lm_head.weight differs from wte.weight; the head of GPT-2 is its "
                         "token embedding",
                         file);
-        status = ZERO_INVALID_ARGUMENT;
+        status = ZERO_ERR_INVALID_ARGUMENT;
     }
     zero_engine_destroy(engine);
     zero_world_destroy(world);
@@ -232,13 +232,13 @@ zero_status gpt2_weights_load(gpt2_net *net, zero_world *world, const char *path
     uint32_t unexpected = 0;
     TRY(zero_transformer_read(file, &found));
     if (!check_dimensions(&found, &net->config, file, error)) {
-        return ZERO_INVALID_ARGUMENT;
+        return ZERO_ERR_INVALID_ARGUMENT;
     }
     TRY(load_either(net->engine, file, &loaded, &unexpected));
     if (loaded != gpt2_tensor_count(&net->config)) {
         (void)gpt2_fail(error, "%.300s has %u of the %u tensors of this model", file, loaded,
                         gpt2_tensor_count(&net->config));
-        return ZERO_INVALID_ARGUMENT;
+        return ZERO_ERR_INVALID_ARGUMENT;
     }
     /* What is there beside, zero_transformer_read knows: masks, and the head. */
     return unexpected != 0 && zero_world_rank(world) == 0 ? check_head(&net->config, file, error)
@@ -407,7 +407,7 @@ zero_status gpt2_weights_export(gpt2_net *net, zero_world *world, const char *fo
     zero_save_options save = zero_save_options_init();
     if (!join(run, folder, "export.part")) {
         (void)gpt2_fail(error, "the path %.300s is too long", folder);
-        return ZERO_INVALID_ARGUMENT;
+        return ZERO_ERR_INVALID_ARGUMENT;
     }
     save.directory = run;
     save.name = EXPORT_NAME;
@@ -416,5 +416,5 @@ zero_status gpt2_weights_export(gpt2_net *net, zero_world *world, const char *fo
     TRY(zero_save(net->engine, &save));
     const bool good = zero_world_rank(world) != 0 || finish_export(net, run, folder, error);
     const zero_status status = zero_world_barrier(world);
-    return good ? status : ZERO_IO;
+    return good ? status : ZERO_ERR_IO;
 }

@@ -11,9 +11,8 @@
 
 ZERO_BEGIN
 
-/** One row per status: X(NAME, value, text). Values never change. */
-#define ZERO_STATUS_LIST(X)                                                        \
-    X(OK, 0, "no error")                                                           \
+/** One row per status of a failure: X(NAME, value, text). Values never change. */
+#define ZERO_ERR_LIST(X)                                                           \
     X(INVALID_ARGUMENT, 1, "an argument is outside what the function accepts")     \
     X(STATE, 2, "the call is not legal now")                                       \
     X(UNSUPPORTED, 3, "not available in this build or on this machine")            \
@@ -26,11 +25,14 @@ ZERO_BEGIN
     X(TIMEOUT, 10, "a rank did not arrive within the deadline")                    \
     X(POISONED, 11, "an earlier failure made this object unusable")
 
-/** One status of the list as an enumerator. */
-#define ZERO_STATUS_ENUM_(name, value, text) ZERO_##name = value,
-/** What a call came to; ZERO_OK is 0. */
-typedef enum zero_status { ZERO_STATUS_LIST(ZERO_STATUS_ENUM_) } zero_status;
-#undef ZERO_STATUS_ENUM_
+/** One row as an enumerator. */
+#define ZERO_ERR_ENUM_(name, value, text) ZERO_ERR_##name = value,
+/** What a call came to: ZERO_OK, or what failed. */
+typedef enum zero_status {
+    ZERO_OK = 0, /**< nothing failed */
+    ZERO_ERR_LIST(ZERO_ERR_ENUM_)
+} zero_status;
+#undef ZERO_ERR_ENUM_
 
 /** The calling thread's last failure. Meaningful only after a call returned something but ZERO_OK.
  *  The library's own: it grows at its end. */

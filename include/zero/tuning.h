@@ -142,7 +142,8 @@ typedef struct zero_tuning {
     int32_t disk_unchecked;       /**< 1: no checksums. By default checksums of all that is on
                                      disk are in host memory, 8 bytes for 64 KiB, planned with
                                      the I/O window. Bytes that differ from what was written are
-                                     ZERO_CORRUPT and are not used. Ranks may differ. Default 0 */
+                                     ZERO_ERR_CORRUPT and are not used. Ranks may differ.
+                                     Default 0 */
 
     int32_t poison_released; /**< 1, for debugging: parameters read as NaN unless their unit is
                                 acquired, at every stage and on any number of ranks. Views are

@@ -3,7 +3,7 @@
  *
  *  A micro-step is one forward and one backward on one micro-batch. A unit costs four calls:
  *
- *      zero_micro_begin(engine, last)
+ *      zero_micro_begin(engine, ZERO_MICRO_LAST)
  *        forward:   zero_unit_acquire(FORWARD),  compute, zero_unit_release   (for each unit)
  *        backward:  zero_unit_acquire(BACKWARD), compute, zero_unit_release   (for each unit)
  *      zero_micro_end(engine)
@@ -100,18 +100,23 @@ typedef enum zero_pass {
     ZERO_PASS_EVAL = 3 /**< forward outside any micro-step; does not change the recorded order */
 } zero_pass;
 
+/** Which micro-step of a step one is. */
+typedef enum zero_micro {
+    ZERO_MICRO_EARLIER = 0, /**< others follow before zero_step: their gradients are added to it */
+    ZERO_MICRO_LAST = 1     /**< the boundary: zero_step follows */
+} zero_micro;
+
 /** Open a micro-step. Every rank makes the same number of them in a step. Otherwise the first
  *  collective that differs, a reduction or zero_step, is MISMATCH. With ZERO_ACCUMULATION_LOCAL at
  *  stage 3, and at stages 2 and 3 over NCCL, it is TIMEOUT.
- *  - last: 1 at the boundary, the last micro-step before zero_step; else 0.
  *  - Collective over the ranks that share parameters: it may begin the first gathers. An engine's
  *    first one is collective over its world, unless it was saved or captured before: where
  *    anything was filled, loaded, imported or written, ranks compare hashes of the shards that
  *    several of them hold, and what each has imported. This reads those shards once.
- *  - Errors: INVALID_ARGUMENT (last). MISMATCH naming the ranks and the first tensor that differs.
+ *  - Errors: INVALID_ARGUMENT (micro). MISMATCH naming the ranks and the first tensor that differs.
  *    STATE when a micro-step is open, when the step is due, while a unit is acquired, and while
  *    roles are evicted (zero/evict.h). */
-ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, int32_t last);
+ZERO_API ZERO_MUST_CHECK zero_status zero_micro_begin(zero_engine *engine, zero_micro micro);
 
 /** Close the micro-step. Gradients that were never acquired in it count as zero.
  *  - Collective over the ranks that share parameters or reduce gradients.

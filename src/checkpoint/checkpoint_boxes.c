@@ -216,10 +216,10 @@ zero_status zi_box_refuse(const zi_checkpoint_map *map, const zi_box_conflict *c
     const zi_checkpoint_tensor *other = &map->tensors[conflict->other];
     const zi_box boxes[2] = {zi_box_of(first), zi_box_of(other)};
     if (conflict->fault == ZI_BOX_TWICE) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.80s\" of %.120s: it is there twice", other->name,
-                where);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.80s\" of %.120s: it is there twice",
+                other->name, where);
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "%.40s: \"%.40s\" is %s in part %" PRIu32 " and %s in part %" PRIu32 "; %s", where,
             first->name, zi_box_text(&boxes[0], texts[0], sizeof texts[0]), first->part,
             zi_box_text(&boxes[1], texts[1], sizeof texts[1]), other->part,

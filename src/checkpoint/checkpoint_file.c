@@ -26,8 +26,8 @@ zero_status zi_checkpoint_path(char path[ZI_CHECKPOINT_PATH_BYTES], const char *
 {
     const int length = snprintf(path, ZI_CHECKPOINT_PATH_BYTES, "%s/%s", folder, name);
     if (length < 0 || length >= ZI_CHECKPOINT_PATH_BYTES) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "the path of %.80s in %.100s is longer than %d bytes", name,
-                folder, ZI_CHECKPOINT_PATH_BYTES - 1);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "the path of %.80s in %.100s is longer than %d bytes",
+                name, folder, ZI_CHECKPOINT_PATH_BYTES - 1);
     }
     return ZERO_OK;
 }
@@ -38,14 +38,15 @@ zero_status zi_checkpoint_open(zi_regular_file *file, const char *path)
     *file = (zi_regular_file){.path = path};
     file->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (file->descriptor < 0 && errno == ELOOP) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s is a symbolic link; a checkpoint has its files in its own folder", path);
     }
     if (file->descriptor < 0 || fstat(file->descriptor, &status) != 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, errno, "%s: %s", path, strerror(errno));
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, errno, "%s: %s", path, strerror(errno));
     }
     if (!S_ISREG(status.st_mode)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is no regular file; it is not of a checkpoint", path);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s is no regular file; it is not of a checkpoint",
+                path);
     }
     file->bytes = (uint64_t)status.st_size;
     return ZERO_OK;
@@ -122,8 +123,9 @@ static zero_status hash_blocks(const zi_regular_file *file, uint64_t bytes, void
         size_t count = bytes - at < HASH_BLOCK_BYTES ? (size_t)(bytes - at) : HASH_BLOCK_BYTES;
         ZI_TRY(zi_regular_file_read(file, at, block, &count));
         if (count == 0) {
-            ZI_FAIL(ZERO_CORRUPT, "%s ends at byte %" PRIu64 "; at least %" PRIu64 " are expected",
-                    file->path, at, bytes);
+            ZI_FAIL(ZERO_ERR_CORRUPT,
+                    "%s ends at byte %" PRIu64 "; at least %" PRIu64 " are expected", file->path,
+                    at, bytes);
         }
         (void)XXH3_64bits_update(state, block, count);
         at += count;

@@ -17,7 +17,7 @@
 static zero_status failed(const char *path, const char *doing)
 {
     const int code = errno;
-    ZI_FAIL_NATIVE(ZERO_IO, code, "%s: %s %s", strerror(code), doing, path);
+    ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "%s: %s %s", strerror(code), doing, path);
 }
 
 /* Reserve the bytes, where the file system can; else only set the size. */
@@ -31,7 +31,7 @@ static zero_status reserve(int descriptor, const char *path, uint64_t bytes)
         code = ftruncate(descriptor, (off_t)bytes) != 0 ? errno : 0;
     }
     if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, code, "%s: reserving %" PRIu64 " bytes for %s", strerror(code),
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "%s: reserving %" PRIu64 " bytes for %s", strerror(code),
                        bytes, path);
     }
     return ZERO_OK;

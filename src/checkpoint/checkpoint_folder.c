@@ -69,7 +69,7 @@ static bool is_name(const char *name)
 zero_status zi_checkpoint_check_name(const char *name)
 {
     if (!is_name(name) || strlen(name) > NAME_MAX_BYTES || ends_with(name, REPLACED)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "a checkpoint cannot have the name \"%.100s\"; give 1 to %d letters, digits, '-', "
                 "'_' or '.', not '.' first, not \"" PART "\" or \"" REPLACED
                 "\" at the end, not \"" LATEST "\" or \"" ZI_RUN_LOCK_NAME "\"",
@@ -93,7 +93,8 @@ static zero_status path_of(path_text path, const char *run, const char *name, co
 static zero_status fail_errno(int native, const char *file, int line, const char *doing,
                               const char *path)
 {
-    return zi_error_set(ZERO_IO, native, file, line, "%s %s: %s", doing, path, strerror(native));
+    return zi_error_set(ZERO_ERR_IO, native, file, line, "%s %s: %s", doing, path,
+                        strerror(native));
 }
 
 static bool exists(const char *path)
@@ -173,7 +174,8 @@ static zero_status check_link(const char *folder, const char *name)
     struct stat status;
     if (sscanf(name, "step-%20" SCNu64, &step) == 1 && lstat(folder, &status) == 0 &&
         S_ISLNK(status.st_mode) && stat(folder, &status) != 0) {
-        ZI_FAIL(ZERO_CORRUPT, "%s is a link to nothing; mount or restore what it leads to", folder);
+        ZI_FAIL(ZERO_ERR_CORRUPT, "%s is a link to nothing; mount or restore what it leads to",
+                folder);
     }
     return ZERO_OK;
 }
@@ -186,19 +188,19 @@ zero_status zi_checkpoint_look(const char *run, const char *name, zi_checkpoint_
     struct stat status;
     *entry = (zi_checkpoint_entry){0};
     if (!is_name(name) || path_of(folder, run, name, "") != ZERO_OK || lstat(folder, &link) != 0) {
-        return ZERO_INVALID_ARGUMENT;
+        return ZERO_ERR_INVALID_ARGUMENT;
     }
     ZI_TRY(check_link(folder, name));
     if (stat(folder, &status) != 0 || !S_ISDIR(status.st_mode) ||
         zi_checkpoint_path(manifest, folder, ZI_MANIFEST_NAME) != ZERO_OK) {
-        return ZERO_INVALID_ARGUMENT;
+        return ZERO_ERR_INVALID_ARGUMENT;
     }
     entry->linked = S_ISLNK(link.st_mode);
     entry->device = (uint64_t)status.st_dev;
     entry->inode = (uint64_t)status.st_ino;
     if (lstat(manifest, &status) != 0) {
         if (errno == ENOENT) {
-            return ZERO_INVALID_ARGUMENT;
+            return ZERO_ERR_INVALID_ARGUMENT;
         }
         FAIL_ERRNO("reading", manifest);
     }
@@ -217,9 +219,10 @@ typedef struct unread_entry {
  * later version. */
 static void keep_reason(unread_entry *unread, zero_status status, const char *name)
 {
-    const bool later = unread->error.status == ZERO_OK ||
-                       (unread->error.status != ZERO_UNSUPPORTED && strcmp(name, unread->name) > 0);
-    if (status != ZERO_INVALID_ARGUMENT && (later || status == ZERO_UNSUPPORTED)) {
+    const bool later =
+        unread->error.status == ZERO_OK ||
+        (unread->error.status != ZERO_ERR_UNSUPPORTED && strcmp(name, unread->name) > 0);
+    if (status != ZERO_ERR_INVALID_ARGUMENT && (later || status == ZERO_ERR_UNSUPPORTED)) {
         unread->error = *zero_last_error();
         (void)snprintf(unread->name, sizeof unread->name, "%s", name);
     }
@@ -417,7 +420,7 @@ static bool find_latest(const char *run, pointer *latest, char passed[ZI_CHECKPO
     const zero_status status = zi_checkpoint_look(run, latest->name, &entry);
     if (status != ZERO_OK) {
         const char *why =
-            status != ZERO_INVALID_ARGUMENT ? zero_last_error()->message : "no manifest";
+            status != ZERO_ERR_INVALID_ARGUMENT ? zero_last_error()->message : "no manifest";
         (void)snprintf(passed, ZI_CHECKPOINT_PASSED_BYTES,
                        "%.40s, the newest, is not whole: %.180s", latest->name, why);
     } else if (entry.head.weights) {
@@ -442,13 +445,14 @@ static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_B
         zero_last_error()->native != ENOTDIR) {
         return status;
     }
-    if (unread.error.status == ZERO_UNSUPPORTED || (count == 0 && unread.error.status != ZERO_OK)) {
+    if (unread.error.status == ZERO_ERR_UNSUPPORTED ||
+        (count == 0 && unread.error.status != ZERO_OK)) {
         zi_free(entries);
         return zi_error_adopt(&unread.error);
     }
     if (count == 0) {
         ZI_FAIL_NATIVE(
-            ZERO_INVALID_ARGUMENT, ENOENT,
+            ZERO_ERR_INVALID_ARGUMENT, ENOENT,
             "%s has no whole checkpoint; name a run's directory or a checkpoint's folder", run);
     }
     const zi_checkpoint_entry *full = last_full(entries, count);
@@ -505,7 +509,7 @@ zero_status zi_checkpoint_make_run(const char *run)
         FAIL_ERRNO("making the directory", run);
     }
     if (stat(run, &status) != 0 || !S_ISDIR(status.st_mode)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is no directory; name another for the run", run);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s is no directory; name another for the run", run);
     }
     return ZERO_OK;
 }
@@ -535,7 +539,7 @@ zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
     ZI_TRY(path_of(path, run, name, ""));
     ZI_TRY(path_of(part, run, name, PART));
     if (!replace && exists(path)) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "%s is there already; give another name or remove it, or set "
                 "zero_save_options.replace where a program saves",
                 path);
@@ -760,7 +764,7 @@ zero_status zi_checkpoint_prune(const char *run, bool weights, uint32_t keep,
     uint32_t of_kind = 0;
     zi_checkpoint_pruned untold = {.planned = false};
     if (keep == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "keep is 0; at least 1 checkpoint of %s stays", run);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "keep is 0; at least 1 checkpoint of %s stays", run);
     }
     pruned = pruned != NULL ? pruned : &untold;
     pruned->removed = 0;

@@ -34,7 +34,7 @@ zero_status zi_checkpoint_check_tensor_name(const char *name)
     if (length == 0 || length > NAME_BYTES_MAX || !zi_text_is_utf8(name) ||
         strcmp(name, ZI_NAME_OF_METADATA) == 0) {
         ZI_FAIL(
-            ZERO_INVALID_ARGUMENT,
+            ZERO_ERR_INVALID_ARGUMENT,
             "a checkpoint cannot have the tensor \"%.127s\"; its name must be UTF-8 of 1 to 127 "
             "bytes and not __metadata__",
             name);
@@ -49,7 +49,7 @@ static zero_status check_tensors(const zi_checkpoint_map *map)
         const zi_checkpoint_tensor *tensor = &map->tensors[i];
         ZI_TRY(zi_checkpoint_check_tensor_name(tensor->name));
         if (!zi_add_u64(elements, tensor->count, &elements) || elements > ELEMENTS_MAX) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "the tensors up to \"%.127s\" have more than 2^57 elements, more than a "
                     "checkpoint can hold",
                     tensor->name);
@@ -272,8 +272,9 @@ zero_status zi_checkpoint_map_make(zi_checkpoint_map *map)
     ZI_TRY(check_tensors(map));
     const uint32_t files = count_files(map);
     if (files > ZI_CHECKPOINT_FILES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "a checkpoint of %u tensors would have %u files; at most %d",
-                map->tensor_count, files, ZI_CHECKPOINT_FILES_MAX);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "a checkpoint of %u tensors would have %u files; at most %d", map->tensor_count,
+                files, ZI_CHECKPOINT_FILES_MAX);
     }
     ZI_TRY(zi_calloc(files, sizeof *map->files, (void **)&map->files));
     part_tensors part = {0, 0};

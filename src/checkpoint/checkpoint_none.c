@@ -5,7 +5,7 @@
 
 static zero_status refuse(const char *path)
 {
-    ZI_FAIL(ZERO_UNSUPPORTED,
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED,
             "%.150s cannot be read: this library was built without jansson; build with "
             "-Djson=enabled",
             path);

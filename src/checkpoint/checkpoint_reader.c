@@ -116,7 +116,7 @@ static zero_status open_any(zi_checkpoint_reader *reader, const char *path)
         is_in(path, "model.safetensors", inside)) {
         return open_weights(reader, inside);
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "%.150s has neither " ZI_MANIFEST_NAME
             ", of a save that ended, nor model.safetensors nor its index",
             path);
@@ -138,7 +138,7 @@ static zero_status index_names(zi_checkpoint_reader *reader)
     zi_box_conflict conflict;
     ZI_TRY(zi_box_index_make(&reader->by_name, reader->map, &conflict));
     if (!reader->has_manifest && conflict.fault != ZI_BOX_SOUND) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "two files have the tensor \"%.127s\"",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "two files have the tensor \"%.127s\"",
                 reader->map->tensors[conflict.other].name);
     }
     return zi_box_refuse(reader->map, &conflict, reader->folder);
@@ -228,7 +228,7 @@ zi_checkpoint_reader_counts zi_checkpoint_reader_count(const zi_checkpoint_reade
 static zero_status check_length(const open_file *file, uint64_t bytes)
 {
     if (file->opened.bytes != bytes) {
-        ZI_FAIL(ZERO_CORRUPT, "%s has %" PRIu64 " bytes instead of %" PRIu64, file->path,
+        ZI_FAIL(ZERO_ERR_CORRUPT, "%s has %" PRIu64 " bytes instead of %" PRIu64, file->path,
                 file->opened.bytes, bytes);
     }
     return ZERO_OK;
@@ -242,8 +242,8 @@ static zero_status open_own(const zi_checkpoint_reader *reader, const char *name
     if (status != ZERO_OK) {
         zi_regular_file_close(&file->opened);
     }
-    if (status == ZERO_IO && zero_last_error()->native == ENOENT) {
-        ZI_FAIL(ZERO_CORRUPT, "%s is not there; load another checkpoint", file->path);
+    if (status == ZERO_ERR_IO && zero_last_error()->native == ENOENT) {
+        ZI_FAIL(ZERO_ERR_CORRUPT, "%s is not there; load another checkpoint", file->path);
     }
     return status;
 }
@@ -349,7 +349,7 @@ static zero_status read_cached(zi_checkpoint_reader *reader, open_file *file, ui
     reader->counts.read_bytes += count;
     (void)pthread_mutex_unlock(&reader->mutex);
     if (count != bytes) {
-        ZI_FAIL(ZERO_CORRUPT, "%s ends at byte %" PRIu64 "; it was truncated while it was read",
+        ZI_FAIL(ZERO_ERR_CORRUPT, "%s ends at byte %" PRIu64 "; it was truncated while it was read",
                 file->path, at + count);
     }
     return ZERO_OK;
@@ -376,7 +376,7 @@ static zero_status read_bytes(zi_checkpoint_reader *reader, open_file *file, uin
                               void *target, uint64_t bytes, bool direct)
 {
     if (zi_fault_hit(ZI_FAULT_IO)) {
-        ZI_FAIL_NATIVE(ZERO_IO, EIO, "reading %s: %s", file->path, strerror(EIO));
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, EIO, "reading %s: %s", file->path, strerror(EIO));
     }
     if (direct && file->direct >= 0 && bytes >= DIRECT_BYTES_MIN &&
         at % reader->align == (uintptr_t)target % reader->align) {
@@ -441,7 +441,7 @@ static zero_status refuse_piece(const zi_checkpoint_reader *reader, const zi_che
 {
     const zi_checkpoint_place *place = &t->role[role];
     const uint64_t width = zero_dtype_bytes(place->dtype);
-    ZI_FAIL(ZERO_CORRUPT,
+    ZI_FAIL(ZERO_ERR_CORRUPT,
             "%s, tensor \"%.60s\": elements [%" PRIu64 ", %" PRIu64 ") at byte %" PRIu64
             " differ from their sum; in %.60s",
             reader->map->files[place->file].name, t->name, piece.first, piece.first + piece.count,
@@ -544,8 +544,8 @@ zero_status zi_checkpoint_read(zi_checkpoint_reader *reader, const zi_checkpoint
     const uint64_t width = zero_dtype_bytes(place->dtype);
     open_file *file = NULL;
     if (range->count > ZI_CHECKPOINT_READ_BYTES_MAX / width) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%" PRIu64 " elements are more than the 8 MiB of one read",
-                range->count);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "%" PRIu64 " elements are more than the 8 MiB of one read", range->count);
     }
     if (range->count == 0) {
         return ZERO_OK;
@@ -609,7 +609,7 @@ zero_status zi_checkpoint_check_range(zi_checkpoint_reader *reader,
     const uint64_t width = zero_dtype_bytes(t->role[range->role].dtype);
     const uint64_t end = range->first + range->count;
     if (!reader->has_manifest) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has no sums to compare with",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s has no sums to compare with",
                 reader->map->files[t->role[range->role].file].name);
     }
     if (reader->check_buffer == NULL) {
@@ -655,7 +655,7 @@ static zero_status check_hash(zi_checkpoint_reader *reader, const open_file *fil
     ZI_TRY(zi_checkpoint_hash_file(&file->opened, bytes, &found));
     reader->counts.read_bytes += bytes;
     if (found != expected) {
-        ZI_FAIL(ZERO_CORRUPT,
+        ZI_FAIL(ZERO_ERR_CORRUPT,
                 "%s: the %s differs from what the manifest says, in bytes [0, %" PRIu64 ")",
                 file->path, what, bytes);
     }

@@ -17,7 +17,7 @@ static zero_status check_length(const zi_safetensors *header, uint64_t bytes)
 {
     const uint64_t data = header->count == 0 ? 0 : header->tensors[header->count - 1].end;
     if (data > INT64_MAX - header->data_at || header->data_at + data != bytes) {
-        ZI_FAIL(ZERO_CORRUPT,
+        ZI_FAIL(ZERO_ERR_CORRUPT,
                 "%s has %" PRIu64 " bytes; its header speaks of %" PRIu64 " and %" PRIu64
                 " of tensors",
                 header->json.path, bytes, header->data_at, data);
@@ -31,8 +31,9 @@ static zero_status add_tensor(zi_checkpoint_weights *weights, const zi_safetenso
     zi_checkpoint_map *map = &weights->map;
     zi_checkpoint_tensor *tensor = &map->tensors[map->tensor_count];
     if (strlen(from->name) > NAME_BYTES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: tensor \"%.80s...\": its name has more than %d bytes",
-                header->json.path, from->name, NAME_BYTES_MAX);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "%s: tensor \"%.80s...\": its name has more than %d bytes", header->json.path,
+                from->name, NAME_BYTES_MAX);
     }
     ZI_TRY(zi_names_add(&weights->names, from->name, &tensor->name));
     tensor->dims = from->dims;

@@ -89,7 +89,7 @@ static zero_status failed(const zi_checkpoint_writer *writer, const zi_checkpoin
                           const char *doing)
 {
     const int code = errno;
-    ZI_FAIL_NATIVE(ZERO_IO, code, "%s: %s %" PRIu64 " bytes at offset %" PRIu64 " of %s/%s",
+    ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "%s: %s %" PRIu64 " bytes at offset %" PRIu64 " of %s/%s",
                    strerror(code), doing, b->bytes, b->at, writer->folder, name_of(writer, b));
 }
 

@@ -293,7 +293,7 @@ zero_status zi_manifest_write(const zi_manifest *manifest, char **text, size_t *
 
 static zero_status refuse_missing(const char *folder)
 {
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "%.180s has no " ZI_MANIFEST_NAME
             "; its save did not end, or it is no checkpoint: name another",
             folder);
@@ -304,12 +304,12 @@ static zero_status load_text(const char *folder, zi_manifest_text *text)
     zi_regular_file file;
     ZI_TRY(zi_checkpoint_path(text->path, folder, ZI_MANIFEST_NAME));
     zero_status status = zi_checkpoint_open(&file, text->path);
-    if (status == ZERO_IO &&
+    if (status == ZERO_ERR_IO &&
         (zero_last_error()->native == ENOENT || zero_last_error()->native == ENOTDIR)) {
         return refuse_missing(folder);
     }
     if (status == ZERO_OK && file.bytes > ZI_MANIFEST_BYTES_MAX) {
-        status = zi_error_set(ZERO_INVALID_ARGUMENT, 0, __FILE__, __LINE__,
+        status = zi_error_set(ZERO_ERR_INVALID_ARGUMENT, 0, __FILE__, __LINE__,
                               "%s has more than 4 GiB; a manifest has less", text->path);
     }
     text->bytes = (size_t)file.bytes;
@@ -335,7 +335,7 @@ static zero_status check_hash(const zi_manifest_text *text)
     zi_json_out out = {.text = tail};
     const size_t body = text->bytes - TAIL_BYTES;
     if (!begins(text, "{\n\"format\": \"libzero")) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s is not a checkpoint's: it does not say "
                 "\"" ZI_MANIFEST_FORMAT "\"",
                 text->path);
@@ -344,7 +344,7 @@ static zero_status check_hash(const zi_manifest_text *text)
         put_tail(&out, zi_checkpoint_hash(text->text, body));
     }
     if (text->bytes <= TAIL_BYTES || memcmp(text->text + body, tail, TAIL_BYTES) != 0) {
-        ZI_FAIL(ZERO_CORRUPT,
+        ZI_FAIL(ZERO_ERR_CORRUPT,
                 "%s is damaged: its %zu bytes do not have the XXH3 that its end says; load another "
                 "checkpoint",
                 text->path, text->bytes);
@@ -390,7 +390,7 @@ static zero_status read_kind(zi_manifest_text *text, const char *at)
     }
     if (!take_number(&at, "\",\n\"kind\": \"", &head->commit) ||
         !(take(&at, "full\"") || (head->weights = take(&at, "weights\"")))) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: its first lines have no \"commit\" and \"kind\"",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: its first lines have no \"commit\" and \"kind\"",
                 text->path);
     }
     return ZERO_OK;
@@ -405,19 +405,19 @@ static zero_status read_head(zi_manifest_text *text)
     uint64_t skipped = 0;
     *head = (zi_manifest_head){0};
     if (!begins(text, format) || !take_number(&at, ",\n\"updates\": \"", &text->version)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: its first lines are not those of a checkpoint",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: its first lines are not those of a checkpoint",
                 text->path);
     }
     if (text->version < ZI_MANIFEST_VERSION || text->version > ZI_MANIFEST_VERSION_PARTS) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "%s has version %" PRIu64 " of the format; this library knows %d and %d, link a "
                 "newer one",
                 text->path, text->version, ZI_MANIFEST_VERSION, ZI_MANIFEST_VERSION_PARTS);
     }
     if (!take_number(&at, "\",\n\"skipped\": \"", &head->step) ||
         !take_number(&at, "\",\n", &skipped) || !zi_add_u64(head->step, skipped, &head->step)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: its first lines have no \"updates\" and \"skipped\"",
-                text->path);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "%s: its first lines have no \"updates\" and \"skipped\"", text->path);
     }
     return read_kind(text, at);
 }
@@ -438,15 +438,15 @@ static zero_status check_file(const char *folder, const char *name, uint64_t byt
     if (lstat(path, &info) != 0) {
         const int code = errno;
         if (code == ENOENT) {
-            ZI_FAIL(ZERO_CORRUPT, "%s is not there; load another checkpoint", path);
+            ZI_FAIL(ZERO_ERR_CORRUPT, "%s is not there; load another checkpoint", path);
         }
-        ZI_FAIL_NATIVE(ZERO_IO, code, "%s: %s", path, strerror(code));
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "%s: %s", path, strerror(code));
     }
     if (!S_ISREG(info.st_mode)) {
-        ZI_FAIL(ZERO_CORRUPT, "%s is no regular file; load another checkpoint", path);
+        ZI_FAIL(ZERO_ERR_CORRUPT, "%s is no regular file; load another checkpoint", path);
     }
     if ((uint64_t)info.st_size != bytes) {
-        ZI_FAIL(ZERO_CORRUPT, "%s has %" PRIu64 " bytes instead of %" PRIu64, path,
+        ZI_FAIL(ZERO_ERR_CORRUPT, "%s has %" PRIu64 " bytes instead of %" PRIu64, path,
                 (uint64_t)info.st_size, bytes);
     }
     return ZERO_OK;

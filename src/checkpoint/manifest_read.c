@@ -58,8 +58,8 @@ static zero_status get_quoted(const zi_json *json, const char *name, uint64_t *n
                zi_add_u64(*number, (uint64_t)(*at - '0'), number);
     }
     if (!good) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is not a whole number below 2^64 in quotes",
-                name, json->path);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "\"%s\" of %s is not a whole number below 2^64 in quotes", name, json->path);
     }
     return ZERO_OK;
 }
@@ -83,7 +83,7 @@ static zero_status get_hash(const zi_json *json, const char *name, uint64_t *has
         *hash = *hash << 4 | (hex_digit(text[i]) & 15);
     }
     if (!good) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is not 16 hexadecimal digits", name,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s is not 16 hexadecimal digits", name,
                 json->path);
     }
     return ZERO_OK;
@@ -94,7 +94,7 @@ static zero_status get_float(const zi_json *json, const char *name, float *value
     const json_t *found = json_object_get(json->root, name);
     *value = (float)json_number_value(found);
     if (!json_is_number(found) || !isfinite(*value)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is no number that a float has", name,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s is no number that a float has", name,
                 json->path);
     }
     return ZERO_OK;
@@ -106,8 +106,8 @@ static zero_status get_array(const zi_json *json, const char *name, size_t least
     *array = json_object_get(json->root, name);
     if (!json_is_array(*array) || json_array_size(*array) < least ||
         json_array_size(*array) > most) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is no array of %zu to %zu", name, json->path,
-                least, most);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s is no array of %zu to %zu", name,
+                json->path, least, most);
     }
     return ZERO_OK;
 }
@@ -117,7 +117,7 @@ static zero_status get_object(const zi_json *json, const char *name, json_t *val
 {
     *object = (zi_json){.path = json->path, .root = value};
     if (!json_is_object(value)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s has what is no object", name, json->path);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s has what is no object", name, json->path);
     }
     return ZERO_OK;
 }
@@ -132,7 +132,7 @@ static zero_status read_products(const zi_json *json, const char *name, double *
         const json_t *value = json_array_get(array, i);
         products[i] = json_number_value(value);
         if (!json_is_number(value) || !(products[i] >= 0 && products[i] <= 1)) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s has no number in [0, 1] for group %zu",
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s has no number in [0, 1] for group %zu",
                     name, json->path, i);
         }
     }
@@ -224,7 +224,7 @@ static zero_status read_user(const zi_json *json, zi_manifest *manifest)
     ZI_TRY(get_text(json, "user", &text));
     const size_t length = strlen(text);
     if (length % 2 != 0 || length / 2 > ZI_MANIFEST_USER_BYTES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"user\" of %s has %zu digits; at most 1 MiB in pairs",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"user\" of %s has %zu digits; at most 1 MiB in pairs",
                 json->path, length);
     }
     unsigned char *bytes = NULL;
@@ -236,7 +236,7 @@ static zero_status read_user(const zi_json *json, zi_manifest *manifest)
         const unsigned high = hex_digit(text[i]);
         const unsigned low = hex_digit(text[i + 1]);
         if (high > 15 || low > 15) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"user\" of %s has what is no hexadecimal digit",
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"user\" of %s has what is no hexadecimal digit",
                     json->path);
         }
         bytes[i / 2] = (unsigned char)(high << 4 | low);
@@ -252,7 +252,7 @@ static const zero_role place_roles[PLACE_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MA
 static zero_status refuse_tensor(const zi_json *json, const zi_checkpoint_tensor *tensor,
                                  const char *what)
 {
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.80s\" of %.120s: %s",
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.80s\" of %.120s: %s",
             tensor->name != NULL ? tensor->name : "", json->path, what);
 }
 
@@ -445,7 +445,7 @@ static zero_status read_file(const zi_json *json, const zi_checkpoint_file *file
     ZI_TRY(get_hash(json, "header_xxh3", hash));
     if (strcmp(name, file->name) != 0 || strcmp(role, zero_role_name(file->role)) != 0 ||
         data_at != file->data_at || bytes != file->bytes) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%.150s: what it says of the file \"%.40s\" does not follow from the tensors",
                 json->path, name);
     }
@@ -477,8 +477,8 @@ static zero_status read_sums(const zi_json *json, zi_manifest *manifest)
     ZI_TRY(get_number(&sums, "piece_elements", ZI_PIECE_COUNT, ZI_PIECE_COUNT, &number));
     ZI_TRY(get_number(&sums, "pieces", pieces, pieces, &number));
     if (strcmp(name, ZI_SUMS_NAME) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%.150s: its sums are in \"%.40s\" instead of " ZI_SUMS_NAME,
-                json->path, name);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "%.150s: its sums are in \"%.40s\" instead of " ZI_SUMS_NAME, json->path, name);
     }
     return get_hash(&sums, "xxh3", &manifest->sums_hash);
 }
@@ -490,8 +490,8 @@ static zero_status check_byte_order(const zi_json *json)
     const char *order = NULL;
     ZI_TRY(get_text(json, "byte_order", &order));
     if (strcmp(order, "little") != 0) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "%.150s has the byte order \"%.20s\"; only \"little\" is read",
-                json->path, order);
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "%.150s has the byte order \"%.20s\"; only \"little\" is read", json->path, order);
     }
     return ZERO_OK;
 }
@@ -521,7 +521,7 @@ static zero_status read_members(const zi_json *json, uint64_t version, zi_manife
     }
     manifest->model_hash = zi_manifest_model_hash(&manifest->map);
     if (manifest->model_hash != model_hash) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%.150s: \"model_hash\" is not that of its tensors",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%.150s: \"model_hash\" is not that of its tensors",
                 json->path);
     }
     return ZERO_OK;

@@ -104,7 +104,7 @@ static zero_status refuse(const zi_run_owner *owner, const char *text)
     zi_file_lock_line(line);
     const size_t length = strlen(process);
     const bool own = strncmp(line, process, length) == 0 && line[length] == ' ';
-    ZI_FAIL(ZERO_STATE,
+    ZI_FAIL(ZERO_ERR_STATE,
             "%.60s: %s%.90s saves there; end it, or give this run a directory of its own (if it is "
             "gone, remove " ZI_RUN_LOCK_NAME ")",
             owner->run, own ? "another engine of this process, " : "",
@@ -232,7 +232,7 @@ zero_status zi_run_owner_begin(const char *run, zi_run_owner **out)
     if (owner->place.directory < 0) {
         const int native = errno;
         zi_run_owner_release(owner);
-        ZI_FAIL_NATIVE(ZERO_IO, native, "opening %s: %s", run, strerror(native));
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, native, "opening %s: %s", run, strerror(native));
     }
     *out = owner;
     return ZERO_OK;
@@ -287,7 +287,7 @@ zero_status zi_run_owner_check(const zi_run_owner *owner)
     if (text[0] != '\0') {
         return refuse(owner, text);
     }
-    ZI_FAIL(ZERO_STATE,
+    ZI_FAIL(ZERO_ERR_STATE,
             "%.100s: " ZI_RUN_LOCK_NAME ", which named this process, was removed; save again",
             owner->run);
 }

@@ -109,7 +109,7 @@ static zero_status read_number(const char *name, const char *text, uint32_t low,
 {
     uint64_t value = 0;
     if (!read_digits(text, &value) || value < low || value > high) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "environment: %s='%.60s' is not a whole number in [%u, %u]; unset it or start the "
                 "program with its launcher",
                 name, text, low, high);
@@ -162,14 +162,14 @@ static zero_status read_local(const environment *env, const launcher_row *row, z
     if (size != NULL) {
         ZI_TRY(read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &launch->local_size));
         if (launch->local_size > launch->size) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "environment: %s=%u is more than the %u ranks of the world", size_name,
                     launch->local_size, launch->size);
         }
     }
     const uint32_t bound = launch->local_size != 0 ? launch->local_size : launch->size;
     if (launch->local_rank >= bound) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "environment: %s=%u is not below the number of ranks on this host, %u", rank_name,
                 launch->local_rank, bound);
     }
@@ -182,7 +182,7 @@ static zero_status read_address(const environment *env, const char *name, char t
     const char *value = look(env, name);
     const size_t length = value != NULL ? strlen(value) : 0;
     if (length > 255) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "environment: %s='%.60s...' has %zu bytes; at most 255 are a host name", name,
                 value, length);
     }
@@ -243,7 +243,7 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch)
     const char *rank = look(&env, row->rank);
     const char *size = look_any(&env, row->sizes, &size_name);
     if (rank == NULL || size == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "environment: %s='%.60s' is set without %s; set both, as %s does, or neither",
                 rank == NULL ? size_name : row->rank, rank == NULL ? size : rank,
                 rank == NULL ? row->rank : size_name, row->launcher);
@@ -252,8 +252,9 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch)
     ZI_TRY(read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &found.size));
     ZI_TRY(read_number(row->rank, rank, 0, ZI_LAUNCH_SIZE_MAX - 1, &found.rank));
     if (found.rank >= found.size) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "environment: %s=%u is not below %s=%u; ranks count from 0",
-                row->rank, found.rank, size_name, found.size);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "environment: %s=%u is not below %s=%u; ranks count from 0", row->rank, found.rank,
+                size_name, found.size);
     }
     ZI_TRY(read_local(&env, row, &found));
     if (found.kind == ZI_LAUNCH_TORCHRUN) {
@@ -303,7 +304,7 @@ zero_status zi_launch_on_one_host(const zi_launch *launch, bool *one)
     if (*one) {
         return ZERO_OK;
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "environment: WORLD_SIZE=%u without LOCAL_WORLD_SIZE, and rank 0 at %.80s, leave open "
             "which ranks share a host; set LOCAL_WORLD_SIZE on every rank to the ranks on its host "
             "(%u if all are on one)",
@@ -325,7 +326,7 @@ zero_status zi_launch_place(const zi_launch *launch, zi_control_place *place)
         copy_host(launch->address, strlen(launch->address), host);
     }
     if (host[0] == '\0' || strchr(host, ' ') != NULL || port == 0 || port >= 65535) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "environment: ranks on several hosts meet at the port after MASTER_PORT of "
                 "MASTER_ADDR, which are '%.60s' and %u; set both, the port below 65535, or "
                 "NCCL_COMM_ID=host:port, which is '%.60s'",

@@ -123,7 +123,7 @@ zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t r
     other.flags ^= ZI_COLLECTIVE_SINGLE;
     other.send_dtype = first_terms->send_dtype;
     if (memcmp(&other, first_terms, sizeof other) == 0) {
-        ZI_FAIL(ZERO_MISMATCH,
+        ZI_FAIL(ZERO_ERR_MISMATCH,
                 "rank %u makes one micro-step in this step, rank %u several (group %s, %s); make "
                 "the same number of micro-steps on all ranks",
                 single ? rank : first, single ? first : rank, group,
@@ -132,13 +132,13 @@ zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t r
     other = *terms;
     other.flags ^= ZI_COLLECTIVE_LAST;
     if (memcmp(&other, first_terms, sizeof other) == 0) {
-        ZI_FAIL(ZERO_MISMATCH,
+        ZI_FAIL(ZERO_ERR_MISMATCH,
                 "rank %u is in the last micro-step of its step, rank %u in one before the last "
                 "(group %s, %s); make the same number of micro-steps on all ranks",
                 last ? rank : first, last ? first : rank, group,
                 zi_collective_terms_text(terms, text, sizeof text));
     }
-    ZI_FAIL(ZERO_MISMATCH,
+    ZI_FAIL(ZERO_ERR_MISMATCH,
             "group %s, collective %u: rank %u has %s, rank %u has %s; all ranks must make the same "
             "calls and hold the same units (zero/unit.h)",
             group, index, rank, zi_collective_terms_text(terms, text, sizeof text), first,
@@ -148,7 +148,7 @@ zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t r
 zero_status zi_batch_mismatch(const char *group, uint32_t rank, uint64_t count, uint32_t first,
                               uint64_t first_count)
 {
-    ZI_FAIL(ZERO_MISMATCH,
+    ZI_FAIL(ZERO_ERR_MISMATCH,
             "group %s: rank %u has a batch of %llu collectives, rank %u one of %llu; all ranks "
             "must make the same calls",
             group, rank, (unsigned long long)count, first, (unsigned long long)first_count);
@@ -235,7 +235,7 @@ zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, con
 {
     const uint32_t most = kernels->ops->sources_max;
     if (most != 0 && size > most) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "group %s: its sums are of %u ranks, and a kernel adds up %u at most; %s, or split "
                 "over at most %u ranks (shard_group, grad_group, optimizer_group)",
                 name, size, most, remedy, most);

@@ -213,7 +213,7 @@ struct zero_world {
  * since the difference is one between all of them. */
 static inline zero_status zi_abort_status(zero_status status)
 {
-    return status == ZERO_MISMATCH ? ZERO_MISMATCH : ZERO_COMM;
+    return status == ZERO_ERR_MISMATCH ? ZERO_ERR_MISMATCH : ZERO_ERR_COMM;
 }
 
 /* STATE: the world is destroyed, or another process's. (world.c) */

@@ -98,7 +98,7 @@ static zero_status move(const batch_argument *task, uint32_t index)
         head.chunk++;
     } while (gathers && first < c->count);
     if (!gathers) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "group %s: ranks on several hosts that have only NCCL in common add up nothing in "
                 "host memory; use the GPUs, or start the ranks with mpirun",
                 task->group->base.name);

@@ -107,18 +107,19 @@ zero_status zi_world_create(zi_comm *comm, zero_world **out)
 zero_status zi_world_refuse(const zero_world *world)
 {
     if (zi_world_inherited(world)) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "the world and its engines were made in process %d, and this is its child %d; make "
                 "them in the child",
                 (int)world->pid, (int)getpid());
     }
-    ZI_FAIL(ZERO_STATE, "the world was destroyed; destroy its engines, and destroy them first");
+    ZI_FAIL(ZERO_ERR_STATE, "the world was destroyed; destroy its engines, and destroy them first");
 }
 
 zero_status zi_world_check(const zero_world *world)
 {
     if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; make one with a function of zero/world.h");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "world is NULL; make one with a function of zero/world.h");
     }
     return zi_world_check_open(world);
 }
@@ -154,7 +155,7 @@ void zero_world_destroy(zero_world *world)
 zero_status zi_world_clear(zero_world **world)
 {
     if (world == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "world is NULL; pass the address of a zero_world *");
     }
     *world = NULL;
     return ZERO_OK;
@@ -190,7 +191,7 @@ static void *rank_main(void *argument)
         status = run->fn(world, run->user);
     }
     if (status == ZERO_OK && atomic_load(&world->users) != 1) {
-        status = zi_error_set(ZERO_STATE, 0, __FILE__, __LINE__,
+        status = zi_error_set(ZERO_ERR_STATE, 0, __FILE__, __LINE__,
                               "the rank's function returned while an engine of its world lives; "
                               "destroy the engine first");
     }
@@ -209,15 +210,16 @@ static void *rank_main(void *argument)
 static zero_status check_rank_count(uint32_t rank_count)
 {
     if (rank_count < 1) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "rank_count is 0; a world has at least one rank");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "rank_count is 0; a world has at least one rank");
     }
     if (rank_count > ZI_WORLD_RANKS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "rank_count %u is more than the %d ranks that a world has",
-                rank_count, ZI_WORLD_RANKS_MAX);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "rank_count %u is more than the %d ranks that a world has", rank_count,
+                ZI_WORLD_RANKS_MAX);
     }
     const zi_limit limit = zi_limit_threads();
     if (rank_count > limit.most) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "rank_count %u is more than the %llu threads that this process may have, by %s",
                 rank_count, (unsigned long long)limit.most, limit.by);
     }
@@ -228,7 +230,7 @@ zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_
 {
     ZI_TRY(check_rank_count(rank_count));
     if (fn == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "fn is NULL; pass what each rank is to do");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "fn is NULL; pass what each rank is to do");
     }
     rank_run *runs = NULL;
     ZI_TRY(zi_calloc(rank_count, sizeof *runs, (void **)&runs));
@@ -310,13 +312,13 @@ zero_status zi_transport_choose(const zero_world *world, zero_transport asked,
     const bool threads = world->comm->one_process;
     *out = &zi_world_transport;
     if (asked == ZERO_TRANSPORT_NCCL && threads && zero_world_size(world) > 1) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "tuning.transport is ZERO_TRANSPORT_NCCL, and ranks are threads of one process, "
                 "whose GPUs read one another; leave it at ZERO_TRANSPORT_DEFAULT, or start one "
                 "process for each GPU");
     }
     if (asked == ZERO_TRANSPORT_PEER && !threads) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "tuning.transport is ZERO_TRANSPORT_PEER, and ranks are processes, whose GPUs do "
                 "not read one another here; leave it at ZERO_TRANSPORT_DEFAULT");
     }
@@ -432,7 +434,7 @@ zero_status zero_world_gather(zero_world *world, const void *send, void *recv, u
 {
     ZI_TRY(zi_world_check(world));
     if (bytes != 0 && (send == NULL || recv == NULL)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is NULL; %u bytes of each rank need a place",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s is NULL; %u bytes of each rank need a place",
                 send == NULL ? "send" : "recv", bytes);
     }
     return gather(world, ZI_IN_NONE, send, recv, bytes);
@@ -454,7 +456,7 @@ zero_status zero_world_mean(zero_world *world, double value, double *mean)
 {
     ZI_TRY(zi_world_check(world));
     if (mean == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "mean is NULL; pass the address of a double");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "mean is NULL; pass the address of a double");
     }
     unsigned char *send = ((world_memory *)world)->buffers;
     unsigned char *recv = send + GATHER_BYTES;
@@ -479,7 +481,7 @@ void zero_world_abort(zero_world *world)
     }
     zero_error error = *zero_last_error();
     if (error.status == ZERO_OK) {
-        error.status = ZERO_COMM;
+        error.status = ZERO_ERR_COMM;
         memcpy(error.message, "the rank aborted", sizeof "the rank aborted");
     }
     world->comm->ops->abort(world->comm, &error);

@@ -99,7 +99,7 @@ void zi_control_own_name(uint32_t rank, uint32_t size, zi_control_name *name)
 zero_status zi_control_random(void *words, size_t bytes)
 {
     if (getrandom(words, bytes, 0) != (ssize_t)bytes) {
-        ZI_FAIL_NATIVE(ZERO_DEVICE, errno, "getrandom: %s", strerror(errno));
+        ZI_FAIL_NATIVE(ZERO_ERR_DEVICE, errno, "getrandom: %s", strerror(errno));
     }
     return ZERO_OK;
 }
@@ -147,7 +147,7 @@ static zero_status resolve_host(const char *host, uint32_t port, zi_control_addr
     const int code = getaddrinfo(host, NULL, &hints, &found);
     if (code != 0) {
         ZI_FAIL_NATIVE(
-            ZERO_COMM, code,
+            ZERO_ERR_COMM, code,
             "the name of rank 0's host, '%.60s', cannot be resolved: %s; set MASTER_ADDR "
             "to a name or address that all hosts know",
             host, code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
@@ -189,7 +189,8 @@ static zero_status own_hosts(char *hosts, size_t bytes)
 {
     struct ifaddrs *all = NULL;
     if (getifaddrs(&all) != 0) {
-        ZI_FAIL_NATIVE(ZERO_COMM, errno, "cannot list this host's addresses: %s", strerror(errno));
+        ZI_FAIL_NATIVE(ZERO_ERR_COMM, errno, "cannot list this host's addresses: %s",
+                       strerror(errno));
     }
     for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
         char text[64];
@@ -262,7 +263,7 @@ zero_status zi_control_listen(zi_control_place *place, int *listener)
             code = errno;
         }
     }
-    ZI_FAIL_NATIVE(ZERO_COMM, code, "rank 0 cannot listen at '%.60s': %s%s%s", place->hosts,
+    ZI_FAIL_NATIVE(ZERO_ERR_COMM, code, "rank 0 cannot listen at '%.60s': %s%s%s", place->hosts,
                    refused->text, code == EADDRNOTAVAIL ? " is no address of its host" : ": ",
                    code == EADDRNOTAVAIL ? "; set MASTER_ADDR to the host that rank 0 runs on"
                    : code == EADDRINUSE  ? "another program does; choose another MASTER_PORT, "

@@ -83,10 +83,10 @@ static void set_failure(zi_control *control, const zi_control_message *message)
 /* A rank has aborted or died. */
 static void set_lost(zi_control *control, uint32_t rank, const zero_error *error)
 {
-    const bool differs = error->status == ZERO_MISMATCH;
+    const bool differs = error->status == ZERO_ERR_MISMATCH;
     const char *cause = zi_error_cause(error, &rank);
     const zi_control_frame frame = {.kind = ZI_CONTROL_NOTICE,
-                                    .status = differs ? ZERO_MISMATCH : ZERO_COMM,
+                                    .status = differs ? ZERO_ERR_MISMATCH : ZERO_ERR_COMM,
                                     .rank = rank,
                                     .native = error->native};
     const zi_control_message message = zi_control_message_make(frame, cause);
@@ -484,23 +484,25 @@ static zero_status refused(const zi_control *control, const zi_control_address *
 {
     switch (control->refusal) {
     case ZI_CONTROL_OTHER_VERSION:
-        ZI_FAIL(ZERO_MISMATCH, "it serves another version of the library; install one version "
-                               "everywhere");
+        ZI_FAIL(ZERO_ERR_MISMATCH, "it serves another version of the library; install one version "
+                                   "everywhere");
     case ZI_CONTROL_OTHER_JOB:
-        ZI_FAIL(ZERO_COMM, "it serves another job; give each job its own MASTER_PORT, and all its "
-                           "ranks the same run id (TORCHELASTIC_RUN_ID) and ZERO_JOB_TOKEN");
+        ZI_FAIL(ZERO_ERR_COMM,
+                "it serves another job; give each job its own MASTER_PORT, and all its "
+                "ranks the same run id (TORCHELASTIC_RUN_ID) and ZERO_JOB_TOKEN");
     case ZI_CONTROL_OTHER_SIZE:
-        ZI_FAIL(ZERO_MISMATCH,
+        ZI_FAIL(ZERO_ERR_MISMATCH,
                 "it serves a world of another size than %u; set one WORLD_SIZE on all ranks",
                 control->desc.size);
     case ZI_CONTROL_RANK_TAKEN:
-        ZI_FAIL(ZERO_STATE, "rank %u is there already; start each rank once", control->desc.rank);
+        ZI_FAIL(ZERO_ERR_STATE, "rank %u is there already; start each rank once",
+                control->desc.rank);
     default:
         if (code != 0 && code != EAGAIN) {
-            ZI_FAIL_NATIVE(ZERO_COMM, code, "%s: %s%s", address->text, strerror(code),
+            ZI_FAIL_NATIVE(ZERO_ERR_COMM, code, "%s: %s%s", address->text, strerror(code),
                            code == ECONNREFUSED ? " (is rank 0 started, and on that host?)" : "");
         }
-        ZI_FAIL(ZERO_COMM,
+        ZI_FAIL(ZERO_ERR_COMM,
                 "%s does not answer: what listens there is no libzero, or a firewall keeps the "
                 "port closed; choose another MASTER_PORT, or open it",
                 address->text);
@@ -514,7 +516,7 @@ static zero_status try_address(zi_control *control, const zi_control_address *ad
     zi_control_link *link = &control->links[0];
     int fd = -1;
     if (zi_clock_ns() >= until_ns) { /* perhaps nobody waits for this any more */
-        ZI_FAIL(ZERO_TIMEOUT, "its address was found too late; set MASTER_ADDR to an address");
+        ZI_FAIL(ZERO_ERR_TIMEOUT, "its address was found too late; set MASTER_ADDR to an address");
     }
     int code = zi_control_connect(address, &fd);
     if (code == 0) {
@@ -545,12 +547,12 @@ static zero_status connect_rank_zero(zi_control *control)
             if (status == ZERO_OK) {
                 return ZERO_OK;
             }
-            final = status == ZERO_MISMATCH || status == ZERO_STATE;
+            final = status == ZERO_ERR_MISMATCH || status == ZERO_ERR_STATE;
         }
         const zero_error error = *zero_last_error();
         zi_deadline_pause(0, 0, final ? 0 : RETRY_NS);
         if (final || zi_clock_ns() >= until_ns) {
-            ZI_FAIL_NATIVE(final ? status : ZERO_TIMEOUT, error.native,
+            ZI_FAIL_NATIVE(final ? status : ZERO_ERR_TIMEOUT, error.native,
                            "rank %u could not join rank 0 at %.40s port %u within %u ms: %.140s",
                            desc->rank, control->place.hosts, control->place.port, desc->join_ms,
                            error.message);
@@ -563,7 +565,7 @@ static zero_status check_files(uint32_t size)
     struct rlimit limit;
     const uint64_t wanted = (uint64_t)size + NEWCOMERS + 64;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < wanted) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "rank 0 needs %llu open files for the connections of %u ranks, and may have %llu; "
                 "raise its limit (ulimit -n)",
                 (unsigned long long)wanted, size, (unsigned long long)limit.rlim_cur);
@@ -607,7 +609,7 @@ static zero_status prepare(zi_control *control)
     control->round->ranks[0].presence = ZI_CONTROL_HERE;
     control->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (control->wake < 0) {
-        ZI_FAIL(ZERO_DEVICE, "eventfd: no more files; raise the limit (ulimit -n)");
+        ZI_FAIL(ZERO_ERR_DEVICE, "eventfd: no more files; raise the limit (ulimit -n)");
     }
     return zi_thread_start(&control->thread, control_main, control);
 }
@@ -643,7 +645,7 @@ static zero_status create(const zi_control_desc *desc, uint32_t link_count, uint
     }
     (void)pthread_mutex_unlock(&control->mutex);
     if (orphan) {
-        ZI_FAIL(ZERO_TIMEOUT,
+        ZI_FAIL(ZERO_ERR_TIMEOUT,
                 "rank %u did not learn the address of rank 0's host, '%.60s', within %u ms: no "
                 "name server answers; set MASTER_ADDR to an address",
                 desc->rank, desc->place->hosts, wait_ms);
@@ -723,13 +725,13 @@ static zero_status check_gather(const zi_control *control, const char *what)
     if (late->frame.kind == 0) {
         return ZERO_OK;
     }
-    if (late->frame.status == ZERO_COMM) {
-        ZI_FAIL(ZERO_COMM,
+    if (late->frame.status == ZERO_ERR_COMM) {
+        ZI_FAIL(ZERO_ERR_COMM,
                 "%.80s left the world while rank %u waits in %.90s; all ranks must make the same "
                 "calls",
                 late->text, control->desc.rank, what);
     }
-    ZI_FAIL(ZERO_TIMEOUT, "%.80s did not arrive at %.90s within %u ms%s", late->text, what,
+    ZI_FAIL(ZERO_ERR_TIMEOUT, "%.80s did not arrive at %.90s within %u ms%s", late->text, what,
             control->desc.deadline_ms,
             zi_silence_text(control->desc.silence, silent, sizeof silent));
 }
@@ -743,7 +745,8 @@ static zero_status await_answer(zi_control *control, uint64_t number, const char
         ZI_TRY(check_gather(control, what));
         if (!zi_deadline_wait(&control->moved, &control->mutex, until_ns)) {
             const zi_control_message late = zi_control_message_make(
-                (zi_control_frame){.kind = ZI_CONTROL_FAILED, .status = ZERO_TIMEOUT}, "rank 0");
+                (zi_control_frame){.kind = ZI_CONTROL_FAILED, .status = ZERO_ERR_TIMEOUT},
+                "rank 0");
             set_failure(control, &late);
         }
     }

@@ -121,7 +121,7 @@ static void fail(zi_control_round *round, zero_status status)
     uint32_t count = 0;
     for (uint32_t i = 0; i < round->size; i++) {
         const zi_control_round_rank *rank = &round->ranks[i];
-        if (rank->sent || (status == ZERO_COMM && rank->presence != ZI_CONTROL_GONE)) {
+        if (rank->sent || (status == ZERO_ERR_COMM && rank->presence != ZI_CONTROL_GONE)) {
             continue;
         }
         if (count++ < NAMED) {
@@ -150,7 +150,7 @@ const zi_control_frame *zi_control_round_settle(zi_control_round *round)
         return answer(round);
     }
     if (sent != 0 && (gone || zi_clock_ns() >= round->until_ns)) {
-        fail(round, gone ? ZERO_COMM : ZERO_TIMEOUT);
+        fail(round, gone ? ZERO_ERR_COMM : ZERO_ERR_TIMEOUT);
     }
     return &round->failed.frame;
 }

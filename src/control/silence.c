@@ -105,7 +105,7 @@ const char *zi_silence_text(zi_silence *silence, char *text, size_t text_bytes)
 
 zero_status zi_silence_died(uint64_t pid, const char *host, const char *how)
 {
-    ZI_FAIL(ZERO_COMM,
+    ZI_FAIL(ZERO_ERR_COMM,
             "process %llu on %.40s died%.140s: it was killed, crashed, or ended without "
             "zero_world_destroy",
             (unsigned long long)pid, host, how);

@@ -18,10 +18,12 @@ const zero_error *zero_last_error(void)
 const char *zero_status_name(zero_status status)
 {
 #define ZI_ROW(name, value, text) \
-    case ZERO_##name:             \
+    case ZERO_ERR_##name:         \
         return #name;
     switch (status) {
-        ZERO_STATUS_LIST(ZI_ROW)
+    case ZERO_OK:
+        return "OK";
+        ZERO_ERR_LIST(ZI_ROW)
     }
 #undef ZI_ROW
     return "UNKNOWN";
@@ -30,10 +32,12 @@ const char *zero_status_name(zero_status status)
 const char *zero_status_text(zero_status status)
 {
 #define ZI_ROW(name, value, text) \
-    case ZERO_##name:             \
+    case ZERO_ERR_##name:         \
         return text;
     switch (status) {
-        ZERO_STATUS_LIST(ZI_ROW)
+    case ZERO_OK:
+        return "no error";
+        ZERO_ERR_LIST(ZI_ROW)
     }
 #undef ZI_ROW
     return "unknown status";
@@ -88,8 +92,8 @@ zero_status zi_error_hear(const zi_error_told *told, const char *world, uint32_t
  * told. */
 static bool is_cause(const zi_error_told *told)
 {
-    return told->status != ZERO_OK && told->status != ZERO_COMM && told->status != ZERO_POISONED &&
-           told->of_other == 0;
+    return told->status != ZERO_OK && told->status != ZERO_ERR_COMM &&
+           told->status != ZERO_ERR_POISONED && told->of_other == 0;
 }
 
 uint32_t zi_error_first_cause(const zi_error_told *told, size_t stride, uint32_t count)

@@ -12,7 +12,7 @@ zero_status zi_library_load(const zi_library *library, const char *file, void *t
     void *handle = dlopen(file, RTLD_NOW | (library->global ? RTLD_GLOBAL : RTLD_LOCAL));
     if (handle == NULL) {
         const char *text = dlerror();
-        ZI_FAIL(ZERO_UNSUPPORTED, "cannot load %.60s (%.60s); %s", file,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED, "cannot load %.60s (%.60s); %s", file,
                 text != NULL ? text : "no reason given", library->remedy);
     }
     for (size_t i = 0; i < library->symbol_count; i++) {
@@ -20,7 +20,8 @@ zero_status zi_library_load(const zi_library *library, const char *file, void *t
         void *address = dlsym(handle, symbol->name);
         if (address == NULL && symbol->required) {
             (void)dlclose(handle);
-            ZI_FAIL(ZERO_UNSUPPORTED, "%.40s has no %s; %s", file, symbol->name, library->remedy);
+            ZI_FAIL(ZERO_ERR_UNSUPPORTED, "%.40s has no %s; %s", file, symbol->name,
+                    library->remedy);
         }
         /* A function pointer from an object pointer, as dlsym means it. */
         memcpy((unsigned char *)table + symbol->at, &address, sizeof address);

@@ -26,7 +26,7 @@ zero_status zi_calloc(size_t count, size_t element_bytes, void **out)
     void *pointer =
         zi_fault_hit(ZI_FAULT_ALLOC) ? NULL : calloc(count != 0 ? count : 1, element_bytes);
     if (pointer == NULL) {
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, ENOMEM,
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, ENOMEM,
                        "the host has no %zu x %zu bytes left for bookkeeping", count,
                        element_bytes);
     }
@@ -57,7 +57,7 @@ zero_status zi_pages_alloc_on(size_t bytes, int node, void **out)
         pointer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
     if (pointer == MAP_FAILED) {
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, ENOMEM,
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, ENOMEM,
                        "the host has no %zu bytes left for an arena; shard over more ranks", bytes);
     }
     (void)madvise(pointer, bytes, MADV_HUGEPAGE); /* an optimisation */
@@ -65,7 +65,7 @@ zero_status zi_pages_alloc_on(size_t bytes, int node, void **out)
     const int code = zi_pages_populate(pointer, bytes);
     if (code != 0) {
         (void)munmap(pointer, bytes);
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code,
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code,
                        "the host has no %zu bytes left for an arena: %s; shard over more ranks",
                        bytes, strerror(code));
     }
@@ -97,8 +97,9 @@ zero_status zi_pages_discard(void *pointer, size_t bytes)
         code = madvise(pointer, bytes, MADV_DONTNEED) == 0 ? 0 : errno;
     }
     if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_DEVICE, code, "the system does not take %zu bytes of memory back: %s",
-                       bytes, strerror(code));
+        ZI_FAIL_NATIVE(ZERO_ERR_DEVICE, code,
+                       "the system does not take %zu bytes of memory back: %s", bytes,
+                       strerror(code));
     }
     return ZERO_OK;
 }
@@ -108,7 +109,7 @@ zero_status zi_pages_restore(void *pointer, size_t bytes)
     const int code = zi_fault_hit(ZI_FAULT_ALLOC) ? ENOMEM : zi_pages_populate(pointer, bytes);
     if (code != 0) {
         (void)zi_pages_discard(pointer, bytes);
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code,
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code,
                        "the host has no %zu bytes left to take an arena again: %s", bytes,
                        strerror(code));
     }

@@ -14,12 +14,12 @@ static zero_status check_size(const char *type, const void *given)
 {
     size_t bytes = 0;
     if (given == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "the %s is NULL; pass one that %s_init() has filled", type,
-                type);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "the %s is NULL; pass one that %s_init() has filled",
+                type, type);
     }
     memcpy(&bytes, given, sizeof bytes);
     if (bytes < sizeof bytes || bytes > STRUCT_BYTES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "struct_bytes of the %s is %zu; fill it with %s_init()",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "struct_bytes of the %s is %zu; fill it with %s_init()",
                 type, bytes, type);
     }
     return ZERO_OK;
@@ -39,7 +39,7 @@ zero_status zi_sized_in(const char *type, const void *given, void *known, size_t
     const unsigned char *bytes = (const unsigned char *)given;
     for (size_t i = known_bytes; i < given_bytes; i++) {
         if (bytes[i] != 0) {
-            ZI_FAIL(ZERO_UNSUPPORTED,
+            ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                     "the %s has %zu bytes and sets one beyond the %zu that this library knows; "
                     "link a newer library",
                     type, given_bytes, known_bytes);

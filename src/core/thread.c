@@ -38,7 +38,7 @@ zero_status zi_thread_start(pthread_t *thread, void *(*run)(void *), void *argum
     const int code =
         zi_fault_hit(ZI_FAULT_THREAD) ? EAGAIN : pthread_create(thread, NULL, run, argument);
     if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_DEVICE, code,
+        ZI_FAIL_NATIVE(ZERO_ERR_DEVICE, code,
                        "cannot start a thread: %s; raise the limit on processes (ulimit -u)",
                        strerror(code));
     }

@@ -208,7 +208,8 @@ static void put_file(FILE *out, const zi_timeline *timeline, const zi_timeline_f
 
 static zero_status write_failed(const char *path, int code)
 {
-    ZI_FAIL_NATIVE(ZERO_IO, code, "the timeline cannot be written to %s: %s", path, strerror(code));
+    ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "the timeline cannot be written to %s: %s", path,
+                   strerror(code));
 }
 
 zero_status zi_timeline_write(const zi_timeline *timeline, const zi_timeline_file *file,

@@ -35,7 +35,7 @@ static zero_status mismatch(const zero_world *world, const zi_layout *layout, ui
 {
     char text[96];
     zi_layout_item_text(layout, item, text, sizeof text);
-    ZI_FAIL(ZERO_MISMATCH,
+    ZI_FAIL(ZERO_ERR_MISMATCH,
             "ranks %" PRIu32 " and %" PRIu32 " differ first in %s; describe the same model "
             "with the same options on every rank",
             zero_world_rank(world), peer, text);
@@ -60,7 +60,7 @@ static zero_status name_difference(zero_world *world, const zi_layout *layout, u
             }
         }
     }
-    ZI_FAIL(ZERO_MISMATCH,
+    ZI_FAIL(ZERO_ERR_MISMATCH,
             "ranks describe different models, though every item is equal; the plan's "
             "hash is %016" PRIx64 " here",
             zi_layout_hash(layout));
@@ -171,12 +171,12 @@ static const char *number_text(const zi_layout *layout, uint32_t number, char *t
 static zero_status refuse_weight(const zi_step_refusal *refusal)
 {
     if (refusal->other == 0.0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "grad_weight adds up to 0 over the ranks, so there is nothing to divide by; that "
                 "step has changed nothing on any rank: leave such steps out with "
                 "zero_step_discard, or go on");
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "grad_weight is %.9g on rank %" PRIu32 " and has to be finite and >= 0; that step has "
             "changed nothing on any rank",
             refusal->other, refusal->other_rank);
@@ -195,7 +195,7 @@ zero_status zi_engine_check_refusal(const zero_engine *engine, const zi_step_ref
     case ZI_REFUSAL_WEIGHT:
         return refuse_weight(refusal);
     case ZI_REFUSAL_PARTS:
-        ZI_FAIL(ZERO_MISMATCH,
+        ZI_FAIL(ZERO_ERR_MISMATCH,
                 "%s is %.9g on model-parallel rank %" PRIu32 " and %.9g on %" PRIu32
                 "; the step has changed nothing on any rank: all parts of the model decide a step "
                 "from the same numbers",
@@ -208,7 +208,7 @@ zero_status zi_engine_check_refusal(const zero_engine *engine, const zi_step_ref
     if (!own) {
         (void)snprintf(part, sizeof part, " with model-parallel rank %" PRIu32, refusal->part);
     }
-    ZI_FAIL(ZERO_MISMATCH,
+    ZI_FAIL(ZERO_ERR_MISMATCH,
             "%s is %.9g on rank %" PRIu32 " and %.9g on rank %" PRIu32
             "%s; the step has changed nothing on any rank: make the same micro-steps and give "
             "zero_step the same parameters on all ranks",
@@ -228,7 +228,7 @@ zero_status zi_engine_agree_given(zero_engine *engine, zero_world *world, zero_s
     const uint32_t size = zero_world_size(world);
     const uint32_t unlike = first_unlike(all, size, TERMS_AT, all[TERMS_AT]);
     if (unlike < size) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "ranks 0 and %" PRIu32 " were given a different %s; give every rank the same",
                 unlike, what);
     }
@@ -292,7 +292,7 @@ zero_status zi_engine_agree_parts(zero_engine *engine)
         memcpy(first, engine->agreement, sizeof first);
         memcpy(other, engine->agreement + (size_t)rank * ROUND_WORDS, sizeof other);
         if (first[place % NUMBERS] != other[place % NUMBERS]) {
-            ZI_FAIL(ZERO_MISMATCH,
+            ZI_FAIL(ZERO_ERR_MISMATCH,
                     "ranks 0 and %" PRIu32 " of options.model_parallel differ in %s, %.9g and "
                     "%.9g; they hold the parts of one model and have the same place in worlds of "
                     "one size, with the same loss scaling and device",

@@ -374,7 +374,7 @@ zero_status zi_engine_compare_initial(zero_engine *engine)
         return ZERO_OK;
     }
     hash_sources(engine, NULL, NULL, engine->given);
-    ZI_TRY(zi_engine_compare_given(engine, engine->given, ZERO_MISMATCH));
+    ZI_TRY(zi_engine_compare_given(engine, engine->given, ZERO_ERR_MISMATCH));
     memset(engine->given, 0, engine->layout->tensor_count * sizeof *engine->given);
     return ZERO_OK;
 }
@@ -394,13 +394,13 @@ static zero_status compare_sources(zero_engine *engine, zero_fill_fn fn, void *u
     uint64_t **hashes = &engine->fill_hashes;
     ZI_TRY(zi_calloc(engine->layout->tensor_count, sizeof **hashes, (void **)hashes));
     hash_sources(engine, fn, user, *hashes);
-    return zi_engine_compare_given(engine, *hashes, ZERO_INVALID_ARGUMENT);
+    return zi_engine_compare_given(engine, *hashes, ZERO_ERR_INVALID_ARGUMENT);
 }
 
 static zero_status fill(zero_engine *engine, zero_fill_fn fn, void *user)
 {
     if (fn == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "fn is NULL; pass a function that gives initial values");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "fn is NULL; pass a function that gives initial values");
     }
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_FILL, "zero_engine_fill"));
     ZI_TRY(compare_sources(engine, fn, user));
@@ -438,7 +438,7 @@ static zero_status resolve_role(const zero_engine *engine, uint32_t tensor, zero
         *role = ZERO_ROLE_PARAM;
     }
     if (zi_codec_is_none(flat->kept[*role])) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\" has no %s", tensor,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\" has no %s", tensor,
                 layout->tensor_infos[tensor].name, zero_role_name(*role));
     }
     return ZERO_OK;
@@ -467,8 +467,8 @@ static zero_status make_job(const zero_engine *engine, uint32_t tensor, zero_rol
     describe(engine, tensor, &desc);
     ZI_TRY(zi_array_resolve(&desc, array, &full));
     if (full.data == NULL && engine->layout->tensor_infos[tensor].count != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\": array->data is NULL", tensor,
-                desc.name);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\": array->data is NULL",
+                tensor, desc.name);
     }
     job->dtype = full.dtype;
     job->walk = walk_over(&desc, &full);
@@ -481,7 +481,7 @@ static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
     const zi_device *device = engine->device;
     array_job job;
     if (array == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "array is NULL; pass the one that holds the values");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "array is NULL; pass the one that holds the values");
     }
     ZI_TRY(make_job(engine, tensor, role, array, &job));
     ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_tensor_import", job.role));

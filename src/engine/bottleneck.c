@@ -42,7 +42,7 @@ static zero_status check(const zero_stats *before, const zero_stats *after)
         const uint64_t first = value_of(before, &counters[i]);
         const uint64_t second = value_of(after, &counters[i]);
         if (second < first) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "%s is %" PRIu64 " before and %" PRIu64
                     " after; give two readings of one engine, the earlier one first",
                     counters[i].name, first, second);
@@ -96,7 +96,7 @@ zero_status zero_stats_bottleneck(const zero_stats *before, const zero_stats *af
                                   zero_bottleneck_report *report)
 {
     if (before == NULL || after == NULL || report == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s is NULL; zero_stats_bottleneck needs two readings and a "
                 "place for its report",
                 before == NULL  ? "before"

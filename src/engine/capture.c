@@ -43,7 +43,7 @@ static zero_status prepare(zero_engine *engine)
     bool captured = false;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_PREPARE, "zero_capture_prepare"));
     if (zi_engine_uses_host(engine)) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "the host has a part in this engine's steps, which a graph cannot hold: a disk or "
                 "an update; use ZERO_TIER_HOST and ZERO_UPDATER_GPU, or take plain steps");
     }
@@ -75,7 +75,8 @@ static zero_status begin(zero_engine *engine, zero_stream stream)
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     ZI_TRY(device->ops->captured(device->self, caller, &captured));
     if (!captured) {
-        ZI_FAIL(ZERO_STATE, "the stream is not being captured; call %s before zero_capture_begin",
+        ZI_FAIL(ZERO_ERR_STATE,
+                "the stream is not being captured; call %s before zero_capture_begin",
                 device->ops->capture_text);
     }
     /* At once, so that no stream of the engine runs work of the graph. */
@@ -115,7 +116,7 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
     zi_stream *caller = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_REPLAY_BEGIN, "zero_replay_begin"));
     if (stream.native == NULL) {
-        ZI_FAIL(ZERO_STATE, "the host stream launches no graph; pass %s that does",
+        ZI_FAIL(ZERO_ERR_STATE, "the host stream launches no graph; pass %s that does",
                 engine->device->ops->stream_text);
     }
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
@@ -151,7 +152,7 @@ static zero_status replay_params(zero_engine *engine, zero_stream stream,
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_LAUNCH, "zero_replay_params"));
     ZI_TRY(zi_engine_take_input(engine, params, &next, &weight));
     if (weight != engine->graph_weight) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "grad_weight is %p and was captured as %p, which every launch reads; put the "
                 "weight there",
                 (const void *)weight, (const void *)engine->graph_weight);

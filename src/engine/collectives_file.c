@@ -262,14 +262,15 @@ static zero_status name_file(const zero_engine *engine, char path[PATH_BYTES])
                      engine->hang_directory, host, zero_world_rank(engine->world), part,
                      (long)getpid(), again);
         if (length < 0 || length >= PATH_BYTES) {
-            ZI_FAIL(ZERO_IO, "tuning.hang_directory \"%.60s...\" is too long for a path",
+            ZI_FAIL(ZERO_ERR_IO, "tuning.hang_directory \"%.60s...\" is too long for a path",
                     engine->hang_directory);
         }
         if (lstat(path, &kind) != 0 && errno == ENOENT) {
             return ZERO_OK;
         }
     }
-    ZI_FAIL(ZERO_IO, "tuning.hang_directory \"%.100s\" has %d files of this rank; remove old ones",
+    ZI_FAIL(ZERO_ERR_IO,
+            "tuning.hang_directory \"%.100s\" has %d files of this rank; remove old ones",
             engine->hang_directory, FILES_MAX);
 }
 
@@ -285,7 +286,7 @@ zero_status zi_engine_keep_hang_directory(zero_engine *engine, const zero_engine
     }
     if (stat(directory, &kind) != 0 || !S_ISDIR(kind.st_mode) || access(directory, W_OK) != 0) {
         ZI_FAIL(
-            ZERO_INVALID_ARGUMENT,
+            ZERO_ERR_INVALID_ARGUMENT,
             "tuning.hang_directory \"%.100s\" is no directory that this rank may write to; make "
             "it, or leave the option NULL",
             directory);
@@ -300,7 +301,7 @@ zero_status zi_engine_write_collectives(const zero_engine *engine, const char *p
 {
     char named[PATH_BYTES];
     if (path == NULL && engine->hang_directory == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "path is NULL and the engine has no tuning.hang_directory; give a file, or create "
                 "the engine with that option");
     }
@@ -335,7 +336,7 @@ void zi_engine_report_hang(const zero_engine *engine, zero_error *error)
 {
     static const char hint[] = "; tuning.hang_directory keeps what led to this";
     const zero_error found = *error;
-    const bool collective = error->status == ZERO_TIMEOUT || error->status == ZERO_MISMATCH;
+    const bool collective = error->status == ZERO_ERR_TIMEOUT || error->status == ZERO_ERR_MISMATCH;
     char path[PATH_BYTES];
     if (engine->hang_directory == NULL) {
         if (collective && strlen(error->message) + sizeof hint <= sizeof error->message) {
@@ -343,7 +344,7 @@ void zi_engine_report_hang(const zero_engine *engine, zero_error *error)
         }
         return;
     }
-    if (!collective && error->status != ZERO_COMM) {
+    if (!collective && error->status != ZERO_ERR_COMM) {
         return;
     }
     zero_status status = name_file(engine, path);

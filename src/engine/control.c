@@ -47,7 +47,7 @@ static zero_status grad_norm(zero_engine *engine, const zero_step_params *params
     const float *weight = NULL;
     zi_stream *caller = NULL;
     if (norm == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "norm is NULL; pass the address of a double");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "norm is NULL; pass the address of a double");
     }
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_NORM, "zero_grad_norm"));
     ZI_TRY(zi_engine_take_input(engine, params, &query->input, &weight));

@@ -70,7 +70,7 @@ static zero_status take_memory_source(const zero_engine *engine)
         return ZERO_OK;
     }
     if (device->ops->memory_from == NULL) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "options.device_alloc is given, and the device %s takes no memory from the caller; "
                 "leave it out",
                 device->ops->name);
@@ -84,7 +84,7 @@ static zero_status open_device(zero_engine *engine)
     const zi_backend *backend = &engine->backend;
     const zi_capabilities *can = &engine->layout->can;
     if (!can->host_memory && engine->layout->options.optimizer == ZERO_OPTIMIZER_CALLBACK) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "ZERO_OPTIMIZER_CALLBACK is host code and cannot update memory of "
                 "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
     }
@@ -333,7 +333,7 @@ static zero_status plan(zero_engine *engine, const zero_model *model,
                         zero_engine *const *out)
 {
     if (model == NULL || out == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s is NULL; zero_engine_create needs a world, a model and a place for the engine",
                 model == NULL ? "model" : "engine");
     }
@@ -342,7 +342,7 @@ static zero_status plan(zero_engine *engine, const zero_model *model,
                             backend != NULL ? &backend->can : NULL, &engine->plan.layout));
     const zero_world *mesh = engine->plan.layout->options.model_parallel;
     if (mesh == engine->world) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.model_parallel is the engine's own world; give the ranks that hold the "
                 "other parts of the model, or NULL");
     }
@@ -477,7 +477,7 @@ void zero_engine_destroy(zero_engine *engine)
         /* The streams may wait for ranks that wait for calls of this rank, which will not come. The
          * reason is most likely what failed last on this thread. */
         const zero_error *last = zero_last_error();
-        zero_error error = {.status = ZERO_COMM, .file = "engine.c", .line = __LINE__};
+        zero_error error = {.status = ZERO_ERR_COMM, .file = "engine.c", .line = __LINE__};
         (void)snprintf(error.message, sizeof error.message,
                        "a rank destroyed its engine in the middle of a %s%s%.180s",
                        engine->filling ? "fill" : "step",

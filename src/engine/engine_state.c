@@ -12,7 +12,8 @@
 
 #define ROW(state, text, ...) [ZI_ENGINE_##state] = {.remedy = (text), .cells = {__VA_ARGS__}}
 
-#define CLOSE "end the step's last micro-step first; zero_micro_begin(engine, 1) begins it"
+#define CLOSE \
+    "end the step's last micro-step first; zero_micro_begin(engine, ZERO_MICRO_LAST) begins it"
 #define FINISH "finish the step with zero_step first"
 #define IN_TRAINING "inside a micro-step the pass is forward or backward, not eval"
 #define TOO_LATE "predict a step before its last micro-step begins"

@@ -39,8 +39,8 @@
 
 /* X(name, text, public functions, what else they need) */
 #define ZI_ENGINE_CALLS(X)                                                                       \
-    X(MICRO_BEGIN, "begin", "zero_micro_begin(engine, 0)", ZI_NEEDS_NO_UNIT)                     \
-    X(LAST_BEGIN, "begin last", "zero_micro_begin(engine, 1)", ZI_NEEDS_NO_UNIT)                 \
+    X(MICRO_BEGIN, "begin", "zero_micro_begin(engine, ZERO_MICRO_EARLIER)", ZI_NEEDS_NO_UNIT)    \
+    X(LAST_BEGIN, "begin last", "zero_micro_begin(engine, ZERO_MICRO_LAST)", ZI_NEEDS_NO_UNIT)   \
     X(MICRO_END, "end", "zero_micro_end", ZI_NEEDS_NO_UNIT)                                      \
     X(TRAIN, "train", "zero_unit_acquire, zero_unit_params_acquire of pass forward or backward", \
       0)                                                                                         \

@@ -37,13 +37,13 @@ static zero_status check_offloaded(const zero_engine *engine, uint32_t roles)
     const bool grads = has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT);
     if (grads && zi_role_offloaded(engine->layout, ZERO_ROLE_GRAD)) {
         ZI_FAIL(
-            ZERO_UNSUPPORTED,
+            ZERO_ERR_UNSUPPORTED,
             "gradients are on the tier %s, so grad and grad slots stay; leave them out of roles",
             zero_tier_name(zi_role_tier(engine->layout, ZERO_ROLE_GRAD)));
     }
     for (int i = 0; i < ZI_OFFLOAD_ROLES && has(roles, ZERO_ROLE_IO_WINDOW); i++) {
         if (engine->offload[i] != NULL && zi_offload_window(engine->offload[i]) != NULL) {
-            ZI_FAIL(ZERO_UNSUPPORTED,
+            ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                     "%s is on disk and passes through the I/O window; leave it out of roles",
                     zero_role_name((zero_role)i));
         }
@@ -56,10 +56,10 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
     char text[96];
     const uint32_t known = UINT32_MAX >> (32 - ZERO_ROLE_COUNT);
     if (roles == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "roles is empty; ZERO_EVICT_ALL is all there are");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "roles is empty; ZERO_EVICT_ALL is all there are");
     }
     if ((roles & ~ZERO_EVICT_ALL) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "roles 0x%" PRIx32 " has bits that cannot be evicted (0x%" PRIx32 ": %s); "
                 "use ZERO_EVICT_ALL or a part of it",
                 roles, roles & ~ZERO_EVICT_ALL,
@@ -68,7 +68,7 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
     ZI_TRY(check_offloaded(engine, roles));
     const bool registered = engine->layout->can.registered;
     if (registered && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "grad and grad slots are registered with %s and stay where they are; leave them "
                 "out of roles, or %s",
                 engine->backend.transport->name, engine->backend.transport->unregistered);
@@ -79,14 +79,15 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
 static zero_status check_tier(const zero_engine *engine, zero_tier tier)
 {
     if (tier != ZERO_TIER_HOST && tier != ZERO_TIER_DISK) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tier %d (%s) is nowhere to evict; use ZERO_TIER_DISK, or on a GPU "
                 "ZERO_TIER_HOST",
                 (int)tier, zero_tier_name(tier));
     }
     if (tier == ZERO_TIER_HOST && engine->device->ops->host_memory) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tier host would free nothing: the memory of an engine on "
-                                       "the CPU is the host's; use ZERO_TIER_DISK");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tier host would free nothing: the memory of an engine on "
+                "the CPU is the host's; use ZERO_TIER_DISK");
     }
     return ZERO_OK;
 }
@@ -144,7 +145,7 @@ static zero_status keep_list(zero_engine *engine, const zero_engine_options *opt
     size_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (options->disk_directories[i] == NULL) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.disk_directories[%" PRIu32 "] is NULL", i);
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "options.disk_directories[%" PRIu32 "] is NULL", i);
         }
         bytes += strlen(options->disk_directories[i]) + 1;
     }
@@ -167,7 +168,7 @@ static zero_status keep_path(zero_engine *engine, const char *path)
         count += *at == ':';
     }
     if (count > most) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.disk_path \"%.200s\" has %" PRIu32 " directories; give at most %" PRIu64,
                 path, count, most);
     }
@@ -179,7 +180,7 @@ static zero_status keep_path(zero_engine *engine, const char *path)
         text += strcspn(text, ":");
         *text++ = '\0';
         if (engine->evicted.directories[i][0] == '\0') {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "options.disk_path \"%.200s\" has a directory without a name; put one colon "
                     "between two directories, and none at the ends",
                     path);
@@ -202,7 +203,7 @@ static zero_status open_store(zero_engine *engine)
     engine_evicted *evicted = &engine->evicted;
     const uint64_t bytes = evicted->kept_bytes;
     if (evicted->directory_count == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%" PRIu64 " bytes are to be evicted on disk and options.disk_directories was "
                 "empty; create the engine with a directory",
                 bytes);

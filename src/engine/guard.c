@@ -16,7 +16,7 @@
 zero_status zi_engine_check_given(const zero_engine *engine)
 {
     if (engine == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "engine is NULL; make one with zero_engine_create");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "engine is NULL; make one with zero_engine_create");
     }
     return ZERO_OK;
 }
@@ -25,12 +25,13 @@ zero_status zi_engine_check(const zero_engine *engine)
 {
     ZI_TRY(zi_engine_check_given(engine));
     if (engine->state == ZI_ENGINE_POISONED) {
-        ZI_FAIL(ZERO_POISONED, "%.240s", engine->poison.message);
+        ZI_FAIL(ZERO_ERR_POISONED, "%.240s", engine->poison.message);
     }
     if (engine->filling) {
-        ZI_FAIL(ZERO_STATE, "zero_engine_fill has not returned: its fn calls the engine that it "
-                            "fills, or longjmp or a C++ exception has left fn; let fn return, or "
-                            "destroy the engine");
+        ZI_FAIL(ZERO_ERR_STATE,
+                "zero_engine_fill has not returned: its fn calls the engine that it "
+                "fills, or longjmp or a C++ exception has left fn; let fn return, or "
+                "destroy the engine");
     }
     ZI_TRY(zi_world_check_open(engine->world));
     return engine->mesh != NULL ? zi_world_check_open(engine->mesh) : ZERO_OK;
@@ -81,17 +82,19 @@ static zero_status admit(const zero_engine *engine, zi_engine_call call, const c
     const uint32_t needs = zi_engine_call_needs(call);
     char text[100];
     if (!cell.legal) {
-        ZI_FAIL(ZERO_STATE, "%s%s: %s%s; %s", name, subject, zi_engine_state_text(engine->state),
-                detail(engine, text, sizeof text), cell.remedy);
+        ZI_FAIL(ZERO_ERR_STATE, "%s%s: %s%s; %s", name, subject,
+                zi_engine_state_text(engine->state), detail(engine, text, sizeof text),
+                cell.remedy);
     }
     const uint32_t used =
         (needs & ZI_NEEDS_NO_UNIT) != 0 ? zi_params_first_in_use(engine->params) : ZI_NO_INDEX;
     if (used != ZI_NO_INDEX) {
-        ZI_FAIL(ZERO_STATE, "%s%s: unit %" PRIu32 " \"%.60s\" is still acquired; release it first",
-                name, subject, used, engine->layout->unit_infos[used].name);
+        ZI_FAIL(ZERO_ERR_STATE,
+                "%s%s: unit %" PRIu32 " \"%.60s\" is still acquired; release it first", name,
+                subject, used, engine->layout->unit_infos[used].name);
     }
     if ((needs & ZI_NEEDS_GRAPH) != 0 && !engine->has_graph) {
-        ZI_FAIL(ZERO_STATE, "%s: no step was captured; see zero_capture_prepare", name);
+        ZI_FAIL(ZERO_ERR_STATE, "%s: no step was captured; see zero_capture_prepare", name);
     }
     return ZERO_OK;
 }
@@ -124,17 +127,17 @@ zero_status zi_engine_admit_role(const zero_engine *engine, zi_engine_call call,
     ZI_TRY(admit(engine, call, name, subject));
     if ((evicted & ZERO_ROLE_BIT(role)) != 0 ||
         (on_disk && (evicted & ZERO_ROLE_BIT(ZERO_ROLE_IO_WINDOW)) != 0)) {
-        ZI_FAIL(ZERO_STATE, "%s%s: %s are evicted; call zero_engine_restore first", name, subject,
-                zi_engine_roles_text(evicted, text, sizeof text));
+        ZI_FAIL(ZERO_ERR_STATE, "%s%s: %s are evicted; call zero_engine_restore first", name,
+                subject, zi_engine_roles_text(evicted, text, sizeof text));
     }
     if (role == ZERO_ROLE_GRAD && engine->evicted.grads_lost) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "%s%s: gradients were freed by zero_engine_evict; there are new ones "
                 "after the next zero_step",
                 name, subject);
     }
     if (role == ZERO_ROLE_GRAD && engine->micro_index != 0) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "%s%s: gradients are being added up, micro-step %" PRIu64
                 " of a step is over; call zero_step first",
                 name, subject, engine->micro_index);
@@ -153,18 +156,18 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status)
 {
     switch (status) {
     case ZERO_OK:
-    case ZERO_INVALID_ARGUMENT:
-    case ZERO_STATE:
-    case ZERO_UNSUPPORTED:
-    case ZERO_POISONED:
+    case ZERO_ERR_INVALID_ARGUMENT:
+    case ZERO_ERR_STATE:
+    case ZERO_ERR_UNSUPPORTED:
+    case ZERO_ERR_POISONED:
         return status;
-    case ZERO_OUT_OF_MEMORY:
-    case ZERO_DEVICE:
-    case ZERO_COMM:
-    case ZERO_IO:
-    case ZERO_CORRUPT:
-    case ZERO_MISMATCH:
-    case ZERO_TIMEOUT:
+    case ZERO_ERR_OUT_OF_MEMORY:
+    case ZERO_ERR_DEVICE:
+    case ZERO_ERR_COMM:
+    case ZERO_ERR_IO:
+    case ZERO_ERR_CORRUPT:
+    case ZERO_ERR_MISMATCH:
+    case ZERO_ERR_TIMEOUT:
         break;
     }
     return zi_engine_poison(engine, status);
@@ -198,7 +201,7 @@ zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **
     const zi_engine_streams streams = zi_engine_state_streams(engine->state);
     ZI_TRY(device->ops->stream_wrap(device->self, stream, out));
     if (streams != ZI_STREAMS_ANY && stream.native == NULL) {
-        ZI_FAIL(ZERO_STATE, "the host stream cannot be captured and launches no graph; pass %s",
+        ZI_FAIL(ZERO_ERR_STATE, "the host stream cannot be captured and launches no graph; pass %s",
                 device->ops->stream_text);
     }
     bool captured = true;
@@ -206,8 +209,8 @@ zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **
         ZI_TRY(device->ops->captured(device->self, *out, &captured));
     }
     if (!captured) {
-        ZI_FAIL(ZERO_STATE, "a hook inside a capture was given a stream outside it; pass the "
-                            "captured stream or one that waited for an event of it");
+        ZI_FAIL(ZERO_ERR_STATE, "a hook inside a capture was given a stream outside it; pass the "
+                                "captured stream or one that waited for an event of it");
     }
     return zi_engine_enter_stream(engine, stream, *out);
 }
@@ -215,8 +218,8 @@ zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit)
 {
     if (unit >= engine->layout->unit_count) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "unit %" PRIu32 " is not one of the engine's %" PRIu32, unit,
-                engine->layout->unit_count);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "unit %" PRIu32 " is not one of the engine's %" PRIu32,
+                unit, engine->layout->unit_count);
     }
     return ZERO_OK;
 }
@@ -224,7 +227,7 @@ zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit)
 zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
 {
     if (tensor >= engine->layout->tensor_count) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the engine's %" PRIu32,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the engine's %" PRIu32,
                 tensor, engine->layout->tensor_count);
     }
     return ZERO_OK;
@@ -233,7 +236,7 @@ zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
 zero_status zi_engine_check_role(zero_role role)
 {
     if ((uint32_t)role >= ZERO_SHARD_ROLES) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "role %d has no shard of a tensor; use PARAM, GRAD, MASTER, MOMENT1 or MOMENT2",
                 (int)role);
     }

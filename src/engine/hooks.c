@@ -41,15 +41,18 @@ static zero_status micro_begin(zero_engine *engine, zi_engine_call call)
     return last ? zi_engine_begin_speculation(engine) : ZERO_OK;
 }
 
-zero_status zero_micro_begin(zero_engine *engine, int32_t last)
+zero_status zero_micro_begin(zero_engine *engine, zero_micro micro)
 {
-    const zi_engine_call call = last == 1 ? ZI_CALL_LAST_BEGIN : ZI_CALL_MICRO_BEGIN;
+    const zi_engine_call call = micro == ZERO_MICRO_LAST ? ZI_CALL_LAST_BEGIN : ZI_CALL_MICRO_BEGIN;
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_MICRO_BEGIN);
-    if (last != 0 && last != 1) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "last %" PRId32 " is neither 0 nor 1", last);
+    if (micro != ZERO_MICRO_EARLIER && micro != ZERO_MICRO_LAST) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "micro %d is no micro-step; pass ZERO_MICRO_EARLIER or ZERO_MICRO_LAST",
+                (int)micro);
     }
-    zi_engine_span_begin(engine, ZI_SPAN_MICRO_BEGIN, last == 1 ? "last" : "not last");
+    zi_engine_span_begin(engine, ZI_SPAN_MICRO_BEGIN,
+                         micro == ZERO_MICRO_LAST ? "last" : "not last");
     const zero_status status = zi_engine_span_end(engine, micro_begin(engine, call));
     return zi_engine_leave(engine, call, status);
 }
@@ -124,7 +127,7 @@ static zero_status check_pass(const zero_engine *engine, uint32_t unit, zero_pas
     case ZERO_PASS_NONE:
         break;
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "pass %d of unit \"%.60s\" is not forward, backward or eval",
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "pass %d of unit \"%.60s\" is not forward, backward or eval",
             (int)pass, unit_name(engine, unit));
 }
 
@@ -296,7 +299,7 @@ static zero_status release(zero_engine *engine, uint32_t unit, zero_stream strea
     ZI_TRY(check_call(engine, ZI_CALL_RELEASE, "zero_unit_release", unit, stream, &target));
     engine_unit *it = &engine->views.units[unit];
     if (it->depth == 0 && zi_params_own_count(engine->params, unit) != 0) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\" is acquired by zero_unit_params_acquire only; call "
                 "zero_unit_params_release",
                 unit, unit_name(engine, unit));
@@ -346,7 +349,7 @@ static zero_status params_release(zero_engine *engine, uint32_t unit, zero_strea
     ZI_TRY(check_call(engine, ZI_CALL_RELEASE, "zero_unit_params_release", unit, stream, &target));
     const uint32_t depth = engine->views.units[unit].depth;
     if (depth != 0 && depth == zi_params_own_count(engine->params, unit)) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\" is acquired by zero_unit_acquire only; call "
                 "zero_unit_release",
                 unit, unit_name(engine, unit));
@@ -367,7 +370,7 @@ zero_status zero_unit_pass(const zero_engine *engine, uint32_t unit, zero_pass *
     ZI_TRY(zi_engine_check(engine));
     ZI_TRY(zi_engine_check_unit(engine, unit));
     if (pass == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "pass is NULL; pass the address of a zero_pass");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "pass is NULL; pass the address of a zero_pass");
     }
     *pass = zi_params_pass(engine->params, unit);
     return ZERO_OK;
@@ -378,7 +381,7 @@ static zero_status check_view(const zero_engine *engine, uint32_t tensor, const 
     ZI_TRY(zi_engine_check(engine));
     ZI_TRY(zi_engine_check_tensor(engine, tensor));
     if (view == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "view is NULL; pass the address of a zero_view");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "view is NULL; pass the address of a zero_view");
     }
     return ZERO_OK;
 }
@@ -388,7 +391,7 @@ zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *vi
     ZI_TRY(check_view(engine, tensor, view));
     const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
     if (!zi_params_in_use(engine->params, info->unit)) {
-        ZI_FAIL(ZERO_STATE, "tensor %" PRIu32 " \"%.60s\": its unit \"%.60s\" is not acquired",
+        ZI_FAIL(ZERO_ERR_STATE, "tensor %" PRIu32 " \"%.60s\": its unit \"%.60s\" is not acquired",
                 tensor, info->name, unit_name(engine, info->unit));
     }
     *view = (zero_view){
@@ -416,11 +419,11 @@ zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *vi
     ZI_TRY(check_view(engine, tensor, view));
     const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
     if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\" is frozen: it has no gradient",
-                tensor, info->name);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tensor %" PRIu32 " \"%.60s\" is frozen: it has no gradient", tensor, info->name);
     }
     if (!zi_grads_in_use(engine->grads, info->unit)) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "tensor %" PRIu32 " \"%.60s\": the gradient of unit \"%.60s\" is not acquired",
                 tensor, info->name, unit_name(engine, info->unit));
     }
@@ -438,7 +441,7 @@ static zero_status grads_ready(zero_engine *engine, uint32_t unit, zero_stream s
     ZI_TRY(check_call(engine, ZI_CALL_GRADS, "zero_unit_grads_ready", unit, stream, &target));
     if (engine->views.units[unit].backward_depth != 0 &&
         zi_grads_own_count(engine->grads, unit) == 1) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\": its gradient is acquired by zero_unit_acquire only; "
                 "zero_unit_release says that it is ready",
                 unit, unit_name(engine, unit));

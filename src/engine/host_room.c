@@ -63,7 +63,7 @@ static zi_pool_need add_up(const room_message *all, uint32_t size, uint64_t id)
 
 static zero_status refuse(const zi_pool_need *need, const zi_memory_pool *pool)
 {
-    ZI_FAIL(ZERO_OUT_OF_MEMORY,
+    ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY,
             "the plans of this host's ranks take %" PRIu64 " bytes: short by %" PRIu64
             "; %s allows %" PRIu64 ", %" PRIu64
             " in use; use more hosts, put roles on disk, or set tuning.host_overcommit",
@@ -89,7 +89,7 @@ zero_status zi_engine_check_room(const zero_engine *engine, zero_world *world, z
         for (uint64_t i = 0; i < all[rank].count; i++) {
             const zi_pool_need need = add_up(all, size, all[rank].needs[i].id);
             if (need.bytes > need.room) {
-                ZI_FAIL(ZERO_OUT_OF_MEMORY,
+                ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY,
                         "the host of rank %" PRIu32 ", or its container, is short of %" PRIu64
                         " bytes for the plans of its ranks; their own error names the limit",
                         rank, need.bytes - need.room);

@@ -10,7 +10,7 @@
 static zero_status check_number(uint32_t group, const char *name, float value, bool legal)
 {
     if (!isfinite(value) || !legal) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "group %" PRIu32 ": %s %g is outside its bounds (see zero_adamw)", group, name,
                 (double)value);
     }
@@ -21,7 +21,7 @@ static zero_status check_number(uint32_t group, const char *name, float value, b
 static zero_status check_filled(uint32_t group, const zero_adamw *a)
 {
     if (a->beta1 == 0.0f && a->beta2 == 0.0f && a->eps == 0.0f) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "group %" PRIu32 ": beta1, beta2 and eps are all 0, so this zero_adamw (lr %g) was "
                 "not filled; take zero_step_params_init() (its hyper for each entry of groups), "
                 "then assign single fields",
@@ -44,13 +44,13 @@ static zero_status check_adamw(uint32_t group, const zero_adamw *a)
 static zero_status check_hyper(uint32_t group, zero_optimizer optimizer, const zero_hyper *hyper)
 {
     if (hyper->kind != ZERO_OPTIMIZER_DEFAULT && hyper->kind != optimizer) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "group %" PRIu32 ": kind %d is not options.optimizer, %d; give the engine's, or "
                 "ZERO_OPTIMIZER_DEFAULT",
                 group, (int)hyper->kind, (int)optimizer);
     }
     if (hyper->reserved0 != 0) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "group %" PRIu32 ": reserved0 is %" PRIu32 "; this library knows nothing but 0 "
                 "there",
                 group, hyper->reserved0);
@@ -61,16 +61,16 @@ static zero_status check_hyper(uint32_t group, zero_optimizer optimizer, const z
 static zero_status check_limits(const zero_step_params *params)
 {
     if (!isfinite(params->max_norm) || params->max_norm < 0.0f) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "max_norm %g is not finite and >= 0",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "max_norm %g is not finite and >= 0",
                 (double)params->max_norm);
     }
     if (!isfinite(params->grad_divisor) || params->grad_divisor < 0.0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "grad_divisor %g is not finite and > 0, nor 0 for ranks x micro-steps",
                 params->grad_divisor);
     }
     if (params->grad_divisor != 0.0 && params->grad_weight != NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "grad_divisor is %g and grad_weight %p; gradients are divided by one of them",
                 params->grad_divisor, (const void *)params->grad_weight);
     }
@@ -85,8 +85,9 @@ static zero_status make_input(const zero_engine *engine, const zero_step_params 
     ZI_TRY(check_limits(params));
     if (params->group_count > ZI_GROUPS_MAX ||
         (params->group_count != 0 && params->groups == NULL)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "group_count %" PRIu32 " needs as many groups, at most %d",
-                params->group_count, ZI_GROUPS_MAX);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "group_count %" PRIu32 " needs as many groups, at most %d", params->group_count,
+                ZI_GROUPS_MAX);
     }
     input->group_count = ZI_GROUPS_MAX;
     for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {

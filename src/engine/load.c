@@ -49,7 +49,7 @@ static zero_status find_folder(engine_load *load)
     char *folder = load->folder;
     struct stat info;
     if (path == NULL || path[0] == '\0') {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "path is %s; name a run's directory, a checkpoint's folder "
                 "or a safetensors file",
                 path == NULL ? "NULL" : "empty");
@@ -67,7 +67,7 @@ static zero_status find_folder(engine_load *load)
         return ZERO_OK;
     }
     if (snprintf(folder, ZI_CHECKPOINT_PATH_BYTES, "%s", path) >= ZI_CHECKPOINT_PATH_BYTES) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "path \"%.60s...\" has more than %d bytes", path,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "path \"%.60s...\" has more than %d bytes", path,
                 ZI_CHECKPOINT_PATH_BYTES - 1);
     }
     return ZERO_OK;
@@ -91,7 +91,7 @@ static void report_manifest(engine_load *load, const zi_manifest *manifest)
 /* Nothing to load is an answer where it was asked for: ENOENT is of a directory's search alone. */
 static bool is_none(const engine_load *load, zero_status status)
 {
-    return status == ZERO_INVALID_ARGUMENT && zero_last_error()->native == ENOENT &&
+    return status == ZERO_ERR_INVALID_ARGUMENT && zero_last_error()->native == ENOENT &&
            load->options.if_any != 0 && load->options.name == NULL;
 }
 
@@ -107,7 +107,7 @@ static zero_status open_checkpoint(engine_load *load)
     ZI_TRY(zi_checkpoint_reader_open(load->folder, &load->reader));
     const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
     if (manifest == NULL && load->options.params_only == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%.160s has parameters alone; set params_only to begin a new run with them",
                 load->folder);
     }
@@ -266,7 +266,7 @@ static zero_status check_balance(engine_load *load)
     if (sums[1] != 0) {
         return ZERO_OK;
     }
-    ZI_FAIL(ZERO_CORRUPT,
+    ZI_FAIL(ZERO_ERR_CORRUPT,
             "%.160s: what ranks read together differs from its sums, but no piece does when it is "
             "read again; the disk or its connection is at fault",
             load->folder);
@@ -329,7 +329,7 @@ static zero_status report_overflow(engine_load *load)
     list_overflow(load);
     if (overflow->count != 0 && load->options.refuse_overflow != 0) {
         status = zi_error_set(
-            ZERO_INVALID_ARGUMENT, 0, __FILE__, __LINE__,
+            ZERO_ERR_INVALID_ARGUMENT, 0, __FILE__, __LINE__,
             "%.100s: %" PRIu64 " finite values are beyond the range of the engine's type, first "
             "element %" PRIu64 " of tensor %" PRIu64 " \"%.60s\"; load it as bf16 or f32, or leave "
             "refuse_overflow 0 to make them infinite",
@@ -405,8 +405,9 @@ static zero_status load_all(engine_load *load, const zero_load_options *options,
     zero_engine *engine = load->engine;
     const zero_status agreed = agree_on_all(load, options, report);
     if (agreed != ZERO_OK) {
-        return agreed == ZERO_COMM || agreed == ZERO_TIMEOUT ? zi_engine_finish(engine, agreed)
-                                                             : agreed;
+        return agreed == ZERO_ERR_COMM || agreed == ZERO_ERR_TIMEOUT
+                   ? zi_engine_finish(engine, agreed)
+                   : agreed;
     }
     const zero_status status = load->none ? ZERO_OK : change(load);
     return status != ZERO_OK ? zi_engine_poison(engine, status) : ZERO_OK;

@@ -87,7 +87,7 @@ static zero_status match(engine_load *load, uint32_t tensor)
     char name[2 * ZI_NAME_BYTES];
     load->found[tensor] = ZI_NO_INDEX;
     if (snprintf(name, sizeof name, "%s%s", prefix, info->name) >= (int)sizeof name) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "prefix \"%.40s\" has more than %d bytes", prefix,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "prefix \"%.40s\" has more than %d bytes", prefix,
                 ZI_NAME_BYTES);
     }
     const uint32_t head = zi_checkpoint_reader_find(load->reader, name);
@@ -127,7 +127,7 @@ static zero_status refuse_products(const engine_load *load, const load_products 
                                    const load_products *other)
 {
     const zi_tensor_info *infos = load->engine->layout->tensor_infos;
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "group %" PRIu32 ": the moments of \"%.60s\" and \"%.60s\" are not of the same updates "
             "and betas (products %.6g and %.6g of beta1), and a group has one bias correction; "
             "give the two tensors different groups (zero_tensor_desc.group), or set params_only",
@@ -271,7 +271,7 @@ static zero_status check_seed(const engine_load *load)
         !is_rounded_there(zi_checkpoint_reader_map(load->reader))) {
         return ZERO_OK;
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "options.seed is %" PRIu64 ", but the saved run has been rounded with %" PRIu64
             "; create the engine with that seed, or set `partial` to go on with another one",
             seed, manifest->seed);
@@ -332,7 +332,7 @@ static zero_status refuse(const zero_load_report *report)
     for (char *end = strchr(list, '\n'); end != NULL; end = strchr(list, '\n')) {
         *end = ';';
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "tensors: %" PRIu32 " missing, %" PRIu32 " unexpected, %" PRIu32
             " mismatching; `partial` loads the others: %s",
             report->missing, report->unexpected, report->mismatching, list);

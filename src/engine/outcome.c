@@ -146,7 +146,7 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
     ZI_TRY(await_outcome(engine, &decision));
     ZI_TRY(zi_engine_report_refused(engine));
     if (steps_of(decision) == 0 && result != NULL) {
-        ZI_FAIL(ZERO_STATE, "no step was taken yet; call zero_step first");
+        ZI_FAIL(ZERO_ERR_STATE, "no step was taken yet; call zero_step first");
     }
     const zero_step_result found = {.step = steps_of(decision),
                                     .updates = decision->update,
@@ -170,7 +170,7 @@ zero_status zero_loss_scale(zero_engine *engine, float *scale)
 {
     ZI_TRY(zi_engine_check(engine));
     if (scale == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "scale is NULL; pass the address of a float");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "scale is NULL; pass the address of a float");
     }
     *scale = engine->first_scale;
     if (!engine->layout->tuning.loss_scale_static) {

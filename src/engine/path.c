@@ -29,7 +29,7 @@ zero_status zero_engine_path(const zero_engine *engine, zero_traffic traffic, ze
     zero_path path = zero_path_init();
     ZI_TRY(zi_engine_check_given(engine));
     if (traffic != ZERO_TRAFFIC_GATHER && traffic != ZERO_TRAFFIC_REDUCE) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "traffic %d is not a zero_traffic", (int)traffic);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "traffic %d is not a zero_traffic", (int)traffic);
     }
     const bool in_levels = traffic == ZERO_TRAFFIC_REDUCE &&
                            engine->layout->tuning.reduction == ZERO_REDUCTION_DEFAULT;

@@ -143,7 +143,7 @@ zero_status zi_engine_compare_given(zero_engine *engine, const uint64_t *hashes,
 static zero_status refuse_unwritten(const zero_engine *engine, uint32_t tensor, uint64_t roles,
                                     const uint32_t *ranks)
 {
-    ZI_FAIL(ZERO_MISMATCH,
+    ZI_FAIL(ZERO_ERR_MISMATCH,
             "rank %" PRIu32 " was given %s of tensor %" PRIu32 " \"%.60s\" and rank %" PRIu32
             " was not; call zero_tensor_import or zero_shard_write on every rank that has elements "
             "of the tensor",
@@ -164,7 +164,7 @@ static zero_status compare_tensor(const zero_engine *engine, uint32_t tensor,
     }
     const uint64_t sums[2] = {words[0][0] >> GIVEN_ROLE_BITS, words[1][0] >> GIVEN_ROLE_BITS};
     if (sums[0] != 0 && sums[1] != 0 && sums[0] != sums[1]) {
-        ZI_FAIL(ZERO_MISMATCH,
+        ZI_FAIL(ZERO_ERR_MISMATCH,
                 "ranks %" PRIu32 " and %" PRIu32 " imported different values of tensor %" PRIu32
                 " \"%.60s\"; import the same array on every rank",
                 ranks[0], ranks[1], tensor, engine->layout->tensor_infos[tensor].name);
@@ -261,7 +261,7 @@ static zero_status compare_role(zero_engine *engine, zero_role role, void *stagi
         ZI_TRY(gather_shards(engine, role, staging, first, words));
         for (uint32_t i = 0; i < words; i++) {
             if (find_unlike(engine, degree, words, i, ranks)) {
-                ZI_FAIL(ZERO_MISMATCH,
+                ZI_FAIL(ZERO_ERR_MISMATCH,
                         "ranks %" PRIu32 " and %" PRIu32 " hold different %s of tensor %" PRIu32
                         " \"%.60s\", of which each is a replica; give every rank the same values, "
                         "or set tuning.broadcast_initial to begin with rank 0's on all",
@@ -270,7 +270,7 @@ static zero_status compare_role(zero_engine *engine, zero_role role, void *stagi
             }
         }
     }
-    ZI_FAIL(ZERO_MISMATCH, "ranks hold different %s of some tensor", zero_role_name(role));
+    ZI_FAIL(ZERO_ERR_MISMATCH, "ranks hold different %s of some tensor", zero_role_name(role));
 }
 
 static zero_status compare_roles(zero_engine *engine, uint32_t roles)

@@ -40,18 +40,18 @@ void zero_save_progress_init_sized(zero_save_progress *progress, size_t struct_b
 static zero_status check_user(const zero_checkpoint_user *user)
 {
     if (user->bytes_count != 0 && user->bytes == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "user.bytes is NULL and bytes_count %" PRIu64 "; set it to 0, or give the bytes",
                 user->bytes_count);
     }
     if (user->bytes_count > ZI_MANIFEST_USER_BYTES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "user.bytes_count %" PRIu64 " is more than the %" PRIu64 " that a checkpoint keeps",
                 user->bytes_count, ZI_MANIFEST_USER_BYTES_MAX);
     }
     for (size_t i = 0; i < sizeof user->reserved / sizeof user->reserved[0]; i++) {
         if (user->reserved[i] != 0) {
-            ZI_FAIL(ZERO_UNSUPPORTED,
+            ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                     "user.reserved[%zu] is %" PRIu64 "; this library knows nothing but 0 there", i,
                     user->reserved[i]);
         }
@@ -62,7 +62,7 @@ static zero_status check_user(const zero_checkpoint_user *user)
 static zero_status check_options(const zero_save_options *options)
 {
     if (options->directory == NULL || options->directory[0] == '\0') {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "directory is %s; name the run's, such as \"run\"",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "directory is %s; name the run's, such as \"run\"",
                 options->directory == NULL ? "NULL" : "empty");
     }
     ZI_TRY(options->name != NULL ? zi_checkpoint_check_name(options->name) : ZERO_OK);
@@ -250,8 +250,8 @@ static void free_save(engine_save *save)
 /* Failures of one rank that leave the ranks in step leave the engine usable. */
 static zero_status leave(zero_engine *engine, zero_status status)
 {
-    return status == ZERO_COMM || status == ZERO_TIMEOUT ? zi_engine_finish(engine, status)
-                                                         : status;
+    return status == ZERO_ERR_COMM || status == ZERO_ERR_TIMEOUT ? zi_engine_finish(engine, status)
+                                                                 : status;
 }
 
 /* What is to be shared is on the disk. No update needs blocks of the file system any more when rank
@@ -288,7 +288,7 @@ static zero_status take_options(const zero_engine *engine, const zero_save_optio
     ZI_TRY(ZI_SIZED_IN(zero_save_options, given, options));
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_SAVE, "zero_save_begin"));
     if (engine->save != NULL && options->refuse_busy != 0) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "zero_save_begin: the save of \"%.100s\" is under way; end it with zero_save_end, "
                 "or set refuse_busy to 0 to wait for it",
                 engine->save->name);

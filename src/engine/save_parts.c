@@ -142,7 +142,7 @@ static zero_status check_copies(const engine_save *save, const zi_box_index *ind
             found = zi_box_same(&box, &saved);
         }
         if (!found) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tensor \"%.60s\", %s, is copy %" PRIu32 " in part %" PRIu32
                     ", and no part has its copy 0, which would be saved; set one's `replica` to 0",
                     told->name, zi_box_text(&box, text, sizeof text), told->replica,
@@ -190,7 +190,7 @@ static zero_status take_parts(engine_save *save)
     }
     zi_checkpoint_map_move_pieces(&save->manifest.map, before);
     if (tensors > TENSORS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "the parts of the model have %" PRIu64
                 " tensors; a checkpoint has at most %" PRIu64,
                 tensors, TENSORS_MAX);

@@ -280,7 +280,7 @@ static zero_status end_stage(void *argument)
     engine_save *save = *(engine_save **)argument;
     if (!save->staged) {
         const zero_error error = {
-            .status = ZERO_IO,
+            .status = ZERO_ERR_IO,
             .message = "the engine has failed before its state was copied; its own error says why"};
         zi_checkpoint_writer_stop(save->writer, &error);
     }

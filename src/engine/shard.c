@@ -217,7 +217,7 @@ zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor, zero_ro
 {
     ZI_TRY(check(engine, tensor, role));
     if (out == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "shard is NULL; pass the address of a zero_shard");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "shard is NULL; pass the address of a zero_shard");
     }
     const engine_shard shard = zi_engine_shard(engine, tensor, role);
     *out = (zero_shard){.first = shard.tensor_first,
@@ -232,12 +232,12 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
 {
     ZI_TRY(check(engine, tensor, role));
     if (first == NULL || view == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "first or view is NULL");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "first or view is NULL");
     }
     ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_READ, "zero_shard_view", role));
     const engine_shard shard = zi_engine_shard(engine, tensor, role);
     if (shard.tier == ZERO_TIER_DISK) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "%s is on disk and has no address; use zero_shard_read and zero_shard_write",
                 zero_role_name(role));
     }
@@ -255,7 +255,7 @@ static zero_status check_range(const zero_engine *engine, uint32_t tensor,
 {
     const uint64_t end = shard->tensor_first + shard->count;
     if (count != 0 && (first < shard->tensor_first || first > end || count > end - first)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "elements [%" PRIu64 ", +%" PRIu64 ") of %s of tensor %" PRIu32
                 " \"%.60s\" are not all here; this rank has [%" PRIu64 ", +%" PRIu64 ")",
                 first, count, zero_role_name(shard->role), tensor,
@@ -408,7 +408,7 @@ static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role
     zi_optim_move move = *given;
     ZI_TRY(check_range(engine, tensor, &shard, move.first, move.count));
     if (move.values == NULL && move.count != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "values is NULL; %" PRIu64 " elements need a place",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "values is NULL; %" PRIu64 " elements need a place",
                 move.count);
     }
     ZI_TRY(move.writes ? zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_shard_write", role)

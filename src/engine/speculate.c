@@ -19,13 +19,13 @@ static zero_status predict(zero_engine *engine, const zero_step_params *params)
     const float *weight = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_PREDICT, "zero_step_predict"));
     if (!engine->layout->tuning.speculative_step) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "tuning.speculative_step is 0, so no step is computed speculatively; set "
                 "it to 1, or do not predict steps");
     }
     ZI_TRY(zi_engine_take_input(engine, params, &input, &weight));
     if (weight != NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "grad_weight is %p; what gradients are divided by has to be known before backward "
                 "ends: give grad_divisor, or do not predict the step",
                 (const void *)weight);
@@ -169,13 +169,13 @@ zero_status zi_engine_check_predicted(const zero_engine *engine, const zi_step_i
         return ZERO_OK;
     }
     if (memcmp(&input->max_norm, &speculation->max_norm, sizeof input->max_norm) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "max_norm %g was predicted as %g; give zero_step what zero_step_predict was given",
                 input->max_norm, speculation->max_norm);
     }
     if (weight != NULL ||
         memcmp(&input->divisor, &speculation->divisor, sizeof input->divisor) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "grad_divisor %g and grad_weight %p were predicted as %g and NULL; give zero_step "
                 "what zero_step_predict was given",
                 input->divisor, (const void *)weight, speculation->divisor);
@@ -184,7 +184,7 @@ zero_status zi_engine_check_predicted(const zero_engine *engine, const zi_step_i
         const zero_adamw *own = &input->groups[g];
         const zero_adamw *said = &speculation->groups[g];
         if (memcmp(own, said, sizeof *own) != 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "group %" PRIu32 ": lr %g, betas %g %g, eps %g, weight_decay %g were predicted "
                     "as %g, %g %g, %g, %g; give zero_step what zero_step_predict was given",
                     g, (double)own->lr, (double)own->beta1, (double)own->beta2, (double)own->eps,

@@ -45,7 +45,7 @@ static zero_status check_products(const char *name, const double *products)
 {
     for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
         if (!(products[g] >= 0.0 && products[g] <= 1.0)) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "group %" PRIu32 ": %s %g is not in [0, 1], where products of betas are", g,
                     name, products[g]);
         }
@@ -57,18 +57,18 @@ static zero_status check_numbers(const zero_engine *engine, const zero_step_stat
 {
     const zero_engine_options *options = &engine->layout->options;
     if (state->updates > UPDATES_MAX || state->skipped > UPDATES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "updates %" PRIu64 " or skipped %" PRIu64 " is more than any run has",
                 state->updates, state->skipped);
     }
     if (!isfinite(state->loss_scale) || !(state->loss_scale > 0.0f)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "loss_scale %g is not finite and above 0; it is 1 where losses are not scaled",
                 (double)state->loss_scale);
     }
     if (options->tuning->loss_scale_static &&
         memcmp(&state->loss_scale, &options->loss_scale, sizeof state->loss_scale) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "loss_scale %g is not the engine's, %g, which never changes; create the engine "
                 "with options.loss_scale %g, or set this to the engine's",
                 (double)state->loss_scale, (double)options->loss_scale, (double)state->loss_scale);
@@ -83,8 +83,8 @@ static zero_status check_set(const zero_engine *engine, const zero_step_state *g
 {
     ZI_TRY(ZI_SIZED_IN(zero_step_state, given, state));
     if (state->reserved != 0) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "reserved is %" PRIu32 "; this library knows nothing but 0 there",
-                state->reserved);
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "reserved is %" PRIu32 "; this library knows nothing but 0 there", state->reserved);
     }
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_STATE_SET, "zero_step_state_set"));
     return check_numbers(engine, state);

@@ -104,7 +104,7 @@ static zero_status make_store(zero_engine *engine, const zero_engine_options *ca
         return ZERO_OK;
     }
     if (engine->evicted.directory_count == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.disk_directories is %p and disk_directory_count %" PRIu32
                 "; a role on disk needs at least one directory",
                 (const void *)options.disk_directories, options.disk_directory_count);

@@ -25,14 +25,15 @@ zero_status zero_engine_trace(zero_engine *engine, const char *path)
     ZI_TRY(zi_engine_check_given(engine));
     ZI_TRY(zi_world_check_open(engine->world)); /* a forked child has no threads to wait for */
     if (path == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "path is NULL; give the file of this rank's timeline");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "path is NULL; give the file of this rank's timeline");
     }
     if (engine->timeline == NULL) {
-        ZI_FAIL(ZERO_STATE, "zero_engine_trace: the engine has no timeline; create it with "
-                            "tuning.trace_events above 0");
+        ZI_FAIL(ZERO_ERR_STATE, "zero_engine_trace: the engine has no timeline; create it with "
+                                "tuning.trace_events above 0");
     }
     if (zi_engine_state_streams(engine->state) != ZI_STREAMS_ANY) { /* the driver allows no waits */
-        ZI_FAIL(ZERO_STATE, "zero_engine_trace: %s; call zero_capture_end or zero_replay_end first",
+        ZI_FAIL(ZERO_ERR_STATE,
+                "zero_engine_trace: %s; call zero_capture_end or zero_replay_end first",
                 zi_engine_state_text(engine->state));
     }
     drain(engine);

@@ -14,10 +14,10 @@ zero_status zi_json_parse(zi_json *json, const char *path, const char *text, siz
     ZI_TRY(zi_jansson_load());
     json->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (json->root == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s, line %d: %s", json->path, error.line, error.text);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s, line %d: %s", json->path, error.line, error.text);
     }
     if (!json_is_object(json->root)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is no JSON object", json->path);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s is no JSON object", json->path);
     }
     return ZERO_OK;
 }
@@ -28,8 +28,9 @@ zero_status zi_json_read(zi_json *json, const zi_regular_file *file, uint64_t by
     char *text = NULL;
     *json = (zi_json){.path = file->path};
     if (file->bytes > bytes_max) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has %" PRIu64 " bytes; at most %" PRIu64 " MiB are read",
-                file->path, file->bytes, bytes_max >> 20);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "%s has %" PRIu64 " bytes; at most %" PRIu64 " MiB are read", file->path,
+                file->bytes, bytes_max >> 20);
     }
     ZI_TRY(zi_calloc(1, bytes + 1, (void **)&text));
     zero_status status = zi_regular_file_read(file, 0, text, &bytes);
@@ -64,7 +65,7 @@ static zero_status find(const zi_json *json, zi_json_key key, json_t **value)
     *value = json_object_get(json->root, key.name);
     *value = json_is_null(*value) ? NULL : *value;
     if (*value == NULL && key.required) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has no \"%s\"", json->path, key.name);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s has no \"%s\"", json->path, key.name);
     }
     return ZERO_OK;
 }
@@ -79,7 +80,7 @@ zero_status zi_json_number(const zi_json *json, zi_json_key key, uint64_t *value
     const json_int_t number = json_integer_value(found);
     if (!json_is_integer(found) || number < 0 || (uint64_t)number < key.low ||
         (uint64_t)number > key.high) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "\"%s\" of %s is not a whole number in [%" PRIu64 ", %" PRIu64 "]", key.name,
                 json->path, key.low, key.high);
     }
@@ -92,7 +93,7 @@ zero_status zi_json_flag(const zi_json *json, zi_json_key key, bool *value)
     json_t *found = NULL;
     ZI_TRY(find(json, key, &found));
     if (found != NULL && !json_is_boolean(found)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is neither true nor false", key.name,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s is neither true nor false", key.name,
                 json->path);
     }
     *value = found != NULL ? json_is_true(found) : *value;
@@ -104,7 +105,7 @@ zero_status zi_json_text(const zi_json *json, zi_json_key key, const char **valu
     json_t *found = NULL;
     ZI_TRY(find(json, key, &found));
     if (found != NULL && !json_is_string(found)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "\"%s\" of %s is no text", key.name, json->path);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s is no text", key.name, json->path);
     }
     *value = found != NULL ? json_string_value(found) : *value;
     return ZERO_OK;

@@ -48,7 +48,7 @@ static const tensor_type types[] = {
 static zero_status refuse(const zi_safetensors *header, const zi_safetensor *tensor,
                           const char *what)
 {
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: tensor \"%.80s\": %s", header->json.path, tensor->name,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: tensor \"%.80s\": %s", header->json.path, tensor->name,
             what);
 }
 
@@ -74,7 +74,7 @@ static zero_status read_type(const zi_safetensors *header, const json_t *entry,
             return ZERO_OK;
         }
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "%s: tensor \"%.80s\": its \"dtype\" is \"%.16s\", which is not "
             "known",
             header->json.path, tensor->name, name);
@@ -166,7 +166,7 @@ static zero_status check_metadata(const zi_safetensors *header, json_t *metadata
         texts = texts && json_is_string(value);
     }
     if (!texts) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: \"" METADATA "\" is no object of texts",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: \"" METADATA "\" is no object of texts",
                 header->json.path);
     }
     return ZERO_OK;
@@ -199,7 +199,7 @@ static zero_status read_length(const zi_regular_file *file, uint64_t *length)
     size_t bytes = sizeof text;
     ZI_TRY(zi_regular_file_read(file, 0, text, &bytes));
     if (bytes != sizeof text) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has %zu bytes; a header begins behind the eighth",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s has %zu bytes; a header begins behind the eighth",
                 file->path, bytes);
     }
     *length = 0;
@@ -207,7 +207,7 @@ static zero_status read_length(const zi_regular_file *file, uint64_t *length)
         *length = *length << 8 | text[i];
     }
     if (*length > ZI_SAFETENSORS_HEADER_MAX || *length + LENGTH_BYTES > file->bytes) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: its header would have %" PRIu64 " bytes; the file has %" PRIu64
                 ", and a header at most %" PRIu64,
                 file->path, *length, file->bytes, ZI_SAFETENSORS_HEADER_MAX);

@@ -14,7 +14,8 @@ zero_status zi_path_beside(const char *path, const char *name,
     const int folder = slash == NULL ? 0 : (int)(slash - path) + 1;
     const int length = snprintf(beside, ZI_SAFETENSORS_PATH_BYTES, "%.*s%s", folder, path, name);
     if (length < 0 || length >= ZI_SAFETENSORS_PATH_BYTES) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "the path of %.80s beside %.100s is too long", name, path);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "the path of %.80s beside %.100s is too long", name,
+                path);
     }
     return ZERO_OK;
 }
@@ -24,8 +25,8 @@ static zero_status check_name(const zi_json *index, const json_t *value)
 {
     const char *name = json_string_value(value);
     if (name == NULL || name[0] == '\0' || strchr(name, '/') != NULL || strcmp(name, "..") == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s: \"weight_map\" has a value that is no name of a file",
-                index->path);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "%s: \"weight_map\" has a value that is no name of a file", index->path);
     }
     return ZERO_OK;
 }
@@ -38,7 +39,7 @@ static zero_status add_name(zi_safetensors_set *set, const zi_json *index, const
         }
     }
     if (set->count == ZI_SAFETENSORS_FILES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s names more than %d files", index->path,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s names more than %d files", index->path,
                 ZI_SAFETENSORS_FILES_MAX);
     }
     set->names[set->count++] = name;
@@ -54,8 +55,9 @@ static zero_status check_listed(const zi_safetensors_set *set, uint32_t file, co
         const char *name = header->tensors[i].name;
         const char *said = json_string_value(json_object_get(map, name));
         if (said == NULL || strcmp(said, set->names[file]) != 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has the tensor \"%.80s\", which %s does not list",
-                    header->json.path, name, index->path);
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                    "%s has the tensor \"%.80s\", which %s does not list", header->json.path, name,
+                    index->path);
         }
     }
     return ZERO_OK;
@@ -80,11 +82,11 @@ zero_status zi_safetensors_set_read(zi_safetensors_set *set, const zi_json *inde
     json_t *value = NULL;
     uint64_t found = 0;
     if (!json_is_object(map)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has no \"weight_map\"; name an index of safetensors",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s has no \"weight_map\"; name an index of safetensors",
                 index->path);
     }
     if (json_object_size(map) == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: its \"weight_map\" is empty; name an index that lists tensors", index->path);
     }
     json_object_foreach(map, tensor, value)
@@ -98,7 +100,7 @@ zero_status zi_safetensors_set_read(zi_safetensors_set *set, const zi_json *inde
         found += set->headers[i].count;
     }
     if (found != json_object_size(map)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s lists %zu tensors; its files have %zu of them",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s lists %zu tensors; its files have %zu of them",
                 index->path, json_object_size(map), (size_t)found);
     }
     return ZERO_OK;

@@ -13,7 +13,7 @@
 
 static zero_status fail(int native, const char *doing, const char *path)
 {
-    ZI_FAIL_NATIVE(ZERO_IO, native, "%s %s: %s", doing, path, strerror(native));
+    ZI_FAIL_NATIVE(ZERO_ERR_IO, native, "%s %s: %s", doing, path, strerror(native));
 }
 
 static int write_all(int file, const char *text, size_t bytes)

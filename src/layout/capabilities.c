@@ -21,13 +21,13 @@ static zero_status check_hints(const zero_engine_options *o, bool nccl)
     const zero_tuning *tuning = o->tuning;
     const char *given = hint_given(tuning);
     if (given != NULL && (o->device != ZERO_DEVICE_CUDA || !nccl)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.%s is given, device %d and transport %d; it is for ZERO_DEVICE_CUDA over "
                 "NCCL: leave it at 0",
                 given, (int)o->device, (int)tuning->transport);
     }
     if (tuning->nccl_max_ctas != 0 && tuning->nccl_min_ctas > tuning->nccl_max_ctas) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.nccl_min_ctas is %" PRIu32 " and nccl_max_ctas %" PRIu32
                 "; the first is at most the second",
                 tuning->nccl_min_ctas, tuning->nccl_max_ctas);
@@ -39,20 +39,20 @@ static zero_status check_hints(const zero_engine_options *o, bool nccl)
 static zero_status check_memory_source(const zero_engine_options *o)
 {
     if ((o->device_alloc != NULL) != (o->device_free != NULL)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.%s is given and options.%s NULL; give both, or neither",
                 o->device_alloc != NULL ? "device_alloc" : "device_free",
                 o->device_alloc != NULL ? "device_free" : "device_alloc");
     }
     if (o->device_alloc != NULL && o->device != ZERO_DEVICE_CUDA) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.device_alloc is given and options.device is %d; it is for "
                 "ZERO_DEVICE_CUDA: on the CPU ranks read one another's shards in memory that the "
                 "library shares between them",
                 (int)o->device);
     }
     if (o->device_alloc != NULL && o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.device_alloc is given and tuning.nccl_memory is %d; memory that NCCL "
                 "registers is NCCL's own (ncclMemAlloc): leave one of them out",
                 (int)o->tuning->nccl_memory);
@@ -65,13 +65,13 @@ zero_status zi_options_check_backend(const zero_engine_options *o)
     const bool nccl = o->tuning->transport == ZERO_TRANSPORT_DEFAULT ||
                       o->tuning->transport == ZERO_TRANSPORT_NCCL;
     if (o->tuning->transport != ZERO_TRANSPORT_DEFAULT && o->device != ZERO_DEVICE_CUDA) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.transport is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
                 (int)o->tuning->transport, (int)o->device);
     }
     if (o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
         (o->device != ZERO_DEVICE_CUDA || !nccl)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.nccl_memory is %d, device %d and transport %d; it is for ZERO_DEVICE_CUDA "
                 "over NCCL: leave it at ZERO_NCCL_MEMORY_NONE",
                 (int)o->tuning->nccl_memory, (int)o->device, (int)o->tuning->transport);
@@ -79,14 +79,14 @@ zero_status zi_options_check_backend(const zero_engine_options *o)
     ZI_TRY(check_hints(o, nccl));
     ZI_TRY(check_memory_source(o));
     if (o->tuning->nccl_zero_cta != 0 && o->tuning->nccl_memory == ZERO_NCCL_MEMORY_NONE) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.nccl_zero_cta is 1 and nccl_memory %d; NCCL gathers without CTAs from "
                 "windows only: set nccl_memory to ZERO_NCCL_MEMORY_REGISTERED",
                 (int)o->tuning->nccl_memory);
     }
     for (int role = 0; role < ZERO_ROLE_MASTER; role++) {
         if (o->tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE && o->tier[role] > ZERO_TIER_DEVICE) {
-            ZI_FAIL(ZERO_UNSUPPORTED,
+            ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                     "options.tier of %s is %s and nccl_memory %d; NCCL knows only what is on the "
                     "device: leave one of them at its default",
                     zero_role_name((zero_role)role), zero_tier_name(o->tier[role]),
@@ -107,13 +107,13 @@ static zero_status resolve_transport(zi_layout *layout, bool threads)
     }
     if (tuning->nccl_memory != ZERO_NCCL_MEMORY_NONE &&
         (world == 1 || tuning->transport == ZERO_TRANSPORT_PEER)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.nccl_memory is %d, and NCCL has nothing to do in a world of %s; leave it "
                 "at ZERO_NCCL_MEMORY_NONE, or start a process for each GPU",
                 (int)tuning->nccl_memory, world == 1 ? "one rank" : "threads");
     }
     if (hint_given(tuning) != NULL && (world == 1 || tuning->transport == ZERO_TRANSPORT_PEER)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.%s is given, and NCCL has nothing to do in a world of %s; leave it at 0, "
                 "or start a process for each GPU",
                 hint_given(tuning), world == 1 ? "one rank" : "threads");
@@ -137,7 +137,7 @@ zero_status zi_layout_resolve_backend(zi_layout *layout, bool threads, const zi_
     };
     layout->can = given != NULL ? *given : named;
     if (tuning->updater != ZERO_UPDATER_DEFAULT && layout->can.host_memory) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.updater is %d and options.device %d; it is for ZERO_DEVICE_CUDA",
                 (int)tuning->updater, (int)layout->options.device);
     }

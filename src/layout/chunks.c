@@ -145,7 +145,7 @@ static zero_status cut_all(zi_layout *layout)
     }
     close_extents(&cut, 1, cut.used_bytes);
     if (cut.chunk_count > UINT32_MAX / 2) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.extent_bytes %" PRIu64 " cuts the state into %" PRIu64
                 " chunks, more than can be counted; raise it",
                 layout->tuning.extent_bytes, cut.chunk_count);

@@ -112,7 +112,7 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
         }
     }
     if (count > UINT32_MAX / 2) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.extent_bytes %" PRIu64 " cuts %s into %" PRIu64
                 " extents, more than can be counted; raise it",
                 layout->tuning.extent_bytes, zero_role_name(role), count);

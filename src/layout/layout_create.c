@@ -400,7 +400,7 @@ static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_
 {
     const uint64_t need = layout->memory.tier_bytes[tier];
     if (budget != 0 && need > budget) {
-        ZI_FAIL(ZERO_OUT_OF_MEMORY,
+        ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY,
                 "the plan needs %" PRIu64 " bytes of %s per rank, %s_budget_bytes is %" PRIu64
                 ": short by %" PRIu64 "; %s",
                 need, zero_tier_name(tier), zero_tier_name(tier), budget, need - budget, remedy);
@@ -481,10 +481,11 @@ static zero_status build(zi_layout *layout, const zero_model *model,
                          const zi_capabilities *can)
 {
     if (model == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
     }
     if (world < 1 || world > 65536) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "a world of %" PRIu32 " ranks is not in [1, 65536]", world);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "a world of %" PRIu32 " ranks is not in [1, 65536]",
+                world);
     }
     zero_engine_options given;
     zero_tuning given_tuning;

@@ -22,7 +22,8 @@
 zero_status zero_model_create(zero_model **model)
 {
     if (model == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; pass the address of a zero_model pointer");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "model is NULL; pass the address of a zero_model pointer");
     }
     return zi_calloc(1, sizeof **model, (void **)model);
 }
@@ -90,14 +91,14 @@ static zero_status check_text(const char *what, const char *name)
 {
     const char *good = zi_text_good_end(name);
     if (*good != '\0') {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s name \"%.*s\" goes on with byte 0x%02x, which is %s; no checkpoint can have it",
                 what, (int)(good - name), name, (unsigned)(unsigned char)*good,
                 zi_utf8_bytes((const unsigned char *)good) != 0 ? "a control character"
                                                                 : "not UTF-8");
     }
     if (strcmp(name, ZI_NAME_OF_METADATA) == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s name \"%s\" is safetensors' own; no checkpoint can have it", what, name);
     }
     return ZERO_OK;
@@ -106,7 +107,7 @@ static zero_status check_text(const char *what, const char *name)
 static zero_status check_name(const char *what, const char *name)
 {
     if (name == NULL || name[0] == '\0' || strlen(name) >= ZI_NAME_BYTES) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s name \"%.40s\" must have 1 to %d bytes", what,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s name \"%.40s\" must have 1 to %d bytes", what,
                 name == NULL ? "(null)" : name, ZI_NAME_BYTES - 1);
     }
     return check_text(what, name);
@@ -115,7 +116,7 @@ static zero_status check_name(const char *what, const char *name)
 static zero_status check_model(const zero_model *model)
 {
     if (model == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
     }
     return ZERO_OK;
 }
@@ -123,8 +124,8 @@ static zero_status check_model(const zero_model *model)
 static zero_status check_unit(const zero_model *model, uint32_t unit)
 {
     if (unit >= model->unit_count) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "unit %" PRIu32 " is not one of the model's %" PRIu32, unit,
-                model->unit_count);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "unit %" PRIu32 " is not one of the model's %" PRIu32,
+                unit, model->unit_count);
     }
     return ZERO_OK;
 }
@@ -132,7 +133,7 @@ static zero_status check_unit(const zero_model *model, uint32_t unit)
 static zero_status check_tensor(const zero_model *model, uint32_t tensor)
 {
     if (tensor >= model->tensor_count) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the model's %" PRIu32,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the model's %" PRIu32,
                 tensor, model->tensor_count);
     }
     return ZERO_OK;
@@ -143,17 +144,17 @@ zero_status zero_unit_add(zero_model *model, const char *name, uint32_t *unit)
     ZI_TRY(check_model(model));
     ZI_TRY(check_name("unit", name));
     if (unit == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "unit \"%s\": the index pointer is NULL", name);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "unit \"%s\": the index pointer is NULL", name);
     }
     const uint64_t hash = zi_hash_text(ZI_HASH_START, name);
     const uint32_t taken =
         zi_table_find(&model->units_by_name, hash, is_named_unit, model->units, name);
     if (taken != ZI_TABLE_NONE) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "unit name \"%.60s\" is taken by unit %" PRIu32, name,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "unit name \"%.60s\" is taken by unit %" PRIu32, name,
                 taken);
     }
     if (model->unit_count == UNITS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "unit \"%.60s\" would be one more than the %" PRIu32 " a "
                 "model may have",
                 name, UNITS_MAX);
@@ -185,7 +186,7 @@ static zero_status add_extra(zero_model *model, const zero_tensor_desc *desc, ui
 static zero_status check_room(const zero_model *model, const char *name, uint64_t count)
 {
     if (model->tensor_count == TENSORS_MAX || count > MODEL_ELEMENTS_MAX - model->element_count) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor \"%.60s\" makes the model too large: at most "
                 "%" PRIu32 " tensors and 2^50 elements",
                 name, TENSORS_MAX);
@@ -214,7 +215,7 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
     ZI_TRY(check_model(model));
     ZI_TRY(check_unit(model, unit));
     if (desc == NULL || tensor == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "the tensor's description or index pointer is NULL");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "the tensor's description or index pointer is NULL");
     }
     ZI_TRY(check_name("tensor", desc->name));
     zero_tensor_desc full;
@@ -224,7 +225,7 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
     const uint32_t taken =
         zi_table_find(&model->tensors_by_name, hash, is_named_tensor, model->tensors, desc->name);
     if (taken != ZI_TABLE_NONE) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor name \"%.60s\" is taken by tensor %" PRIu32,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor name \"%.60s\" is taken by tensor %" PRIu32,
                 desc->name, taken);
     }
     ZI_TRY(check_room(model, desc->name, count));
@@ -291,7 +292,7 @@ static zero_status check_descs(const zero_model *model, const char *name,
     ZI_TRY(check_model(model));
     ZI_TRY(check_name("unit", name));
     if (descs == NULL && count != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "unit \"%.60s\": descs is NULL; pass its %" PRIu32 " tensors' descriptions", name,
                 count);
     }
@@ -340,7 +341,7 @@ static zero_status check_name_room(const char *name, uint32_t layer, const char 
                                    size_t bytes)
 {
     if (bytes >= ZI_NAME_BYTES) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "layer %" PRIu32 " of \"%.40s\": the name of its %s \"%.40s\" would have %zu "
                 "bytes, and at most %d are possible",
                 layer, name, tensor == NULL ? "unit" : "tensor", tensor == NULL ? name : tensor,
@@ -379,7 +380,7 @@ static zero_status layer_stride(const char *name, const zero_tensor_desc *desc, 
     *stride = 1;
     for (uint32_t i = 0; i < desc->dims; i++) {
         if (desc->initial.strides[i] != 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tensor \"%.60s\" of the layers \"%.40s\": layer_stride is 0, but initial has "
                     "strides; say how many elements a layer's array lies behind the last one's",
                     desc->name, name);
@@ -405,7 +406,7 @@ static zero_status add_layer_tensor(zero_model *model, uint32_t unit, const char
             desc.initial.dtype != ZERO_DTYPE_DEFAULT ? desc.initial.dtype : desc.dtype;
         const size_t size = zero_dtype_bytes(dtype != ZERO_DTYPE_DEFAULT ? dtype : ZERO_DTYPE_F32);
         if (stride > LAYER_STRIDE_MAX) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tensor \"%.60s\" of the layers \"%.40s\": layer_stride %" PRIu64
                     " is more than 2^40",
                     given->name, name, stride);
@@ -449,7 +450,7 @@ zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
     ZI_TRY(check_tensor(model, tensor));
     const uint32_t owner = model->tensors[tensor].unit;
     if (owner == unit) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\" already belongs to unit \"%.60s\"",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.60s\" already belongs to unit \"%.60s\"",
                 model->tensors[tensor].name, model->units[unit].name);
     }
     const zi_tie tie = {.unit = unit, .tensor = tensor};
@@ -458,7 +459,7 @@ zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
         return ZERO_OK; /* tied already */
     }
     if (model->units[unit].tied || model->units[owner].ties) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "unit \"%.60s\" cannot tie to unit \"%.60s\": ties do "
                 "not chain; tie both to the unit that holds the tensor",
                 model->units[unit].name, model->units[owner].name);
@@ -502,7 +503,7 @@ zero_status zero_model_tensor_desc(const zero_model *model, uint32_t tensor, zer
 {
     ZI_TRY(check_model(model));
     if (desc == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "desc is NULL; pass the address of a zero_tensor_desc");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "desc is NULL; pass the address of a zero_tensor_desc");
     }
     ZI_TRY(check_tensor(model, tensor));
     zi_tensor_describe(&model->tensors[tensor], model->extras, desc);

@@ -138,17 +138,17 @@ static zero_status refuse(const zero_option *option, const char *text)
     switch (option->kind) {
     case ZERO_OPTION_CHOICE:
         zi_option_choices(option, names, sizeof names);
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s \"%.40s\" is not one of %s", name, text, names);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s \"%.40s\" is not one of %s", name, text, names);
     case ZERO_OPTION_TIERS:
         zi_option_choices(option, names, sizeof names);
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s \"%.40s\" is not a list of ROLE=TIER; roles are param, grad, master, moment1 "
                 "and moment2, tiers are %s",
                 name, text, names);
     case ZERO_OPTION_REAL:
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s \"%.40s\" is not a finite number >= 0", name, text);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s \"%.40s\" is not a finite number >= 0", name, text);
     case ZERO_OPTION_POINTER:
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s cannot be given as text; assign the field", name);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s cannot be given as text; assign the field", name);
     case ZERO_OPTION_FLAG:
     case ZERO_OPTION_COUNT:
     case ZERO_OPTION_BYTES:
@@ -156,7 +156,7 @@ static zero_status refuse(const zero_option *option, const char *text)
     case ZERO_OPTION_TEXT:
         break;
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s \"%.40s\" is not in [%" PRIu64 ", %" PRIu64 "]%s", name,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s \"%.40s\" is not in [%" PRIu64 ", %" PRIu64 "]%s", name,
             text, option->low, option->high,
             option->kind == ZERO_OPTION_BYTES ? ", with K, M or G behind it for more" : "");
 }
@@ -285,24 +285,24 @@ zero_status zero_option_set(zero_engine_options *options, zero_tuning *tuning, c
 {
     const zero_option *option = zero_option_find(name);
     if (name == NULL || text == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s is NULL; zero_option_set needs an option's name and "
                 "a value as text",
                 name == NULL ? "name" : "text");
     }
     if (option == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "there is no option \"%.60s\"; zero_option_at lists them all", name);
     }
     void *whole = option->is_tuning != 0 ? (void *)tuning : (void *)options;
     size_t struct_bytes = 0;
     if (whole == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is NULL and has %s", zi_option_struct(option),
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s is NULL and has %s", zi_option_struct(option),
                 option->name);
     }
     memcpy(&struct_bytes, whole, sizeof struct_bytes);
     if (struct_bytes < option->offset + option->bytes) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "%s has %zu bytes, without %s; compile with newer headers",
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED, "%s has %zu bytes, without %s; compile with newer headers",
                 zi_option_struct(option), struct_bytes, option->name);
     }
     return set_field(option, (unsigned char *)whole + option->offset, text);

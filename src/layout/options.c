@@ -37,8 +37,8 @@ static zero_status check_choice(const zero_option *option, const void *field)
         return ZERO_OK;
     }
     zi_option_choices(option, names, sizeof names);
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s.%s %" PRId32 " is not one of %s", zi_option_struct(option),
-            option->name, (int32_t)(uint32_t)value, names);
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s.%s %" PRId32 " is not one of %s",
+            zi_option_struct(option), option->name, (int32_t)(uint32_t)value, names);
 }
 
 static zero_status check_real(const zero_option *option, const void *field)
@@ -46,8 +46,8 @@ static zero_status check_real(const zero_option *option, const void *field)
     float value = 0.0f;
     memcpy(&value, field, sizeof value);
     if (!isfinite(value) || value < 0.0f) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s.%s %g is not finite and >= 0", zi_option_struct(option),
-                option->name, (double)value);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s.%s %g is not finite and >= 0",
+                zi_option_struct(option), option->name, (double)value);
     }
     return ZERO_OK;
 }
@@ -56,7 +56,7 @@ static zero_status check_whole(const zero_option *option, const void *field)
 {
     const uint64_t value = zi_option_whole(option, field);
     if (!zi_option_in_bounds(option, value)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s.%s %" PRIu64 " is not in [%" PRIu64 ", %" PRIu64 "]",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s.%s %" PRIu64 " is not in [%" PRIu64 ", %" PRIu64 "]",
                 zi_option_struct(option), option->name, value, option->low, option->high);
     }
     return ZERO_OK;
@@ -67,7 +67,7 @@ static zero_status check_tiers_named(const zero_tier *tier)
     for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const bool shard = role < ZERO_SHARD_ROLES;
         if ((uint32_t)tier[role] >= (shard ? ZERO_TIER_COUNT : 1u)) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.tier of %s is %d, %s",
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "options.tier of %s is %d, %s",
                     zero_role_name((zero_role)role), (int)tier[role],
                     shard ? "not a zero_tier" : "and only shards have one to choose; leave it 0");
         }
@@ -121,10 +121,11 @@ static zero_status check_optimizer(const zero_engine_options *o)
 {
     const bool own = o->optimizer == ZERO_OPTIMIZER_CALLBACK;
     if (own && o->update == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.update is NULL; ZERO_OPTIMIZER_CALLBACK needs it");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "options.update is NULL; ZERO_OPTIMIZER_CALLBACK needs it");
     }
     if (!own && (o->update != NULL || o->update_states != 0)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.update and update_states are for "
                 "ZERO_OPTIMIZER_CALLBACK; optimizer is %d",
                 (int)o->optimizer);
@@ -140,7 +141,7 @@ static zero_status check_updater(const zero_engine_options *o)
     }
     if (disk &&
         (o->tuning->updater == ZERO_UPDATER_GPU || o->tuning->updater == ZERO_UPDATER_BOTH)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.updater is %d, but state on disk is updated by the CPU; use "
                 "ZERO_UPDATER_CPU, or ZERO_TIER_HOST for the roles on disk",
                 (int)o->tuning->updater);
@@ -148,7 +149,7 @@ static zero_status check_updater(const zero_engine_options *o)
     const bool offloaded =
         o->tier[ZERO_ROLE_PARAM] > ZERO_TIER_DEVICE || o->tier[ZERO_ROLE_GRAD] > ZERO_TIER_DEVICE;
     if (offloaded && o->tuning->updater == ZERO_UPDATER_BOTH) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.updater is %d, but parameters or gradients that are not on the device come "
                 "to it a unit at a time; use ZERO_UPDATER_GPU or ZERO_UPDATER_CPU",
                 (int)o->tuning->updater);
@@ -159,20 +160,20 @@ static zero_status check_updater(const zero_engine_options *o)
 static zero_status check_disks(const zero_engine_options *o)
 {
     if (o->disk_path != NULL && (o->disk_directories != NULL || o->disk_directory_count != 0)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.disk_path is \"%.200s\" and %" PRIu32
                 " disk_directories are given; leave one of them out",
                 o->disk_path, o->disk_directory_count);
     }
     if (o->tuning->disk_weights != NULL && o->disk_directory_count == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.disk_weights is %p and disk_directory_count 0; give a weight for each of "
                 "disk_directories, or none",
                 (const void *)o->tuning->disk_weights);
     }
     for (uint32_t i = 0; o->tuning->disk_weights != NULL && i < o->disk_directory_count; i++) {
         if (o->tuning->disk_weights[i] == 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tuning.disk_weights[%" PRIu32 "] is 0; leave that directory out, or give its "
                     "bandwidth",
                     i);
@@ -188,7 +189,7 @@ static zero_status check_speculative(const zero_engine_options *o)
          role++) {
         if (o->tier[role] != ZERO_TIER_DISK) {
             ZI_FAIL(
-                ZERO_INVALID_ARGUMENT,
+                ZERO_ERR_INVALID_ARGUMENT,
                 "tuning.speculative_step is 1 and tier of %s %s; put master, moment1 and moment2 "
                 "on ZERO_TIER_DISK, or leave speculative_step at 0",
                 zero_role_name((zero_role)role), zero_tier_name(o->tier[role]));
@@ -204,8 +205,9 @@ static zero_status check_together(const zero_engine_options *o)
     ZI_TRY(check_speculative(o));
     ZI_TRY(check_disks(o));
     if (o->tuning->extent_bytes % ZI_PAGE_BYTES != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tuning.extent_bytes %" PRIu64 " is not a multiple of %zu",
-                o->tuning->extent_bytes, ZI_PAGE_BYTES);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tuning.extent_bytes %" PRIu64 " is not a multiple of %zu", o->tuning->extent_bytes,
+                ZI_PAGE_BYTES);
     }
     return zi_options_check_backend(o);
 }

@@ -15,7 +15,7 @@ zero_status zero_plan_create(const zero_model *model, const zero_engine_options 
                              uint32_t world_size, zero_plan **plan)
 {
     if (plan == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "plan is NULL; pass the address of a zero_plan pointer");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "plan is NULL; pass the address of a zero_plan pointer");
     }
     *plan = NULL;
     zero_plan *made = NULL;
@@ -41,7 +41,7 @@ void zero_plan_destroy(zero_plan *plan)
 static zero_status check_plan(const zero_plan *plan)
 {
     if (plan == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "plan is NULL; make one with zero_plan_create, or take an engine's");
     }
     return ZERO_OK;

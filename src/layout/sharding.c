@@ -47,17 +47,17 @@ static zero_status split_of(zero_stage stage, split *out)
         *out = (split){1, 1, 1};
         return ZERO_OK;
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "options.stage %d is not a stage of ZeRO", (int)stage);
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "options.stage %d is not a stage of ZeRO", (int)stage);
 }
 
 static zero_status check_group(const char *field, uint32_t group, int is_split, uint32_t world)
 {
     if (group > 1 && !is_split) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s %" PRIu32 ": this stage does not split that state; leave it 0", field, group);
     }
     if (group != 0 && world % group != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s %" PRIu32 " does not divide the world of %" PRIu32 " ranks", field, group,
                 world);
     }
@@ -89,14 +89,14 @@ zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t wor
                          : 1,
     };
     if (sharding->grad != 1 && sharding->grad % sharding->param != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "grad_group %" PRIu32 " is not a multiple of shard_group "
                 "%" PRIu32,
                 sharding->grad, sharding->param);
     }
     const uint32_t inner = sharding->grad > sharding->param ? sharding->grad : sharding->param;
     if (sharding->optimizer % inner != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "optimizer_group %" PRIu32 " is not a multiple of %" PRIu32
                 ", the ranks that parameters and gradients are split over",
                 sharding->optimizer, inner);

@@ -36,7 +36,7 @@ static zero_status count_elements(const char *name, const char *of, const uint64
     }
     for (uint32_t i = 0; i < dims && !empty; i++) {
         if (!zi_mul_u64(*count, shape[i], count) || *count > TENSOR_ELEMENTS_MAX) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tensor \"%.60s\": the product of its extents%s passes 2^46 elements at extent "
                     "%" PRIu32 " (%" PRIu64 ")",
                     name, of, i, shape[i]);
@@ -49,7 +49,7 @@ static zero_status count_elements(const char *name, const char *of, const uint64
 static zero_status check_dtype(const char *name, const char *field, zero_dtype dtype)
 {
     if (dtype != ZERO_DTYPE_DEFAULT && zero_dtype_bytes(dtype) == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": %s %d is not F32, BF16 or F16", name,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.60s\": %s %d is not F32, BF16 or F16", name,
                 field, (int)dtype);
     }
     return ZERO_OK;
@@ -75,7 +75,7 @@ static zero_status check_strides(const zero_tensor_desc *tensor, const uint64_t 
         seen[next] = true;
         uint64_t more = 0;
         if (strides[next] <= reach) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tensor \"%.60s\": strides[%" PRIu32 "] is %" PRIu64 ", and smaller strides "
                     "lead %" PRIu64 " elements far: elements would share places; give %s",
                     tensor->name, next, strides[next], reach,
@@ -83,7 +83,7 @@ static zero_status check_strides(const zero_tensor_desc *tensor, const uint64_t 
         }
         if (!zi_mul_u64(tensor->shape[next] - 1, strides[next], &more) ||
             !zi_add_u64(reach, more, &reach) || reach >= ARRAY_ELEMENTS_MAX) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tensor \"%.60s\": strides[%" PRIu32 "] is %" PRIu64 ", which makes the array "
                     "longer than 2^56 elements",
                     tensor->name, next, strides[next]);
@@ -109,7 +109,7 @@ zero_status zi_array_resolve(const zero_tensor_desc *tensor, const zero_array *g
     ZI_TRY(check_dtype(tensor->name, "dtype of its array", given->dtype));
     if (given->reserved != 0 ||
         !all_zero(given->strides + tensor->dims, sizeof given->strides - used)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor \"%.60s\": its array has a stride beyond its %" PRIu32 " dims, or reserved "
                 "is not 0",
                 tensor->name, tensor->dims);
@@ -130,7 +130,7 @@ static zero_status resolve_box(const zero_tensor_desc *given, zero_tensor_desc *
     const size_t used = given->dims * sizeof given->shape[0];
     if (!all_zero(given->global_shape + given->dims, sizeof given->global_shape - used) ||
         !all_zero(given->box_first + given->dims, sizeof given->box_first - used)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor \"%.60s\": global_shape or box_first is not 0 beyond its %" PRIu32 " dims",
                 given->name, given->dims);
     }
@@ -140,7 +140,7 @@ static zero_status resolve_box(const zero_tensor_desc *given, zero_tensor_desc *
     for (uint32_t i = 0; i < given->dims; i++) {
         const uint64_t global = desc->global_shape[i];
         if (given->box_first[i] > global || given->shape[i] > global - given->box_first[i]) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tensor \"%.60s\": box_first[%" PRIu32 "] %" PRIu64 " and shape[%" PRIu32
                     "] %" PRIu64 " are not inside global_shape[%" PRIu32 "] %" PRIu64,
                     given->name, i, given->box_first[i], i, given->shape[i], i, global);
@@ -154,7 +154,7 @@ static zero_status check_extents(const zero_tensor_desc *desc)
 {
     for (uint32_t i = ZERO_TENSOR_DIMS_MAX; i-- > desc->dims;) {
         if (desc->shape[i] != 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "tensor \"%.60s\": dims is %" PRIu32 ", but shape[%" PRIu32 "] is %" PRIu64
                     "; set dims to %" PRIu32 ", or what is behind the shape to 0",
                     desc->name, desc->dims, i, desc->shape[i], i + 1);
@@ -166,21 +166,21 @@ static zero_status check_extents(const zero_tensor_desc *desc)
 static zero_status check_fields(const zero_tensor_desc *desc)
 {
     if (desc->dims > ZERO_TENSOR_DIMS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": dims %" PRIu32 " is more than %d",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.60s\": dims %" PRIu32 " is more than %d",
                 desc->name, desc->dims, ZERO_TENSOR_DIMS_MAX);
     }
     ZI_TRY(check_extents(desc));
     ZI_TRY(check_dtype(desc->name, "dtype", desc->dtype));
     if ((desc->flags & ~(uint32_t)(ZERO_TENSOR_NO_DECAY | ZERO_TENSOR_FROZEN)) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": flags 0x%" PRIx32 " has unknown bits",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.60s\": flags 0x%" PRIx32 " has unknown bits",
                 desc->name, desc->flags);
     }
     if (desc->group >= TENSOR_GROUPS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "tensor \"%.60s\": group %" PRIu32 " is not below %d",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.60s\": group %" PRIu32 " is not below %d",
                 desc->name, desc->group, TENSOR_GROUPS_MAX);
     }
     if (!all_zero(desc->reserved, sizeof desc->reserved)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor \"%.60s\": reserved is not 0; zero the description before filling it in",
                 desc->name);
     }

@@ -30,19 +30,19 @@ static zero_status resolve_mesh(const zero_transformer *t, zero_batch *b)
     b->context_parallel = zi_max_u64(b->context_parallel, 1);
     if (b->interleave > 1 &&
         (t->pipeline_parallel == 1 || b->interleave > zi_transformer_blocks(t))) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "interleave of the batch is %" PRIu64 "; each of %" PRIu64
                 " pipeline stages has at most %" PRIu64 " groups of blocks, and one stage has one",
                 b->interleave, t->pipeline_parallel, zi_transformer_blocks(t));
     }
     if (b->sequence % b->context_parallel != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "context_parallel of the batch, %" PRIu64
                 ", does not divide its sequence, %" PRIu64,
                 b->context_parallel, b->sequence);
     }
     if (b->sequence_parallel > 1 || b->fp8 > 1 || (uint32_t)b->wire >= ZERO_WIRE_COUNT) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "sequence_parallel %" PRIu32 ", fp8 %" PRIu32
                 " and wire %d of the batch; each is 0 or 1",
                 b->sequence_parallel, b->fp8, (int)b->wire);
@@ -55,7 +55,7 @@ zero_status zi_mesh_columns(const zero_transformer *t, const zero_batch *b, uint
 {
     const uint64_t parts = t->tensor_parallel * t->pipeline_parallel;
     if (ranks % (parts * b->context_parallel) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor_parallel %" PRIu64 " x pipeline_parallel %" PRIu64
                 " x context_parallel %" PRIu64 " does not divide the cluster's %" PRIu64 " ranks",
                 t->tensor_parallel, t->pipeline_parallel, b->context_parallel, ranks);
@@ -75,23 +75,23 @@ zero_status zi_batch_resolve(const zero_batch *given, const zero_transformer *t,
     b->dtype = b->dtype != ZERO_DTYPE_DEFAULT ? b->dtype : t->dtype;
     if (b->samples > SAMPLES_MAX || b->sequence > t->sequence ||
         b->samples * b->sequence > TOKENS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "a batch of %" PRIu64 " samples of %" PRIu64
                 " tokens; there are at most 2^20 samples, "
                 "of the transformer's %" PRIu64 " tokens, and 2^32 tokens in all",
                 b->samples, b->sequence, t->sequence);
     }
     if (zero_dtype_bytes(b->dtype) == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "dtype %d (%s) of the batch is no type of activations",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "dtype %d (%s) of the batch is no type of activations",
                 (int)b->dtype, zero_dtype_name(b->dtype));
     }
     if (b->recompute > 1) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "recompute of the batch is %" PRIu32 "; it is 0 or 1",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "recompute of the batch is %" PRIu32 "; it is 0 or 1",
                 b->recompute);
     }
     b->micro_steps = b->micro_steps != 0 ? b->micro_steps : 1;
     if (b->micro_steps > MICRO_STEPS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "micro_steps of the batch is %" PRIu32 "; it is in [1, %d], or 0 for 1",
                 b->micro_steps, MICRO_STEPS_MAX);
     }

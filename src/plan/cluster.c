@@ -193,9 +193,9 @@ zero_status zero_cluster_preset(const char *name, zero_cluster *cluster)
                                  presets[i].name);
     }
     if (name == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "name is NULL; there are %s", names);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "name is NULL; there are %s", names);
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "no cluster is called \"%.64s\"; there are %s", name, names);
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "no cluster is called \"%.64s\"; there are %s", name, names);
 }
 
 /* ---- bounds ---- */
@@ -208,19 +208,19 @@ zero_status zi_cluster_resolve(const zero_cluster *given, zero_cluster *c)
         uint64_t value = 0;
         memcpy(&value, (const unsigned char *)c + fields[i].offset, sizeof value);
         if (value < fields[i].low || value > fields[i].high) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "%s of the cluster is %" PRIu64 "; it is in [%" PRIu64 ", %" PRIu64 "]",
                     fields[i].name, value, fields[i].low, fields[i].high);
         }
     }
     if (c->device_reserve_bytes >= c->device_bytes || c->host_reserve_bytes >= c->host_bytes) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "a reserve of the cluster, %" PRIu64 " bytes of a GPU and %" PRIu64
                 " of a node, leaves none of %" PRIu64 " or %" PRIu64,
                 c->device_reserve_bytes, c->host_reserve_bytes, c->device_bytes, c->host_bytes);
     }
     if (c->nodes * c->ranks_per_node > RANKS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "the cluster has %" PRIu64 " nodes of %" PRIu64 " ranks; a world has at most %d",
                 c->nodes, c->ranks_per_node, RANKS_MAX);
     }

@@ -17,7 +17,7 @@ static zero_status read_field(const zi_json *json, const char *key, zero_cluster
             return zi_json_number(json, asked, (uint64_t *)(void *)at);
         }
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "%s has the key \"%.64s\", which no cluster has; see zero/cluster.h", json->path, key);
 }
 

@@ -50,7 +50,7 @@ typedef struct work {
 static zero_status need(uint64_t rate, const char *name, double used)
 {
     if (rate == 0 && used > 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s of the cluster is 0, and a step needs it: measure it, or begin with a preset",
                 name);
     }
@@ -383,7 +383,7 @@ static zero_status check_sizes(const work *w, double tokens)
                larger(t->link_in + t->link_out, larger(t->disk_read, t->disk_write)));
     most = larger(most, larger(sum, moved));
     if (most >= (double)INT64_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "a step of %" PRIu32 " micro-steps takes %.3g s (%.3g s: %s), has %.3g tokens and "
                 "moves %.3g bytes, more than can be counted; make the batch or the model smaller, "
                 "or the cluster faster",

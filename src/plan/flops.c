@@ -27,7 +27,7 @@ zero_status zi_transformer_flops(const zero_transformer *transformer, const zero
         __builtin_add_overflow(token, products.elements, &token) ||
         __builtin_mul_overflow(token, 2 * b.samples * b.sequence, forward_flops) ||
         *forward_flops > INT64_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "unit %" PRIu64 " takes 2^63 operations or more for %" PRIu64 " samples of %" PRIu64
                 " tokens; make the batch smaller",
                 unit, b.samples, b.sequence);

@@ -62,7 +62,7 @@ zero_status zi_activation_bytes(const zero_transformer *t, const zero_batch *b, 
     const uint64_t logits = stage.head ? b->logit_rows * zi_tensor_part(t, t->vocab) * width : 0;
     if (__builtin_mul_overflow(token, zi_batch_tokens(b), bytes) ||
         __builtin_add_overflow(*bytes, logits, bytes) || *bytes > INT64_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "activations of %" PRIu64 " samples of %" PRIu64
                 " tokens take 2^63 bytes or more; make the batch smaller",
                 b->samples, b->sequence);
@@ -89,7 +89,7 @@ zero_status zero_activation_bytes(const zero_transformer *transformer, const zer
     zero_batch b;
     zi_transformer_counts counts;
     if (bytes == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "bytes is NULL; pass the address of a uint64_t");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "bytes is NULL; pass the address of a uint64_t");
     }
     ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
     ZI_TRY(zi_batch_resolve(batch, &t, &b));
@@ -135,7 +135,7 @@ zero_status zero_footprint_of(const zero_transformer *transformer, const zero_cl
     made.need_bytes[ZERO_TIER_HOST] += c.host_reserve_bytes / c.ranks_per_node;
     for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
         if (made.need_bytes[tier] > INT64_MAX) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "a rank needs %" PRIu64 " bytes of the %s, and at most 2^63 - 1 are counted; "
                     "make the model, the batch or the cluster's reserves smaller",
                     made.need_bytes[tier], zero_tier_name((zero_tier)tier));
@@ -248,7 +248,7 @@ zero_status zero_footprint_layers(const zero_transformer *transformer, const zer
     depth_search search = {.cluster = cluster, .options = options};
     zi_transformer_counts counts;
     if (layers == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "layers is NULL; pass the address of a uint64_t");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "layers is NULL; pass the address of a uint64_t");
     }
     *layers = 0;
     ZI_TRY(zi_transformer_resolve(transformer, &search.transformer, &counts));

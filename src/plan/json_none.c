@@ -6,9 +6,11 @@
 static zero_status refuse(const char *path, const void *out)
 {
     if (path == NULL || out == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s is NULL", path == NULL ? "path" : "the struct to fill");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s is NULL",
+                path == NULL ? "path" : "the struct to fill");
     }
-    ZI_FAIL(ZERO_UNSUPPORTED, "%s cannot be read: this library was built without jansson", path);
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED, "%s cannot be read: this library was built without jansson",
+            path);
 }
 
 zero_status zero_transformer_read(const char *path, zero_transformer *transformer)

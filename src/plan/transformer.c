@@ -104,7 +104,7 @@ zero_status zero_transformer_preset(const char *name, zero_transformer *transfor
 {
     char names[256];
     if (name == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "name is NULL; there are %s",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "name is NULL; there are %s",
                 preset_names(names, sizeof names));
     }
     for (size_t i = 0; i < PRESET_COUNT; i++) {
@@ -115,7 +115,7 @@ zero_status zero_transformer_preset(const char *name, zero_transformer *transfor
             return ZI_SIZED_OUT(zero_transformer, transformer, &found);
         }
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT, "no preset is called \"%.64s\"; there are %s", name,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "no preset is called \"%.64s\"; there are %s", name,
             preset_names(names, sizeof names));
 }
 
@@ -153,7 +153,7 @@ static zero_status check_bounds(const zero_transformer *t)
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         const bound *b = &bounds[i];
         if (b->value < b->low || b->value > b->high) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "%s of the transformer is %" PRIu64 "; it is in [%" PRIu64 ", %" PRIu64 "]",
                     b->name, b->value, b->low, b->high);
         }
@@ -165,34 +165,35 @@ static zero_status check_bounds(const zero_transformer *t)
 static zero_status check_shape(const zero_transformer *t)
 {
     if (t->head_width == 0 && t->width % t->heads != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "width %" PRIu64 " is no multiple of heads, %" PRIu64 "; set head_width", t->width,
                 t->heads);
     }
     if (t->kv_heads != 0 && t->heads % t->kv_heads != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "kv_heads %" PRIu64 " does not divide heads, %" PRIu64,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "kv_heads %" PRIu64 " does not divide heads, %" PRIu64,
                 t->kv_heads, t->heads);
     }
     if (t->positions != 0 && t->sequence > t->positions) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "sequence %" PRIu64 " is longer than the %" PRIu64 " positions that are embedded",
                 t->sequence, t->positions);
     }
     if (t->experts_used > t->experts || (t->experts_used == 0) != (t->experts == 0)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "experts_used %" PRIu64 " is not in [1, experts], of which there are %" PRIu64
                 "; without experts it is 0",
                 t->experts_used, t->experts);
     }
     if ((t->flags & ~(uint32_t)ZERO_TRANSFORMER_ALL) != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "flags 0x%" PRIx32 " has bits that mean nothing", t->flags);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "flags 0x%" PRIx32 " has bits that mean nothing",
+                t->flags);
     }
     if ((uint32_t)t->units >= ZERO_TRANSFORMER_UNITS_COUNT) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "units is %d; it is 0 (blocks), 1 (layers) or 2 (matrices)",
-                (int)t->units);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "units is %d; it is 0 (blocks), 1 (layers) or 2 (matrices)", (int)t->units);
     }
     if (t->dtype != ZERO_DTYPE_DEFAULT && zero_dtype_bytes(t->dtype) == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "dtype %d (%s) is no type of parameters", (int)t->dtype,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "dtype %d (%s) is no type of parameters", (int)t->dtype,
                 zero_dtype_name(t->dtype));
     }
     return ZERO_OK;
@@ -203,19 +204,19 @@ static zero_status check_parts(const zero_transformer *t)
 {
     const uint64_t parts = t->tensor_parallel;
     if (t->heads % parts != 0 || t->ffn_width % parts != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor_parallel %" PRIu64 " does not divide heads, %" PRIu64
                 ", and ffn_width, %" PRIu64 "; set a divisor of both",
                 parts, t->heads, t->ffn_width);
     }
     if (t->kv_heads % parts != 0 && parts % t->kv_heads != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor_parallel %" PRIu64 " neither divides kv_heads, %" PRIu64
                 ", nor is a multiple; each rank needs whole heads",
                 parts, t->kv_heads);
     }
     if (t->vocab < parts) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor_parallel %" PRIu64 " is more than vocab, %" PRIu64
                 "; each rank needs rows of the embedding",
                 parts, t->vocab);
@@ -485,7 +486,8 @@ zero_status zero_transformer_model(const zero_transformer *transformer, zero_mod
     zero_transformer t;
     zi_transformer_counts counts;
     if (model == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "model is NULL; pass the address of a zero_model pointer");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "model is NULL; pass the address of a zero_model pointer");
     }
     *model = NULL;
     ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
@@ -534,7 +536,7 @@ static zero_status count_units(const zero_transformer *t, zi_transformer_counts 
     counts->block_used = elements_of(&list) + (t->experts - t->experts_used) * t->width;
     if (counts->block > ELEMENTS_MAX / t->layers ||
         counts->block * t->layers + counts->embedding + counts->head > ELEMENTS_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "the transformer has more than 2^50 parameters: layers %" PRIu64 ", width %" PRIu64
                 ", ffn_width %" PRIu64 ", experts %" PRIu64,
                 t->layers, t->width, t->ffn_width, t->experts);
@@ -606,7 +608,7 @@ zero_status zi_transformer_unit(const zero_transformer *t, uint64_t unit,
     const uint64_t head = 1 + t->layers * parts;
     *products = (zi_transformer_products){0};
     if (unit > head) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "the transformer has no unit %" PRIu64 "; the last one is %" PRIu64, unit, head);
     }
     if (unit == head) {

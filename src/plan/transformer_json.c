@@ -51,7 +51,7 @@ static zero_status find_family(const zi_json *json, const family **found)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",
                                  families[i].type);
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "\"model_type\" of %s is \"%.64s\"; the types known are %s: set the dimensions instead "
             "(zero plan layers=N,width=N,...)",
             json->path, type, names);
@@ -93,11 +93,11 @@ static zero_status read_experts(const zi_json *json, zero_transformer *t)
     ZI_TRY(read_number(json, "num_experts", false, &t->experts));
     ZI_TRY(read_number(json, "num_local_experts", false, &local));
     if (t->experts == 0 && local == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%s has no \"num_experts\" or \"num_local_experts\"",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s has no \"num_experts\" or \"num_local_experts\"",
                 json->path);
     }
     if (t->experts != 0 && local != 0 && t->experts != local) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s has \"num_experts\" %" PRIu64 " and \"num_local_experts\" %" PRIu64
                 "; leave the one out that is wrong",
                 json->path, t->experts, local);
@@ -144,7 +144,7 @@ static zero_status read_dtype(const zi_json *json, zero_dtype *dtype)
             return ZERO_OK;
         }
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "the type of parameters in %s is \"%.64s\"; float32, bfloat16 and float16 are known",
             json->path, name);
 }
@@ -177,7 +177,7 @@ static zero_status check_architectures(const zi_json *json)
     for (size_t i = 0; i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
         if (name == NULL || !is_language_model(name)) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "\"architectures\" of %s has \"%.64s\", which has another head than a "
                     "language model, or none; name one that ends in ForCausalLM or LMHeadModel",
                     json->path, name != NULL ? name : "");
@@ -195,14 +195,14 @@ static zero_status refuse_others(const zi_json *json)
         bool set = false;
         ZI_TRY(zi_json_flag(json, (zi_json_key){.name = flags[i]}, &set));
         if (set) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "\"%s\" of %s is true, which no zero_transformer describes", flags[i],
                     json->path);
         }
     }
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         if (is_set(json, others[i])) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "%s has \"%s\", which changes tensors as no zero_transformer describes; plan "
                     "the model without it",
                     json->path, others[i]);
@@ -211,7 +211,7 @@ static zero_status refuse_others(const zi_json *json)
     uint64_t every = 1;
     ZI_TRY(read_number(json, "decoder_sparse_step", false, &every));
     if (every != 1) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s has experts in some of its blocks only (\"decoder_sparse_step\" %" PRIu64
                 "), which no zero_transformer describes",
                 json->path, every);

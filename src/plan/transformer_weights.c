@@ -157,7 +157,7 @@ static zero_status take_shape(tally *all, const zi_safetensors *file, const zi_s
 {
     const uint32_t dims = what->shape[1] == NO_EXTENT ? 1 : 2;
     if (tensor->dims != dims || tensor->count == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: tensor \"%.80s\" has %" PRIu32 " dimensions and %" PRIu64
                 " elements; it has %" PRIu32 " dimensions in a transformer, and some elements",
                 file->json.path, tensor->name, tensor->dims, tensor->count, dims);
@@ -166,7 +166,7 @@ static zero_status take_shape(tally *all, const zi_safetensors *file, const zi_s
         uint64_t *known = &all->extents[what->shape[i]];
         *known = *known == 0 ? tensor->shape[i] : *known;
         if (tensor->shape[i] != *known) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "%s: tensor \"%.80s\" has the extent %" PRIu64
                     " where the tensors before it have %" PRIu64,
                     file->json.path, tensor->name, tensor->shape[i], *known);
@@ -179,12 +179,12 @@ static zero_status take_type(tally *all, const zi_safetensors *file, const zi_sa
 {
     all->first = all->first == NULL ? tensor : all->first;
     if (tensor->dtype == ZERO_DTYPE_NONE) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: tensor \"%.80s\" is of %s; parameters are of F32, BF16 or F16",
                 file->json.path, tensor->name, tensor->type);
     }
     if (tensor->dtype != all->first->dtype) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: tensor \"%.80s\" is of %s and \"%.60s\" of %s; a transformer has one type",
                 file->json.path, tensor->name, tensor->type, all->first->name, all->first->type);
     }
@@ -196,7 +196,7 @@ static zero_status take_tensor(tally *all, const zi_safetensors *file, const zi_
     uint64_t index[2] = {0, 0};
     const size_t k = find_kind(tensor->name, index);
     if (k == KINDS) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: no transformer that is known has a tensor \"%.80s\"; set the dimensions "
                 "instead (zero plan layers=N,width=N,...)",
                 file->json.path, tensor->name);
@@ -224,7 +224,7 @@ static zero_status check_complete(const tally *all)
         const uint64_t blocks = strchr(kinds[k].name, '#') != NULL ? all->layers : 1;
         const uint64_t wanted = strchr(kinds[k].name, '@') != NULL ? blocks * all->experts : blocks;
         if (all->has[kinds[k].of] && all->seen[k] != wanted) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "%s: of the tensors \"%s\" there are %" PRIu64 "; %" PRIu64
                     " blocks have %" PRIu64,
                     all->weights->path, kinds[k].name, all->seen[k], all->layers, wanted);
@@ -238,18 +238,18 @@ static zero_status check_groups(const tally *all)
     const int ffns = all->has[DENSE] + all->has[MIXTRAL] + all->has[QWEN_MOE];
     const bool others = ffns != 0 || all->has[HEAD_NORMS] || all->has[QKV_BIASES];
     if (all->has[OLD] == all->has[NEW] || (all->has[OLD] ? others : ffns != 1)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: its tensors are not those of one model of the types gpt2, llama, mistral, "
                 "mixtral, qwen2, qwen3 or qwen3_moe",
                 all->weights->path);
     }
     if (all->has[OLD] && all->extents[THREE] != 3 * all->extents[WIDTH]) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: \"attn.c_attn\" has %" PRIu64 " columns; 3 x %" PRIu64 " were expected",
                 all->weights->path, all->extents[THREE], all->extents[WIDTH]);
     }
     if (all->extents[EXPERTS] != all->experts) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: its routers choose from %" PRIu64 " experts, and there are %" PRIu64,
                 all->weights->path, all->extents[EXPERTS], all->experts);
     }
@@ -274,7 +274,7 @@ static uint32_t flags_of(const tally *all)
 static zero_status guess(const tally *all, zero_transformer *t)
 {
     if (!all->has[OLD] || t->width % OLD_HEAD_WIDTH != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: no shape tells the number of heads, the length of samples and how many "
                 "experts a token passes through; put the model's config.json beside it",
                 all->weights->path);
@@ -312,7 +312,7 @@ static zero_status compare(const tally *all, const zero_transformer *config,
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (pairs[i].said != pairs[i].found) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "%s: %s is %" PRIu64 " by its tensors and %" PRIu64
                     " by the config.json beside it",
                     all->weights->path, pairs[i].name, pairs[i].found, pairs[i].said);
@@ -364,7 +364,7 @@ zero_status zi_transformer_of_weights(const zi_weights *weights, const zero_tran
     ZI_TRY(describe(&all, config, t));
     ZI_TRY(zero_transformer_parameters(t, &total, NULL));
     if (total != all.elements) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: its tensors have %" PRIu64 " elements, and a transformer of its dimensions "
                 "has %" PRIu64 " parameters",
                 weights->path, all.elements, total);

@@ -34,7 +34,7 @@ void zero_sim_report_init_sized(zero_sim_report *report, size_t struct_bytes)
 static zero_status check_number(const char *name, uint64_t value, uint64_t high)
 {
     if (value > high) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s of the simulation is %" PRIu64 "; it is at most %" PRIu64, name, value, high);
     }
     return ZERO_OK;
@@ -56,21 +56,23 @@ static zero_status resolve(const zero_sim_options *given, zero_sim_options *sim)
 static zero_status check_options(const zero_engine_options *options, const zero_tuning *tuning)
 {
     if (tuning->updater == ZERO_UPDATER_BOTH) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "tuning.updater is ZERO_UPDATER_BOTH, and which units the CPU "
-                                  "takes is not simulated; use ZERO_UPDATER_GPU or "
-                                  "ZERO_UPDATER_CPU");
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "tuning.updater is ZERO_UPDATER_BOTH, and which units the CPU "
+                "takes is not simulated; use ZERO_UPDATER_GPU or "
+                "ZERO_UPDATER_CPU");
     }
     if (tuning->speculative_step != 0) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "tuning.speculative_step is 1, and the simulated trainer predicts "
                 "no steps; leave it at 0");
     }
     if (options->optimizer == ZERO_OPTIMIZER_CALLBACK) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "ZERO_OPTIMIZER_CALLBACK is code whose time is not known; use "
-                                  "ZERO_OPTIMIZER_ADAMW");
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "ZERO_OPTIMIZER_CALLBACK is code whose time is not known; use "
+                "ZERO_OPTIMIZER_ADAMW");
     }
     if (options->model_parallel != NULL) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "options.model_parallel is not NULL, and the simulated world holds "
                 "the whole model; leave it out");
     }
@@ -85,7 +87,7 @@ static zero_status check_cluster(const zero_cluster *cluster, const zero_sim_opt
         disk = disk || options->tier[role] == ZERO_TIER_DISK;
     }
     if (sim->forward_ns == 0 && (cluster->device_flops == 0 || cluster->device_permille == 0)) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s of the cluster is 0; set it, or how long a unit's forward takes (forward_ns)",
                 cluster->device_flops == 0 ? "device_flops" : "device_permille");
     }
@@ -115,7 +117,7 @@ static zero_status check_whole(const sim_request *r)
     const uint64_t parts = r->transformer.tensor_parallel * r->transformer.pipeline_parallel *
                            r->batch.context_parallel;
     if (parts != 1 || r->batch.fp8 != 0 || r->batch.wire != ZERO_WIRE_ENGINE) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "tensor_parallel x pipeline_parallel x context_parallel is %" PRIu64
                 ", fp8 %" PRIu32 " and wire %d, and a simulated rank has the whole model in the "
                 "engine's types; leave them out, or use zero_estimate_of",
@@ -185,7 +187,7 @@ static zero_status round_time(const sim_request *r, uint32_t unit, double produc
                               double elements_ns, uint64_t *ns)
 {
     if (products_ns + elements_ns >= (double)ZI_SIM_END_NS) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "a pass over unit %" PRIu32
                 " takes %.3g s, and at most 73 years are simulated; raise %s of the cluster, "
                 "%" PRIu64 ", or make the batch smaller",

@@ -319,7 +319,7 @@ static zero_status captured(void *self, zi_stream *stream, bool *out)
     (void)self;
     (void)stream;
     *out = false;
-    ZI_FAIL(ZERO_UNSUPPORTED, "a simulated step cannot be captured into a graph");
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED, "a simulated step cannot be captured into a graph");
 }
 
 static void forget(void *self)

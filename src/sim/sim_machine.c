@@ -85,7 +85,7 @@ zero_status zi_sim_alloc(zi_sim_machine *machine, zero_tier tier, uint64_t bytes
     }
     void *pointer = mmap(NULL, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pointer == MAP_FAILED) {
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, errno,
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, errno,
                        "the system has no %" PRIu64
                        " bytes of address space for a simulated rank; simulate more ranks, or "
                        "allow it to overcommit memory",
@@ -141,7 +141,7 @@ zero_status zi_sim_check_link(const zi_sim_machine *machine, zero_sim_link link)
 {
     const link_rate rate = rate_of(&machine->cluster, link);
     if (rate.bytes_per_s == 0 || rate.permille == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s of the cluster is 0, and a step moves bytes over the link \"%s\"; set it",
                 rate.bytes_per_s != 0 ? "fabric_permille" : rate.name, zero_sim_link_name(link));
     }
@@ -177,14 +177,14 @@ zero_status zi_sim_check_clock(const zi_sim_machine *machine)
         return ZERO_OK;
     }
     if (over->compute) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "the steps take more than 73 years, the most that is simulated: a pass over a unit "
                 "computes for %.3g s; raise device_flops of the cluster, %" PRIu64
                 ", or simulate a smaller batch or fewer steps",
                 over->ns / 1e9, machine->cluster.device_flops);
     }
     const link_rate rate = rate_of(&machine->cluster, over->link);
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "the steps take more than 73 years, or move 2^63 bytes: the link \"%s\" moves %" PRIu64
             " bytes in %.3g s; raise %s of the cluster, %" PRIu64
             ", lower its latencies, or simulate a smaller batch or fewer steps",

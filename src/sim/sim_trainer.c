@@ -54,7 +54,7 @@ static zero_status micro_step(sim_trainer *trainer, bool last)
 {
     const zi_sim_job *job = trainer->job;
     const uint32_t units = job->model->unit_count;
-    ZI_TRY(zero_micro_begin(trainer->engine, last));
+    ZI_TRY(zero_micro_begin(trainer->engine, last ? ZERO_MICRO_LAST : ZERO_MICRO_EARLIER));
     for (uint32_t unit = 0; unit < units; unit++) {
         ZI_TRY(pass_unit(trainer, unit, ZERO_PASS_FORWARD, job->forward_ns[unit]));
     }

@@ -185,7 +185,7 @@ static zero_status no_slot(const zi_grads *grads, uint32_t unit, uint32_t class)
     const uint32_t count = grads->layout->grad_classes[class].slot_count;
     const uint32_t held = grads->slots[grads->layout->grad_classes[class].slot_first].bucket;
     const uint32_t flat = grads->layout->bucket_flats[grads->layout->buckets[held].flat_first];
-    ZI_FAIL(ZERO_STATE,
+    ZI_FAIL(ZERO_ERR_STATE,
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32
             " gradient slots of its size held (unit "
             "\"%.40s\" among them); set grad_slots to %" PRIu32 " or more",
@@ -305,21 +305,21 @@ static zero_status check_unit(const zi_grads *grads, uint32_t unit)
 {
     const uint32_t bucket = grads->layout->units[unit].bucket;
     if (grads->units[unit].left_out) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32
                 " \"%.40s\": backward has gone past it, so its gradient was taken as left out; "
                 "acquire units in the order of earlier steps, or leave left_out_at_once at 0",
                 unit, name_of(grads, unit));
     }
     if (grads->units[unit].ready) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.40s\": its gradient of this micro-step was already declared "
                 "ready; for a unit that backward uses more than once call zero_unit_grads_acquire "
                 "before its first use and zero_unit_grads_ready after its last",
                 unit, name_of(grads, unit));
     }
     if (bucket != ZI_NO_INDEX && bucket < grads->next) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32
                 " \"%.40s\": backward has gone so far past it that its gradient was "
                 "taken as left out; raise grad_slots, describe units in the order of forward, or "
@@ -378,7 +378,7 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
     const zi_unit_place *place = &grads->layout->units[unit];
     if (!zi_grads_trained(grads, unit)) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\" has no trained tensor, so it has no gradient", unit,
                 name_of(grads, unit));
     }
@@ -449,7 +449,7 @@ zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
     const zi_unit_place *place = &grads->layout->units[unit];
     grad_unit *state = &grads->units[unit];
     if (state->own_count == 0) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\": its gradient is not acquired; call "
                 "zero_unit_grads_acquire first",
                 unit, name_of(grads, unit));
@@ -509,7 +509,7 @@ zero_status zi_grads_micro_end(zi_grads *grads)
 {
     for (uint32_t u = 0; u < grads->layout->unit_count; u++) {
         if (zi_grads_in_use(grads, u)) {
-            ZI_FAIL(ZERO_STATE,
+            ZI_FAIL(ZERO_ERR_STATE,
                     "unit %" PRIu32 " \"%.60s\": its gradient is still acquired at the end of "
                     "the micro-step; call zero_unit_grads_ready",
                     u, name_of(grads, u));

@@ -137,14 +137,14 @@ zero_status zi_params_no_slot(const zi_params *params, uint32_t unit)
     const uint32_t count = params->layout->param_classes[class].slot_count;
     const uint32_t fixed = params->units[unit].fixed_slot;
     if (fixed != ZI_NO_INDEX) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.40s\" finds its slot held by unit %" PRIu32
                 " \"%.40s\": in registered memory units of a size take %" PRIu32
                 " slots in turn; release that one first, or change param_slots",
                 unit, params->layout->unit_infos[unit].name, holders[fixed],
                 params->layout->unit_infos[holders[fixed]].name, count);
     }
-    ZI_FAIL(ZERO_STATE,
+    ZI_FAIL(ZERO_ERR_STATE,
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32 " slots of its size held (unit %" PRIu32
             " \"%.40s\" among them); release one first, or set param_slots to %" PRIu32 " or more",
             unit, params->layout->unit_infos[unit].name, count, holders[0],

@@ -244,7 +244,7 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
     const zi_unit_step step = zi_unit_on(target->state, event);
     const bool own = unit == via;
     if (step.action == ZI_DO_REFUSE || (own && target->own_count == 0)) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\" is %s, not acquired%s; release it once per acquire",
                 unit, params->layout->unit_infos[unit].name, zi_unit_state_name(target->state),
                 target->use_count != 0 ? " by its own name" : "");

@@ -92,7 +92,7 @@ void zi_file_lock_close(int file)
 
 static zero_status cannot(int code, const char *what, const zi_file_lock_place *place)
 {
-    ZI_FAIL_NATIVE(ZERO_IO, code, "cannot %s the lock file: %s; in the directory %s", what,
+    ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "cannot %s the lock file: %s; in the directory %s", what,
                    strerror(code), place->path);
 }
 
@@ -106,7 +106,7 @@ static zero_status check_ours(const zi_file_lock_place *place, int file)
     /* 0 links: its owner is just removing it. */
     if (!S_ISREG(info.st_mode) || (!place->shared && info.st_uid != geteuid()) ||
         info.st_nlink > 1) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "%s is not a lock file of this user (%s, user %lu, %lu links); remove it, or give "
                 "each user a directory of their own: %s",
                 place->name, S_ISREG(info.st_mode) ? "regular file" : "no regular file",
@@ -128,7 +128,7 @@ static zero_status open_file(const zi_file_lock_place *place, int *file)
         if (code != ELOOP) {
             return cannot(code, "open", place);
         }
-        ZI_FAIL_NATIVE(ZERO_STATE, ELOOP,
+        ZI_FAIL_NATIVE(ZERO_ERR_STATE, ELOOP,
                        "%s is a symbolic link, which a lock file never is; remove it: %s",
                        place->name, place->path);
     }

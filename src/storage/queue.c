@@ -80,7 +80,7 @@ static void progress(zi_io *queue, uint32_t want)
 /* Once a backend is broken the kernel keeps all that it has, of every directory. */
 static zero_status refuse_broken(const zi_io *queue)
 {
-    ZI_FAIL_NATIVE(ZERO_IO, queue->broken,
+    ZI_FAIL_NATIVE(ZERO_ERR_IO, queue->broken,
                    "files can no longer be read or written: %s (errno %d); start the job again, "
                    "from a checkpoint; in the directory %s%s",
                    strerror(queue->broken), queue->broken,
@@ -91,28 +91,28 @@ static zero_status refuse_broken(const zi_io *queue)
 static zero_status check_op(const zi_io *queue, const zi_io_op *op)
 {
     if (op->phase == ZI_IO_RUNNING) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "the transfer of %" PRIu64 " bytes at %" PRIu64 " runs already; wait for it first",
                 op->bytes, op->offset);
     }
     if (op->kind != ZI_IO_READ && op->kind != ZI_IO_WRITE) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%d is neither reading nor writing", (int)op->kind);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%d is neither reading nor writing", (int)op->kind);
     }
     const uint64_t address = (uint64_t)(uintptr_t)op->memory;
     if ((address | op->offset | op->bytes) % ZI_STORAGE_ALIGN != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%" PRIu64 " bytes at %" PRIu64
                 " from memory at %p: all must be multiples of %" PRIu64,
                 op->bytes, op->offset, op->memory, ZI_STORAGE_ALIGN);
     }
     const uint64_t store_bytes = queue->map->bytes;
     if (op->offset > store_bytes || op->bytes > store_bytes - op->offset) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%" PRIu64 " bytes at %" PRIu64 " do not lie in a store of %" PRIu64, op->bytes,
                 op->offset, store_bytes);
     }
     if (op->bytes > 0 && op->memory == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%" PRIu64 " bytes without memory", op->bytes);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%" PRIu64 " bytes without memory", op->bytes);
     }
     return queue->broken != 0 ? refuse_broken(queue) : ZERO_OK;
 }
@@ -160,12 +160,12 @@ static zero_status outcome(const zi_io *queue, const zi_io_op *op)
     const zi_stripe_place place = zi_stripe_find(queue->map, op->failed_offset);
     const char *path = zi_store_directory_of(queue->store, place.file)->path;
     if (op->native == ENODATA && op->kind == ZI_IO_READ) {
-        ZI_FAIL_NATIVE(ZERO_CORRUPT, ENODATA,
+        ZI_FAIL_NATIVE(ZERO_ERR_CORRUPT, ENODATA,
                        "%" PRIu64 " bytes at %" PRIu64 " of the file are gone, it was cut short; "
                        "go on from a checkpoint; in the directory %s",
                        op->failed_bytes, place.offset, path);
     }
-    ZI_FAIL_NATIVE(ZERO_IO, op->native,
+    ZI_FAIL_NATIVE(ZERO_ERR_IO, op->native,
                    "%s %" PRIu64 " bytes at %" PRIu64 " of the file failed: %s (errno %d); check "
                    "the disk, and go on from a checkpoint; in the directory %s",
                    op->kind == ZI_IO_READ ? "reading" : "writing", op->failed_bytes, place.offset,

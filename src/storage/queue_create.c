@@ -19,12 +19,12 @@ static zero_status check_options(const zi_io_options *options)
 {
     if (options->segment_bytes % ZI_STORAGE_ALIGN != 0 ||
         options->segment_bytes > SEGMENT_BYTES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "segments of %" PRIu64 " bytes; give a multiple of %" PRIu64 " up to %" PRIu64,
                 options->segment_bytes, ZI_STORAGE_ALIGN, SEGMENT_BYTES_MAX);
     }
     if (options->file_depth > ZI_IO_DEPTH_MAX || options->depth > ZI_IO_DEPTH_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%u and %u segments in flight for a file and in all; at most %d",
                 options->file_depth, options->depth, ZI_IO_DEPTH_MAX);
     }
@@ -32,14 +32,14 @@ static zero_status check_options(const zi_io_options *options)
         const zi_io_region *region = &options->regions[i];
         if (region->memory == NULL || region->bytes == 0 ||
             ((uintptr_t)region->memory | region->bytes) % ZI_STORAGE_ALIGN != 0) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "region %u is %" PRIu64 " bytes at %p; give multiples of %" PRIu64, i,
                     region->bytes, region->memory, ZI_STORAGE_ALIGN);
         }
     }
     if (options->kind > ZI_IO_BACKEND_POSIX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "there is no kind %d; give one up to %d", (int)options->kind,
-                ZI_IO_BACKEND_POSIX);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "there is no kind %d; give one up to %d",
+                (int)options->kind, ZI_IO_BACKEND_POSIX);
     }
     return ZERO_OK;
 }
@@ -85,7 +85,7 @@ static zero_status keep_regions(zi_io *queue, const zi_io_options *options, uint
         slices += zi_div_up(bytes, ZI_IO_SLICE_BYTES);
     }
     if (slices > INT32_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%" PRIu64 " bytes of regions are too many",
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%" PRIu64 " bytes of regions are too many",
                 queue->report.region_bytes);
     }
     *slice_count = (uint32_t)slices;
@@ -139,7 +139,7 @@ static void note_refusal(zi_io_backend_kind kind, zi_io_report *report)
 static zero_status open_backend(const zi_io_setup *setup, zi_io_backend_kind kind,
                                 zi_io_backend *backend, zi_io_report *report)
 {
-    zero_status status = ZERO_UNSUPPORTED;
+    zero_status status = ZERO_ERR_UNSUPPORTED;
     for (uint32_t i = 0; i < ZI_IO_BACKENDS; i++) {
         const io_backend_choice *tried = &fallback_order[i];
         if (kind != ZI_IO_BACKEND_BEST && kind != tried->kind) {
@@ -150,7 +150,7 @@ static zero_status open_backend(const zi_io_setup *setup, zi_io_backend_kind kin
         report->flags[0] = '\0';
         status = tried->create(setup, tried->kind, backend, report);
         /* An error that is no refusal would fail the next backend too. */
-        if (status != ZERO_UNSUPPORTED || kind != ZI_IO_BACKEND_BEST) {
+        if (status != ZERO_ERR_UNSUPPORTED || kind != ZI_IO_BACKEND_BEST) {
             return status;
         }
         note_refusal(tried->kind, report);

@@ -104,7 +104,7 @@ static zero_status empty_cache(const probe *p)
     }
     const int code = fdatasync(fd) != 0 ? errno : posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, code, "cannot empty the page cache: %s; check the disk of %s",
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "cannot empty the page cache: %s; check the disk of %s",
                        strerror(code), directory->path);
     }
     return ZERO_OK;
@@ -163,7 +163,7 @@ static zero_status find_disks(const zi_rate_options *options, uint32_t *first, z
         struct stat info;
         const char *path = options->directories[i];
         if (path == NULL || stat(path, &info) != 0) {
-            ZI_FAIL_NATIVE(ZERO_IO, errno, "cannot look at the directory %s: %s; make it first",
+            ZI_FAIL_NATIVE(ZERO_ERR_IO, errno, "cannot look at the directory %s: %s; make it first",
                            path != NULL ? path : "(NULL)", strerror(errno));
         }
         device[i] = info.st_dev;
@@ -190,7 +190,7 @@ static zero_status refuse_hopeless(const zi_rate_options *options, const zi_rate
     for (uint32_t i = 0; i < options->directory_count; i++) {
         fastest = rates->rate[i] > fastest ? rates->rate[i] : fastest;
     }
-    ZI_FAIL(ZERO_INVALID_ARGUMENT,
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "directory %u was measured at %u MB/s, the fastest at %u: leave it out, it would hold "
             "up the others, or give disk_weights if that is wrong: %s",
             slow, rates->rate[slow], fastest, options->directories[slow]);

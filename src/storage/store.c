@@ -33,22 +33,24 @@ struct zi_store {
 static zero_status check_options(const zi_store_options *options)
 {
     if (options->directory_count < 1 || options->directory_count > ZI_STORE_DIRECTORIES_MAX) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "%u directories; give 1 to %d", options->directory_count,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%u directories; give 1 to %d", options->directory_count,
                 ZI_STORE_DIRECTORIES_MAX);
     }
     for (uint32_t i = 0; i < options->directory_count; i++) {
         if (options->directories[i] == NULL || options->directories[i][0] == '\0') {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "directory %u has no path", i);
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "directory %u has no path", i);
         }
     }
     if (options->bytes == 0 || options->bytes % ZI_STORAGE_ALIGN != 0 ||
         options->bytes > INT64_MAX / 2) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "a store of %" PRIu64 " bytes; give a multiple of %" PRIu64,
-                options->bytes, ZI_STORAGE_ALIGN);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "a store of %" PRIu64 " bytes; give a multiple of %" PRIu64, options->bytes,
+                ZI_STORAGE_ALIGN);
     }
     if (options->unit_bytes % ZI_STORAGE_ALIGN != 0 || options->unit_bytes > INT64_MAX / 2) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "stripes of %" PRIu64 " bytes; give a multiple of %" PRIu64,
-                options->unit_bytes, ZI_STORAGE_ALIGN);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "stripes of %" PRIu64 " bytes; give a multiple of %" PRIu64, options->unit_bytes,
+                ZI_STORAGE_ALIGN);
     }
     return ZERO_OK;
 }
@@ -57,7 +59,7 @@ static zero_status open_directory(store_part *part)
 {
     part->directory = open(part->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (part->directory < 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, errno, "cannot open it: %s; make the directory %s first",
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, errno, "cannot open it: %s; make the directory %s first",
                        strerror(errno), part->path);
     }
     return ZERO_OK;
@@ -72,7 +74,7 @@ static zero_status refuse_twice(const zi_store *store, uint32_t index)
         if (fstat(store->parts[index].directory, &ours) == 0 &&
             fstat(store->parts[i].directory, &other) == 0 && ours.st_dev == other.st_dev &&
             ours.st_ino == other.st_ino) {
-            ZI_FAIL(ZERO_INVALID_ARGUMENT, "directories %u and %u are the same: %s", i, index,
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "directories %u and %u are the same: %s", i, index,
                     store->parts[index].path);
         }
     }
@@ -174,7 +176,7 @@ zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t by
                              const char *what)
 {
     const zi_stripe_place place = zi_stripe_find(&store->map, offset);
-    ZI_FAIL(ZERO_CORRUPT,
+    ZI_FAIL(ZERO_ERR_CORRUPT,
             "%s: %" PRIu64 " bytes at %" PRIu64
             " of the file are not what was written there; check "
             "the disk, and go on from a checkpoint; in the directory %s",

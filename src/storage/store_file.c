@@ -68,7 +68,7 @@ static zero_status remove_leftover(int directory, const zi_store_owner *owner, c
         return ZERO_OK;
     }
     if (errno != ENOENT) {
-        ZI_FAIL_NATIVE(ZERO_IO, errno, "cannot remove the leftover %s: %s; in the directory %s",
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, errno, "cannot remove the leftover %s: %s; in the directory %s",
                        name, strerror(errno), path);
     }
     return ZERO_OK;
@@ -88,8 +88,8 @@ static zero_status open_nameless(int directory, const zi_store_options *options,
         code = *fd < 0 ? errno : 0;
     }
     if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, code, "cannot make a file: %s; in the directory %s", strerror(code),
-                       path);
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "cannot make a file: %s; in the directory %s",
+                       strerror(code), path);
     }
     return ZERO_OK;
 }
@@ -102,7 +102,7 @@ static uint64_t free_bytes(int fd)
 
 static zero_status too_full(int code, uint64_t had, const zi_store_directory *info)
 {
-    ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code,
+    ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code,
                    "%" PRIu64 " bytes wanted on disk, %" PRIu64
                    " free (%s); make room or give more directories: %s",
                    info->file_bytes, had, strerror(code), info->path);
@@ -128,7 +128,8 @@ static zero_status reserve(int fd, zi_store_directory *info)
         return too_full(code, had, info);
     }
     if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, code, "cannot reserve %" PRIu64 " bytes: %s; in the directory %s",
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, code,
+                       "cannot reserve %" PRIu64 " bytes: %s; in the directory %s",
                        info->file_bytes, strerror(code), info->path);
     }
     return ZERO_OK;
@@ -140,7 +141,7 @@ zero_status zi_store_direct_rule(uint32_t memory_align, uint32_t offset_align, c
     *direct = memory_align != 0 && offset_align != 0;
     if (memory_align > ZI_STORAGE_ALIGN || offset_align > ZI_STORAGE_ALIGN) {
         *direct = false;
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "direct I/O here wants memory aligned to %u and offsets to %u bytes, above %" PRIu64
                 "; use another file system: %s",
                 memory_align, offset_align, ZI_STORAGE_ALIGN, path);
@@ -195,8 +196,8 @@ static zero_status go_direct(int fd, zi_store_directory *info)
     }
     zi_pages_free(page, ZI_STORAGE_ALIGN);
     if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_IO, code, "a first read fails: %s; in the directory %s", strerror(code),
-                       info->path);
+        ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "a first read fails: %s; in the directory %s",
+                       strerror(code), info->path);
     }
     return ZERO_OK;
 }

@@ -18,7 +18,7 @@ static zero_status refuse(const zi_file_lock_place *place, int lock, uint32_t ra
     char text[ZI_FILE_LOCK_TEXT_BYTES];
     (void)zi_file_lock_read(lock, text);
     zi_file_lock_line(text);
-    ZI_FAIL(ZERO_STATE,
+    ZI_FAIL(ZERO_ERR_STATE,
             "rank %u's place is taken by %.127s; end it or give each job a directory of its own: "
             "%s",
             rank, text[0] != '\0' ? text : "a process that has not written its pid yet",
@@ -46,7 +46,7 @@ zero_status zi_store_lock(int directory, const char *path, const zi_store_owner 
     *lock = -1;
     ZI_TRY(zi_file_lock_take(&place, &file, &result));
     if (result == ZI_FILE_LOCK_UNKNOWN) {
-        status = zi_error_set(ZERO_IO, 0, __FILE__, __LINE__,
+        status = zi_error_set(ZERO_ERR_IO, 0, __FILE__, __LINE__,
                               "the file system has no locks; give a directory of a local disk: %s",
                               path);
     } else {

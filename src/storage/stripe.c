@@ -50,7 +50,7 @@ static zero_status set_weights(zi_stripe_map *map, const uint32_t *rates)
     const uint32_t slow =
         zi_stripe_weigh(rates != NULL ? rates : same, map->file_count, map->weight);
     if (slow < map->file_count) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "directory %u has the rate %u, the fastest %u: leave it out, it would hold up "
                 "the others",
                 slow, rates != NULL ? rates[slow] : 1, fastest);

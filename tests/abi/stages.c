@@ -11,7 +11,7 @@ static int refused(const zero_model *model, zero_engine_options options, int num
     zero_plan *plan = NULL;
     memcpy(&options.stage, &number, sizeof number);
     snprintf(name, sizeof name, "stage %d ", number);
-    return zero_plan_create(model, &options, 4, &plan) == ZERO_INVALID_ARGUMENT &&
+    return zero_plan_create(model, &options, 4, &plan) == ZERO_ERR_INVALID_ARGUMENT &&
            strstr(zero_last_error()->message, name) != NULL;
 }
 

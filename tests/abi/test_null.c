@@ -16,7 +16,7 @@ typedef struct rig {
     zero_engine *engine; /* with state on disk, and steps that may be predicted */
 } rig;
 
-#define REFUSES(call) CHECK_FAILS(call, ZERO_INVALID_ARGUMENT, "NULL")
+#define REFUSES(call) CHECK_FAILS(call, ZERO_ERR_INVALID_ARGUMENT, "NULL")
 
 static const zero_stream host = {NULL};
 
@@ -65,21 +65,21 @@ static void on_model_add(const rig *r)
     REFUSES(zero_model_create(NULL));
     zero_model_destroy(NULL);
     REFUSES(zero_unit_add(NULL, "name", &unit));
-    CHECK_FAILS(zero_unit_add(r->model, NULL, &unit), ZERO_INVALID_ARGUMENT, "name");
+    CHECK_FAILS(zero_unit_add(r->model, NULL, &unit), ZERO_ERR_INVALID_ARGUMENT, "name");
     REFUSES(zero_unit_add(r->model, "name", NULL));
     REFUSES(zero_tensor_add(NULL, 0, &desc, &tensor));
     REFUSES(zero_tensor_add(r->model, 0, NULL, &tensor));
     REFUSES(zero_tensor_add(r->model, 0, &desc, NULL));
     desc.name = NULL;
-    CHECK_FAILS(zero_tensor_add(r->model, 0, &desc, &tensor), ZERO_INVALID_ARGUMENT, "name");
+    CHECK_FAILS(zero_tensor_add(r->model, 0, &desc, &tensor), ZERO_ERR_INVALID_ARGUMENT, "name");
     REFUSES(zero_model_add_unit(NULL, "name", NULL, 0, NULL, NULL));
     REFUSES(zero_model_add_unit(r->model, "name", NULL, 1, NULL, NULL));
-    CHECK_FAILS(zero_model_add_unit(r->model, NULL, NULL, 0, NULL, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_model_add_unit(r->model, NULL, NULL, 0, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "name");
     REFUSES(zero_model_add_layers(NULL, "name", 1, NULL, 0, NULL, NULL));
     REFUSES(zero_model_add_layers(r->model, "name", 1, NULL, 1, NULL, NULL));
     CHECK_FAILS(zero_model_add_layers(r->model, NULL, 1, NULL, 0, NULL, NULL),
-                ZERO_INVALID_ARGUMENT, "name");
+                ZERO_ERR_INVALID_ARGUMENT, "name");
     CHECK_OK(zero_model_add_layers(r->model, "name", 0, NULL, 0, NULL, NULL));
     CHECK_EQ(zero_model_unit_count(r->model), units);
     REFUSES(zero_tensor_tie(NULL, 0, 0));
@@ -267,7 +267,7 @@ static void on_hooks(const rig *r)
 {
     zero_pass pass = ZERO_PASS_NONE;
     zero_view view;
-    REFUSES(zero_micro_begin(NULL, 1));
+    REFUSES(zero_micro_begin(NULL, ZERO_MICRO_LAST));
     REFUSES(zero_micro_end(NULL));
     REFUSES(zero_micro_abandon(NULL, zero_stream_host()));
     REFUSES(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, host, NULL));
@@ -304,7 +304,7 @@ static void on_step(const rig *r)
     REFUSES(zero_step_predict(NULL, NULL));
     CHECK_OK(zero_step_predict(r->engine, NULL));
     REFUSES(zero_step(NULL, NULL, host));
-    CHECK_OK(zero_micro_begin(r->engine, 1));
+    CHECK_OK(zero_micro_begin(r->engine, ZERO_MICRO_LAST));
     CHECK_OK(zero_micro_end(r->engine));
     CHECK_OK(zero_step(r->engine, NULL, host));
     REFUSES(zero_step_wait(NULL, &result));
@@ -548,7 +548,7 @@ TEST(every_pointer_may_be_null)
     }
     /* All of it is as good as before. */
     CHECK_OK(zero_world_barrier(r.world));
-    CHECK_OK(zero_micro_begin(r.engine, 1));
+    CHECK_OK(zero_micro_begin(r.engine, ZERO_MICRO_LAST));
     CHECK_OK(zero_micro_end(r.engine));
     CHECK_OK(zero_step(r.engine, NULL, host));
     zero_engine_destroy(r.engine);

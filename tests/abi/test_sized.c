@@ -215,7 +215,7 @@ static void open_rig(void)
     CHECK_OK(zero_tensor_add(model, index, &desc, &index));
     CHECK_OK(zero_plan_create(model, NULL, 4, &plan));
     CHECK_OK(zero_engine_create(world, model, NULL, &engine));
-    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
     CHECK_OK(zero_micro_end(engine));
     CHECK_OK(zero_step(engine, NULL, zero_stream_host()));
 }
@@ -326,7 +326,7 @@ static zero_status give_stats(const void *in)
 
 static zero_status give_params(const void *in)
 {
-    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
     CHECK_OK(zero_micro_end(engine));
     const zero_status status = zero_step(engine, in, zero_stream_host());
     if (status != ZERO_OK) {
@@ -596,7 +596,7 @@ TEST(a_newer_field_that_is_set_is_unsupported)
         for (size_t at = 0; at < LATER_BYTES && s->give != NULL; at++) {
             s->init(block, s->bytes + LATER_BYTES);
             block[s->bytes + at] = 1;
-            CHECK_FAILS(s->give(block), ZERO_UNSUPPORTED, s->name);
+            CHECK_FAILS(s->give(block), ZERO_ERR_UNSUPPORTED, s->name);
             CHECK(strstr(zero_last_error()->message, "newer library") != NULL);
         }
         free(block);
@@ -615,10 +615,10 @@ TEST(sizes_that_are_none_are_refused)
         for (size_t k = 0; k < COUNT(none); k++) {
             memcpy(block, &none[k], sizeof none[k]);
             if (s->read != NULL) {
-                CHECK_FAILS(s->read(block), ZERO_INVALID_ARGUMENT, s->name);
+                CHECK_FAILS(s->read(block), ZERO_ERR_INVALID_ARGUMENT, s->name);
             }
             if (s->give != NULL) {
-                CHECK_FAILS(s->give(block), ZERO_INVALID_ARGUMENT, "_init()");
+                CHECK_FAILS(s->give(block), ZERO_ERR_INVALID_ARGUMENT, "_init()");
             }
         }
         free(block);

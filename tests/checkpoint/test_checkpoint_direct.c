@@ -229,7 +229,7 @@ TEST(a_file_that_is_cut_while_it_is_read)
         CHECK(ftruncate(file, (off_t)cuts[i]) == 0);
         CHECK_FAILS(
             zi_checkpoint_read(reader, &range, memory + zi_checkpoint_page_offset(reader, &range)),
-            ZERO_CORRUPT, "truncated");
+            ZERO_ERR_CORRUPT, "truncated");
     }
     CHECK(close(file) == 0);
     free(memory);
@@ -243,7 +243,7 @@ TEST(a_read_that_fails_is_said)
     unsigned char *memory = calloc(range.count, 4);
     CHECK(memory != NULL);
     zi_fault_arm(ZI_FAULT_IO, 1);
-    CHECK_FAILS(zi_checkpoint_read(reader, &range, memory), ZERO_IO, "param");
+    CHECK_FAILS(zi_checkpoint_read(reader, &range, memory), ZERO_ERR_IO, "param");
     zi_fault_arm(ZI_FAULT_IO, 0);
     read_range(&range);
     free(memory);

@@ -123,7 +123,7 @@ static uint64_t newest(void)
     zi_manifest_head head;
     const zero_status status = zi_checkpoint_find(run, NULL, folder, passed);
     if (status != ZERO_OK) {
-        CHECK_EQ(status, ZERO_INVALID_ARGUMENT);
+        CHECK_EQ(status, ZERO_ERR_INVALID_ARGUMENT);
         CHECK_SAID(run);
         return 0;
     }
@@ -254,7 +254,7 @@ static void fail_everywhere(bool exchange)
     make_run();
     no_exchange = !exchange;
     for (size_t i = 0; i < SCENES; i++) {
-        zero_status status = ZERO_IO;
+        zero_status status = ZERO_ERR_IO;
         for (long at = 1; status != ZERO_OK; at++) {
             size_t bytes = 0;
             set_scene(&scenes[i]);
@@ -265,7 +265,7 @@ static void fail_everywhere(bool exchange)
             mishap_at = 0;
             zi_free(text);
             if (status != ZERO_OK) {
-                CHECK_EQ(status, ZERO_IO);
+                CHECK_EQ(status, ZERO_ERR_IO);
                 CHECK_SAID(run);
                 CHECK_EQ(zero_last_error()->native, EIO);
                 CHECK_EQ(newest(), scenes[i].old_step);
@@ -306,11 +306,12 @@ TEST(names)
     char name[256];
     make_run();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        CHECK_FAILS(zi_checkpoint_begin(run, bad[i], true, part), ZERO_INVALID_ARGUMENT, bad[i]);
+        CHECK_FAILS(zi_checkpoint_begin(run, bad[i], true, part), ZERO_ERR_INVALID_ARGUMENT,
+                    bad[i]);
     }
     memset(name, 'x', sizeof name);
     name[201] = '\0';
-    CHECK_FAILS(zi_checkpoint_begin(run, name, true, part), ZERO_INVALID_ARGUMENT, "200");
+    CHECK_FAILS(zi_checkpoint_begin(run, name, true, part), ZERO_ERR_INVALID_ARGUMENT, "200");
     name[200] = '\0';
     case_write(&model, run, name, 3);
     CHECK_EQ(newest(), 3);
@@ -324,7 +325,7 @@ TEST(a_name_that_is_taken)
     char part[ZI_CHECKPOINT_PATH_BYTES];
     make_run();
     case_write(&model, run, "a", 3);
-    CHECK_FAILS(zi_checkpoint_begin(run, "a", false, part), ZERO_STATE, "replace");
+    CHECK_FAILS(zi_checkpoint_begin(run, "a", false, part), ZERO_ERR_STATE, "replace");
     CHECK_OK(zi_checkpoint_begin(run, "b", false, part));
     CHECK_EQ(newest(), 3);
     /* What a dead save left is removed, and so is what is no folder. */
@@ -356,15 +357,15 @@ TEST(directories)
     /* A checkpoint's own folder is found as itself. */
     CHECK_OK(zi_checkpoint_find(test_text("%s/a", inner), NULL, folder, NULL));
     CHECK(strcmp(folder, test_text("%s/a", inner)) == 0);
-    CHECK_FAILS(zi_checkpoint_find(inner, "b", folder, NULL), ZERO_INVALID_ARGUMENT, "/b");
-    CHECK_FAILS(zi_checkpoint_find(inner, "../x", folder, NULL), ZERO_INVALID_ARGUMENT, "../x");
-    CHECK_FAILS(zi_checkpoint_find("/nowhere", NULL, folder, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zi_checkpoint_find(inner, "b", folder, NULL), ZERO_ERR_INVALID_ARGUMENT, "/b");
+    CHECK_FAILS(zi_checkpoint_find(inner, "../x", folder, NULL), ZERO_ERR_INVALID_ARGUMENT, "../x");
+    CHECK_FAILS(zi_checkpoint_find("/nowhere", NULL, folder, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "/nowhere");
-    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder, NULL), ZERO_INVALID_ARGUMENT, run);
-    CHECK_FAILS(zi_checkpoint_begin("/nowhere/run", "a", true, part), ZERO_IO, "/nowhere/run");
+    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder, NULL), ZERO_ERR_INVALID_ARGUMENT, run);
+    CHECK_FAILS(zi_checkpoint_begin("/nowhere/run", "a", true, part), ZERO_ERR_IO, "/nowhere/run");
     CHECK_EQ(zero_last_error()->native, ENOENT);
     CHECK_FAILS(zi_checkpoint_begin(test_text("%s/a/" ZI_MANIFEST_NAME, inner), "a", true, part),
-                ZERO_INVALID_ARGUMENT, "no directory");
+                ZERO_ERR_INVALID_ARGUMENT, "no directory");
     case_remove(inner, true);
     remove_run();
 }
@@ -377,7 +378,7 @@ TEST(a_directory_that_may_not_be_written)
     }
     make_run();
     CHECK(chmod(run, 0500) == 0);
-    CHECK_FAILS(zi_checkpoint_begin(run, "a", true, part), ZERO_IO, run);
+    CHECK_FAILS(zi_checkpoint_begin(run, "a", true, part), ZERO_ERR_IO, run);
     CHECK_EQ(zero_last_error()->native, EACCES);
     CHECK(chmod(run, 0700) == 0);
     remove_run();
@@ -398,7 +399,7 @@ TEST(a_disk_that_is_full)
     }
     CHECK_FAILS(
         zi_checkpoint_commit(run, scenes[1].new_name, &(zi_checkpoint_text){text, bytes, false}),
-        ZERO_IO, "manifest");
+        ZERO_ERR_IO, "manifest");
     CHECK_EQ(zero_last_error()->native, ENOSPC);
     CHECK_EQ(newest(), 5);
     CHECK(close(rest) == 0);
@@ -426,9 +427,9 @@ TEST(what_is_torn_is_not_listed)
     CHECK_EQ(steps_of(steps), 2);
     CHECK(steps[0] == 1 && steps[1] == 3);
     CHECK_EQ(newest(), 3); /* latest names one that is gone */
-    CHECK_FAILS(zi_checkpoint_find(run, "step-00000002", folder, NULL), ZERO_CORRUPT,
+    CHECK_FAILS(zi_checkpoint_find(run, "step-00000002", folder, NULL), ZERO_ERR_CORRUPT,
                 "step-00000002");
-    CHECK_FAILS(zi_checkpoint_find(run, "step-00000004", folder, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zi_checkpoint_find(run, "step-00000004", folder, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "its save did not end");
     CHECK(truncate(test_text("%s/latest", run), 3) == 0);
     CHECK_EQ(newest(), 3);
@@ -468,12 +469,12 @@ TEST(what_cannot_be_read_is_not_taken_for_nothing)
     make_run();
     case_write(&model, run, "step-00000001", 1);
     CHECK(truncate(test_text("%s/step-00000001/" ZI_MANIFEST_NAME, run), 700) == 0);
-    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder, NULL), ZERO_CORRUPT, "step-00000001");
+    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder, NULL), ZERO_ERR_CORRUPT, "step-00000001");
     case_write(&model, run, "step-00000002", 2);
     case_write(&model, run, "step-00000003", 3);
     CHECK_EQ(newest(), 3);
     set_version("step-00000003", '9');
-    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder, NULL), ZERO_UNSUPPORTED, "version 9");
+    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder, NULL), ZERO_ERR_UNSUPPORTED, "version 9");
     CHECK_OK(zi_checkpoint_find(run, "step-00000002", folder, NULL));
     CHECK(truncate(test_text("%s/step-00000003/" ZI_MANIFEST_NAME, run), 700) == 0);
     CHECK_EQ(newest(), 2);
@@ -572,12 +573,12 @@ static void lose(const char *command, const char *said)
     CHECK_EQ(system(test_text("NEW='%s/step-00000003' && cd $NEW && %s", run, command)), 0);
     CHECK_EQ(newest(), 2);
     CHECK(strstr(passed, said) != NULL && strstr(passed, "step-00000003, the newest,") != NULL);
-    CHECK_FAILS(zi_checkpoint_find(run, "step-00000003", folder, NULL), ZERO_CORRUPT, said);
+    CHECK_FAILS(zi_checkpoint_find(run, "step-00000003", folder, NULL), ZERO_ERR_CORRUPT, said);
     CHECK_OK(zi_checkpoint_prune(run, false, 2, NULL));
     CHECK_STEPS(1, 2);
     /* Nobody begins anew because of it. */
     CHECK_EQ(system(test_text("cd '%s' && rm -r step-0000000[12]", run)), 0);
-    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder, NULL), ZERO_CORRUPT, said);
+    CHECK_FAILS(zi_checkpoint_find(run, NULL, folder, NULL), ZERO_ERR_CORRUPT, said);
 }
 
 TEST(what_is_whole_has_all_its_files)
@@ -716,7 +717,7 @@ TEST(prune_keeps_the_newest)
     zi_checkpoint_pruned pruned = {.planned = true};
     make_run();
     set_prune();
-    CHECK_FAILS(zi_checkpoint_prune(run, false, 0, NULL), ZERO_INVALID_ARGUMENT, "keep");
+    CHECK_FAILS(zi_checkpoint_prune(run, false, 0, NULL), ZERO_ERR_INVALID_ARGUMENT, "keep");
     CHECK_OK(zi_checkpoint_prune(run, false, 3, &pruned));
     CHECK_EQ(pruned.removed, 2);
     CHECK_EQ(steps_of(steps), 5); /* it was only told */

@@ -176,7 +176,7 @@ TEST(names_that_no_file_can_have)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         zi_checkpoint_map_free(&c.map);
         c.map.tensors[2].name = names[i];
-        CHECK_FAILS(zi_checkpoint_map_make(&c.map), ZERO_INVALID_ARGUMENT, "UTF-8");
+        CHECK_FAILS(zi_checkpoint_map_make(&c.map), ZERO_ERR_INVALID_ARGUMENT, "UTF-8");
     }
     case_free(&c);
 }

@@ -187,7 +187,7 @@ TEST(damage_in_pieces_that_nobody_reads_whole)
     }
     CHECK(zi_checkpoint_reader_count(reader).balance != 0);
     const zi_checkpoint_range whole = {i, ZERO_ROLE_PARAM, 0, t->count, false, false};
-    CHECK_FAILS(zi_checkpoint_check_range(reader, &whole, NULL, NULL), ZERO_CORRUPT, t->name);
+    CHECK_FAILS(zi_checkpoint_check_range(reader, &whole, NULL, NULL), ZERO_ERR_CORRUPT, t->name);
     check_place(zero_last_error()->message, "param.safetensors", damaged_at);
     CHECK_EQ(located, 1);
     zi_checkpoint_reader_close(reader);
@@ -248,7 +248,7 @@ TEST(reads_that_are_too_long)
                     reader,
                     &(zi_checkpoint_range){0, ZERO_ROLE_PARAM, 0, (1 << 21) + 1, false, false},
                     &model),
-                ZERO_INVALID_ARGUMENT, "8 MiB");
+                ZERO_ERR_INVALID_ARGUMENT, "8 MiB");
     read_range(reader, &(zi_checkpoint_range){0, ZERO_ROLE_PARAM, 1, 1 << 21, false, false});
     zi_checkpoint_reader_close(reader);
     remove_home();
@@ -290,7 +290,7 @@ static zero_status verify(void)
 static void check_damage(const char *name, uint64_t at)
 {
     const zero_status status = verify();
-    if ((status != ZERO_CORRUPT && status != ZERO_INVALID_ARGUMENT) ||
+    if ((status != ZERO_ERR_CORRUPT && status != ZERO_ERR_INVALID_ARGUMENT) ||
         strstr(zero_last_error()->message, name) == NULL) {
         TEST_FAIL("%s, byte %" PRIu64 ": %s %s", name, at, zero_status_name(status),
                   status == ZERO_OK ? "" : zero_last_error()->message);
@@ -344,22 +344,22 @@ TEST(every_damage_is_found_and_named)
 
 TEST(any_allocation_may_fail)
 {
-    zero_status status = ZERO_OUT_OF_MEMORY;
+    zero_status status = ZERO_ERR_OUT_OF_MEMORY;
     make_home(12, 2000, 2);
     for (uint64_t nth = 1; status != ZERO_OK; nth++) {
         zi_fault_arm(ZI_FAULT_ALLOC, nth);
         status = verify();
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
-        CHECK(status == ZERO_OK || status == ZERO_OUT_OF_MEMORY);
+        CHECK(status == ZERO_OK || status == ZERO_ERR_OUT_OF_MEMORY);
     }
     CHECK_OK(verify());
-    status = ZERO_OUT_OF_MEMORY;
+    status = ZERO_ERR_OUT_OF_MEMORY;
     for (uint64_t nth = 1; status != ZERO_OK; nth++) {
         zi_checkpoint_reader *reader = NULL;
         zi_fault_arm(ZI_FAULT_ALLOC, nth);
         status = zi_checkpoint_reader_open(test_text("%s/param.safetensors", folder), &reader);
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
-        CHECK(status == ZERO_OK || status == ZERO_OUT_OF_MEMORY);
+        CHECK(status == ZERO_OK || status == ZERO_ERR_OUT_OF_MEMORY);
         zi_checkpoint_reader_close(reader);
     }
     remove_home();
@@ -415,7 +415,7 @@ static void check_weights(const char *path, uint32_t tensors)
     const zi_checkpoint_range range = {b, ZERO_ROLE_PARAM, 1, 4, true, false};
     CHECK_OK(zi_checkpoint_read(reader, &range, values));
     CHECK(values[0] == (map->file_count == 1 ? 26 : 2) && values[7] == values[0] + 7);
-    CHECK_FAILS(zi_checkpoint_check_range(reader, &range, NULL, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zi_checkpoint_check_range(reader, &range, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "no sums");
     zi_checkpoint_reader_close(reader);
 }
@@ -459,31 +459,32 @@ typedef struct refusal {
 #define ONE "1.safetensors"
 
 static const refusal refusals[] = {
-    {INDEX, "{\"weight_map\": {\"a\": \"../1.safetensors\"}}", 0, ZERO_INVALID_ARGUMENT,
+    {INDEX, "{\"weight_map\": {\"a\": \"../1.safetensors\"}}", 0, ZERO_ERR_INVALID_ARGUMENT,
      "no name of a file"},
-    {INDEX, "{\"weight_map\": {\"a\": \"..\"}}", 0, ZERO_INVALID_ARGUMENT, "no name of a file"},
-    {INDEX, "{\"weight_map\": {\"a\": \"/1.safetensors\"}}", 0, ZERO_INVALID_ARGUMENT,
+    {INDEX, "{\"weight_map\": {\"a\": \"..\"}}", 0, ZERO_ERR_INVALID_ARGUMENT, "no name of a file"},
+    {INDEX, "{\"weight_map\": {\"a\": \"/1.safetensors\"}}", 0, ZERO_ERR_INVALID_ARGUMENT,
      "no name of a file"},
-    {INDEX, "{\"weight_map\": {\"a\": 1}}", 0, ZERO_INVALID_ARGUMENT, "no name of a file"},
-    {INDEX, "{\"weight_map\": []}", 0, ZERO_INVALID_ARGUMENT, "weight_map"},
-    {INDEX, "{\"weight_map\": {\"a\": \"none\"}}", 0, ZERO_IO, "none"},
+    {INDEX, "{\"weight_map\": {\"a\": 1}}", 0, ZERO_ERR_INVALID_ARGUMENT, "no name of a file"},
+    {INDEX, "{\"weight_map\": []}", 0, ZERO_ERR_INVALID_ARGUMENT, "weight_map"},
+    {INDEX, "{\"weight_map\": {\"a\": \"none\"}}", 0, ZERO_ERR_IO, "none"},
     {INDEX, "{\"weight_map\": {\"a\": \"1.safetensors\", \"a\": \"1.safetensors\"}}", 0,
-     ZERO_INVALID_ARGUMENT, "duplicate"},
-    {INDEX, "{\"weight_map\": {\"z\": \"1.safetensors\"}}", 0, ZERO_INVALID_ARGUMENT, "not list"},
+     ZERO_ERR_INVALID_ARGUMENT, "duplicate"},
+    {INDEX, "{\"weight_map\": {\"z\": \"1.safetensors\"}}", 0, ZERO_ERR_INVALID_ARGUMENT,
+     "not list"},
     {INDEX, "{\"weight_map\": {\"a\": \"1.safetensors\", \"z\": \"1.safetensors\"}}", 0,
-     ZERO_INVALID_ARGUMENT, "lists 2 tensors"},
-    {INDEX, "{", 0, ZERO_INVALID_ARGUMENT, "line 1"},
-    {ONE, A B I, 41, ZERO_CORRUPT, "speaks of"},
-    {ONE, A B I, 43, ZERO_CORRUPT, "speaks of"},
+     ZERO_ERR_INVALID_ARGUMENT, "lists 2 tensors"},
+    {INDEX, "{", 0, ZERO_ERR_INVALID_ARGUMENT, "line 1"},
+    {ONE, A B I, 41, ZERO_ERR_CORRUPT, "speaks of"},
+    {ONE, A B I, 43, ZERO_ERR_CORRUPT, "speaks of"},
     {ONE, "{\"a\": {\"dtype\": \"F32\", \"shape\": [2, 3], \"data_offsets\": [0, 25]}}", 25,
-     ZERO_INVALID_ARGUMENT, "\"a\""},
+     ZERO_ERR_INVALID_ARGUMENT, "\"a\""},
     {ONE,
      "{\"a\": {\"dtype\": \"F32\", \"shape\": [4611686018427387904, 4], \"data_offsets\": [0, 0]}}",
-     0, ZERO_INVALID_ARGUMENT, "\"a\""},
+     0, ZERO_ERR_INVALID_ARGUMENT, "\"a\""},
     {ONE,
      "{\"a\": {\"dtype\": \"F32\", \"shape\": [2305843009213693951], \"data_offsets\": [0, "
      "9223372036854775804]}}",
-     0, ZERO_CORRUPT, "speaks of"},
+     0, ZERO_ERR_CORRUPT, "speaks of"},
 };
 
 TEST(hostile_weights_are_refused)
@@ -507,9 +508,9 @@ TEST(hostile_weights_are_refused)
         CHECK(reader == NULL);
     }
     zi_checkpoint_reader *reader = NULL;
-    CHECK_FAILS(zi_checkpoint_reader_open("/nowhere", &reader), ZERO_IO, "/nowhere");
+    CHECK_FAILS(zi_checkpoint_reader_open("/nowhere", &reader), ZERO_ERR_IO, "/nowhere");
     case_remove(home, false);
-    CHECK_FAILS(zi_checkpoint_reader_open(home, &reader), ZERO_INVALID_ARGUMENT, home);
+    CHECK_FAILS(zi_checkpoint_reader_open(home, &reader), ZERO_ERR_INVALID_ARGUMENT, home);
     case_remove(home, true);
     free(home);
 }

@@ -133,8 +133,8 @@ static bool refused(zero_status status)
     if (status == ZERO_OK) {
         return false;
     }
-    zi_assert(status == ZERO_INVALID_ARGUMENT || status == ZERO_CORRUPT || status == ZERO_IO ||
-              status == ZERO_UNSUPPORTED);
+    zi_assert(status == ZERO_ERR_INVALID_ARGUMENT || status == ZERO_ERR_CORRUPT ||
+              status == ZERO_ERR_IO || status == ZERO_ERR_UNSUPPORTED);
     zi_assert(strlen(said) > 10 && strlen(said) < 256);
     return true;
 }

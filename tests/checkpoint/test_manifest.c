@@ -215,14 +215,14 @@ TEST(every_flipped_bit_is_seen)
         text[bit / 8] ^= (char)(1 << bit % 8);
         put_text(text, bytes);
         const zero_status status = zi_manifest_read_head(home, false, &head);
-        CHECK(status == ZERO_CORRUPT || (status == ZERO_INVALID_ARGUMENT && bit < 8 * 21));
+        CHECK(status == ZERO_ERR_CORRUPT || (status == ZERO_ERR_INVALID_ARGUMENT && bit < 8 * 21));
         CHECK_SAID(ZI_MANIFEST_NAME);
         text[bit / 8] ^= (char)(1 << bit % 8);
     }
     for (size_t end = 0; end < bytes; end++) {
         put_text(text, end);
         const zero_status status = zi_manifest_read(&read, home);
-        CHECK(status == ZERO_CORRUPT || (status == ZERO_INVALID_ARGUMENT && end < 21));
+        CHECK(status == ZERO_ERR_CORRUPT || (status == ZERO_ERR_INVALID_ARGUMENT && end < 21));
         CHECK_SAID(ZI_MANIFEST_NAME);
         zi_manifest_free(&read);
     }
@@ -266,94 +266,99 @@ static void put_forged(const char *text, size_t bytes, const forgery *f)
 }
 
 static const forgery forgeries[] = {
-    {"libzero checkpoint", "libzero checkbook!", ZERO_INVALID_ARGUMENT, "first lines"},
-    {"\"version\": 1", "\"version\": 3", ZERO_UNSUPPORTED, "version 3"},
-    {"\"version\": 1", "\"version\": 0", ZERO_UNSUPPORTED, "version 0"},
-    {"\"version\": 1", "\"version\": 2", ZERO_INVALID_ARGUMENT, "\"parts\""},
-    {"\"version\": 1", "\"version\": 18446744073709551617", ZERO_INVALID_ARGUMENT, "first lines"},
-    {"\"updates\": \"8\"", "\"updates\": 8", ZERO_INVALID_ARGUMENT, "first lines"},
-    {"\"updates\": \"8\"", "\"updates\": \"18446744073709551615\"", ZERO_INVALID_ARGUMENT,
+    {"libzero checkpoint", "libzero checkbook!", ZERO_ERR_INVALID_ARGUMENT, "first lines"},
+    {"\"version\": 1", "\"version\": 3", ZERO_ERR_UNSUPPORTED, "version 3"},
+    {"\"version\": 1", "\"version\": 0", ZERO_ERR_UNSUPPORTED, "version 0"},
+    {"\"version\": 1", "\"version\": 2", ZERO_ERR_INVALID_ARGUMENT, "\"parts\""},
+    {"\"version\": 1", "\"version\": 18446744073709551617", ZERO_ERR_INVALID_ARGUMENT,
+     "first lines"},
+    {"\"updates\": \"8\"", "\"updates\": 8", ZERO_ERR_INVALID_ARGUMENT, "first lines"},
+    {"\"updates\": \"8\"", "\"updates\": \"18446744073709551615\"", ZERO_ERR_INVALID_ARGUMENT,
      "\"updates\""},
-    {"\"little\"", "\"big\"", ZERO_UNSUPPORTED, "\"big\""},
-    {"\"world\": 2", "\"world\": -2", ZERO_INVALID_ARGUMENT, "\"world\""},
-    {"\"world\": 2", "\"world\": 2, \"world\": 2", ZERO_INVALID_ARGUMENT, "duplicate"},
-    {"\"world\": 2", "\"world\": 2.0", ZERO_INVALID_ARGUMENT, "\"world\""},
-    {"\"seed\": \"1", "\"seed\": \"91", ZERO_INVALID_ARGUMENT, "\"seed\""},
-    {"\"seed\": \"1", "\"seed\": \"-1", ZERO_INVALID_ARGUMENT, "\"seed\""},
-    {"\"loss_scale\": 65536", "\"loss_scale\": 1e39, \"x\": 0", ZERO_INVALID_ARGUMENT,
+    {"\"little\"", "\"big\"", ZERO_ERR_UNSUPPORTED, "\"big\""},
+    {"\"world\": 2", "\"world\": -2", ZERO_ERR_INVALID_ARGUMENT, "\"world\""},
+    {"\"world\": 2", "\"world\": 2, \"world\": 2", ZERO_ERR_INVALID_ARGUMENT, "duplicate"},
+    {"\"world\": 2", "\"world\": 2.0", ZERO_ERR_INVALID_ARGUMENT, "\"world\""},
+    {"\"seed\": \"1", "\"seed\": \"91", ZERO_ERR_INVALID_ARGUMENT, "\"seed\""},
+    {"\"seed\": \"1", "\"seed\": \"-1", ZERO_ERR_INVALID_ARGUMENT, "\"seed\""},
+    {"\"loss_scale\": 65536", "\"loss_scale\": 1e39, \"x\": 0", ZERO_ERR_INVALID_ARGUMENT,
      "\"loss_scale\""},
-    {"\"overflows\": 0", "\"overflows\": 0, \"loss_scale_dynamic\": 1", ZERO_INVALID_ARGUMENT,
+    {"\"overflows\": 0", "\"overflows\": 0, \"loss_scale_dynamic\": 1", ZERO_ERR_INVALID_ARGUMENT,
      "\"loss_scale_dynamic\" of "},
-    {"\"overflows\": 0", "\"overflows\": 4294967296", ZERO_INVALID_ARGUMENT, "\"overflows\""},
-    {"\"beta1_product\": [", "\"beta1_product\": [1.0, ", ZERO_INVALID_ARGUMENT, "64"},
-    {"\"beta2_product\": [0", "\"beta2_product\": [7", ZERO_INVALID_ARGUMENT, "\"beta2_product\""},
-    {"\"groups\": [\n{", "\"groups\": [[], {", ZERO_INVALID_ARGUMENT, "\"groups\""},
-    {"\"lr\": ", "\"rl\": ", ZERO_INVALID_ARGUMENT, "\"lr\""},
-    {"\"user\": \"", "\"user\": \"0", ZERO_INVALID_ARGUMENT, "\"user\""},
-    {"\"user\": \"", "\"user\": \"zz", ZERO_INVALID_ARGUMENT, "\"user\""},
-    {"\"sums.bin\"", "\"../sums.bin\"", ZERO_INVALID_ARGUMENT, "../sums.bin"},
-    {"\"pieces\": ", "\"pieces\": 9", ZERO_INVALID_ARGUMENT, "\"pieces\""},
-    {"\"piece_elements\": 262144", "\"piece_elements\": 0", ZERO_INVALID_ARGUMENT,
+    {"\"overflows\": 0", "\"overflows\": 4294967296", ZERO_ERR_INVALID_ARGUMENT, "\"overflows\""},
+    {"\"beta1_product\": [", "\"beta1_product\": [1.0, ", ZERO_ERR_INVALID_ARGUMENT, "64"},
+    {"\"beta2_product\": [0", "\"beta2_product\": [7", ZERO_ERR_INVALID_ARGUMENT,
+     "\"beta2_product\""},
+    {"\"groups\": [\n{", "\"groups\": [[], {", ZERO_ERR_INVALID_ARGUMENT, "\"groups\""},
+    {"\"lr\": ", "\"rl\": ", ZERO_ERR_INVALID_ARGUMENT, "\"lr\""},
+    {"\"user\": \"", "\"user\": \"0", ZERO_ERR_INVALID_ARGUMENT, "\"user\""},
+    {"\"user\": \"", "\"user\": \"zz", ZERO_ERR_INVALID_ARGUMENT, "\"user\""},
+    {"\"sums.bin\"", "\"../sums.bin\"", ZERO_ERR_INVALID_ARGUMENT, "../sums.bin"},
+    {"\"pieces\": ", "\"pieces\": 9", ZERO_ERR_INVALID_ARGUMENT, "\"pieces\""},
+    {"\"piece_elements\": 262144", "\"piece_elements\": 0", ZERO_ERR_INVALID_ARGUMENT,
      "\"piece_elements\""},
-    {"\"param.safetensors\"", "\"../../etc/passwd\"", ZERO_INVALID_ARGUMENT, "../../etc/passwd"},
-    {"\"param.safetensors\"", "\"/etc/passwd\"", ZERO_INVALID_ARGUMENT, "/etc/passwd"},
-    {"\"header_xxh3\": \"", "\"header_xxh3\": \"X", ZERO_INVALID_ARGUMENT, "\"header_xxh3\""},
-    {"\"data_at\": 4096", "\"data_at\": 0", ZERO_INVALID_ARGUMENT, "does not follow"},
-    {"\"data_at\": 4096", "\"data_at\": 9223372036854775808", ZERO_INVALID_ARGUMENT, "too big"},
-    {"\"files\": [", "\"files\": [{}, ", ZERO_INVALID_ARGUMENT, "\"files\""},
-    {"\"tensors\": [", "\"tensors\": [null, ", ZERO_INVALID_ARGUMENT, "\"tensors\""},
-    {"\"tensors\": [", "\"tensors\": 4294967296, \"x\": [", ZERO_INVALID_ARGUMENT, "\"tensors\""},
-    {"größe \\\"2", "größe \\\"1", ZERO_INVALID_ARGUMENT, "twice"},
-    {"h.0.größe \\\"2\\\"", "", ZERO_INVALID_ARGUMENT, "1 to 127"},
-    {"h.0.größe \\\"2\\\"", "\\u0000", ZERO_INVALID_ARGUMENT, "line"},
-    {"\"shape\": [", "\"shape\": [4294967296, 4294967296, 2], \"x\": [", ZERO_INVALID_ARGUMENT,
+    {"\"param.safetensors\"", "\"../../etc/passwd\"", ZERO_ERR_INVALID_ARGUMENT,
+     "../../etc/passwd"},
+    {"\"param.safetensors\"", "\"/etc/passwd\"", ZERO_ERR_INVALID_ARGUMENT, "/etc/passwd"},
+    {"\"header_xxh3\": \"", "\"header_xxh3\": \"X", ZERO_ERR_INVALID_ARGUMENT, "\"header_xxh3\""},
+    {"\"data_at\": 4096", "\"data_at\": 0", ZERO_ERR_INVALID_ARGUMENT, "does not follow"},
+    {"\"data_at\": 4096", "\"data_at\": 9223372036854775808", ZERO_ERR_INVALID_ARGUMENT, "too big"},
+    {"\"files\": [", "\"files\": [{}, ", ZERO_ERR_INVALID_ARGUMENT, "\"files\""},
+    {"\"tensors\": [", "\"tensors\": [null, ", ZERO_ERR_INVALID_ARGUMENT, "\"tensors\""},
+    {"\"tensors\": [", "\"tensors\": 4294967296, \"x\": [", ZERO_ERR_INVALID_ARGUMENT,
+     "\"tensors\""},
+    {"größe \\\"2", "größe \\\"1", ZERO_ERR_INVALID_ARGUMENT, "twice"},
+    {"h.0.größe \\\"2\\\"", "", ZERO_ERR_INVALID_ARGUMENT, "1 to 127"},
+    {"h.0.größe \\\"2\\\"", "\\u0000", ZERO_ERR_INVALID_ARGUMENT, "line"},
+    {"\"shape\": [", "\"shape\": [4294967296, 4294967296, 2], \"x\": [", ZERO_ERR_INVALID_ARGUMENT,
      "\"shape\""},
-    {"\"shape\": [", "\"shape\": [1, 1, 1, 1, 1, 1, 1, 1, 1], \"x\": [", ZERO_INVALID_ARGUMENT,
+    {"\"shape\": [", "\"shape\": [1, 1, 1, 1, 1, 1, 1, 1, 1], \"x\": [", ZERO_ERR_INVALID_ARGUMENT,
      "\"shape\""},
-    {"\"shape\": [", "\"shape\": [288230376151711744], \"x\": [", ZERO_INVALID_ARGUMENT, "2^57"},
-    {"\"shape\": [", "\"shape\": [-1], \"x\": [", ZERO_INVALID_ARGUMENT, "\"shape\""},
-    {"\"flags\": 0", "\"flags\": 4", ZERO_INVALID_ARGUMENT, "\"flags\""},
-    {"\"group\": 1", "\"group\": 64", ZERO_INVALID_ARGUMENT, "\"group\""},
-    {"\"cuts\": [", "\"cuts\": [0, 256], \"x\": [", ZERO_INVALID_ARGUMENT, "\"cuts\""},
-    {"\"cuts\": [", "\"cuts\": [256, 0], \"x\": [", ZERO_INVALID_ARGUMENT, "\"cuts\""},
-    {"\"cuts\": [", "\"cuts\": [512, 256], \"x\": [", ZERO_INVALID_ARGUMENT, "\"cuts\""},
-    {"\"cuts\": [", "\"cuts\": [100, 256], \"x\": [", ZERO_INVALID_ARGUMENT, "\"cuts\""},
-    {"\"cuts\": [", "\"cuts\": [256, 9223372036854775552], \"x\": [", ZERO_INVALID_ARGUMENT,
+    {"\"shape\": [", "\"shape\": [288230376151711744], \"x\": [", ZERO_ERR_INVALID_ARGUMENT,
+     "2^57"},
+    {"\"shape\": [", "\"shape\": [-1], \"x\": [", ZERO_ERR_INVALID_ARGUMENT, "\"shape\""},
+    {"\"flags\": 0", "\"flags\": 4", ZERO_ERR_INVALID_ARGUMENT, "\"flags\""},
+    {"\"group\": 1", "\"group\": 64", ZERO_ERR_INVALID_ARGUMENT, "\"group\""},
+    {"\"cuts\": [", "\"cuts\": [0, 256], \"x\": [", ZERO_ERR_INVALID_ARGUMENT, "\"cuts\""},
+    {"\"cuts\": [", "\"cuts\": [256, 0], \"x\": [", ZERO_ERR_INVALID_ARGUMENT, "\"cuts\""},
+    {"\"cuts\": [", "\"cuts\": [512, 256], \"x\": [", ZERO_ERR_INVALID_ARGUMENT, "\"cuts\""},
+    {"\"cuts\": [", "\"cuts\": [100, 256], \"x\": [", ZERO_ERR_INVALID_ARGUMENT, "\"cuts\""},
+    {"\"cuts\": [", "\"cuts\": [256, 9223372036854775552], \"x\": [", ZERO_ERR_INVALID_ARGUMENT,
      "\"cuts\""},
-    {"\"places\": {", "\"places\": {\"grad\": [\"f32\", 0, 4096, 0], ", ZERO_INVALID_ARGUMENT,
+    {"\"places\": {", "\"places\": {\"grad\": [\"f32\", 0, 4096, 0], ", ZERO_ERR_INVALID_ARGUMENT,
      "\"places\""},
-    {"\"param\": [\"f32\"", "\"param\": [\"f64\"", ZERO_INVALID_ARGUMENT, "a place"},
-    {"\"param\": [\"f32\"", "\"param\": [\"bf16\"", ZERO_INVALID_ARGUMENT, "follow"},
-    {"\"f32\", 0, 4096", "\"f32\", 0, 4100", ZERO_INVALID_ARGUMENT, "follows from"},
-    {"\"f32\", 0, 4096", "\"f32\", 4294967296, 4096", ZERO_INVALID_ARGUMENT, "follows from"},
-    {"\"model_hash\": \"", "\"model_hash\": \"0000000000000000\", \"x\": \"", ZERO_INVALID_ARGUMENT,
-     "\"model_hash\""},
+    {"\"param\": [\"f32\"", "\"param\": [\"f64\"", ZERO_ERR_INVALID_ARGUMENT, "a place"},
+    {"\"param\": [\"f32\"", "\"param\": [\"bf16\"", ZERO_ERR_INVALID_ARGUMENT, "follow"},
+    {"\"f32\", 0, 4096", "\"f32\", 0, 4100", ZERO_ERR_INVALID_ARGUMENT, "follows from"},
+    {"\"f32\", 0, 4096", "\"f32\", 4294967296, 4096", ZERO_ERR_INVALID_ARGUMENT, "follows from"},
+    {"\"model_hash\": \"", "\"model_hash\": \"0000000000000000\", \"x\": \"",
+     ZERO_ERR_INVALID_ARGUMENT, "\"model_hash\""},
 };
 
 /* In a model of a matrix of 6 x 4 in two parts, and a tensor that the first part has. */
 static const forgery part_forgeries[] = {
-    {"\"version\": 2", "\"version\": 1", ZERO_INVALID_ARGUMENT, "twice"},
-    {"\"parts\": [", "\"parts\": [{}, ", ZERO_INVALID_ARGUMENT, "\"part\""},
-    {"{\"part\": 1,\n", "{\"part\": 0,\n", ZERO_INVALID_ARGUMENT, "\"part\""},
-    {"{\"part\": 1,\n", "{\"part\": 1, \"beta1_product\": 7,\n", ZERO_INVALID_ARGUMENT,
+    {"\"version\": 2", "\"version\": 1", ZERO_ERR_INVALID_ARGUMENT, "twice"},
+    {"\"parts\": [", "\"parts\": [{}, ", ZERO_ERR_INVALID_ARGUMENT, "\"part\""},
+    {"{\"part\": 1,\n", "{\"part\": 0,\n", ZERO_ERR_INVALID_ARGUMENT, "\"part\""},
+    {"{\"part\": 1,\n", "{\"part\": 1, \"beta1_product\": 7,\n", ZERO_ERR_INVALID_ARGUMENT,
      "duplicate"},
-    {"\"part\": 1, \"shape\"", "\"part\": 2, \"shape\"", ZERO_INVALID_ARGUMENT, "\"part\""},
-    {"\"part\": 0, \"shape\"", "\"part\": 1, \"shape\"", ZERO_INVALID_ARGUMENT, "\"part\""},
-    {"\"part\": 1, \"shape\"", "\"shape\"", ZERO_INVALID_ARGUMENT, "\"part\""},
-    {"\"box_first\": [3, 0]", "\"box_first\": [4, 0]", ZERO_INVALID_ARGUMENT, "no box around"},
-    {"\"box_first\": [3, 0]", "\"box_first\": [3]", ZERO_INVALID_ARGUMENT, "no box around"},
-    {"\"box_first\": [3, 0]", "\"box_last\": [3, 0]", ZERO_INVALID_ARGUMENT, "no box around"},
-    {"\"box_first\": [3, 0]", "\"box_first\": [9223372036854775807, 0]", ZERO_INVALID_ARGUMENT,
+    {"\"part\": 1, \"shape\"", "\"part\": 2, \"shape\"", ZERO_ERR_INVALID_ARGUMENT, "\"part\""},
+    {"\"part\": 0, \"shape\"", "\"part\": 1, \"shape\"", ZERO_ERR_INVALID_ARGUMENT, "\"part\""},
+    {"\"part\": 1, \"shape\"", "\"shape\"", ZERO_ERR_INVALID_ARGUMENT, "\"part\""},
+    {"\"box_first\": [3, 0]", "\"box_first\": [4, 0]", ZERO_ERR_INVALID_ARGUMENT, "no box around"},
+    {"\"box_first\": [3, 0]", "\"box_first\": [3]", ZERO_ERR_INVALID_ARGUMENT, "no box around"},
+    {"\"box_first\": [3, 0]", "\"box_last\": [3, 0]", ZERO_ERR_INVALID_ARGUMENT, "no box around"},
+    {"\"box_first\": [3, 0]", "\"box_first\": [9223372036854775807, 0]", ZERO_ERR_INVALID_ARGUMENT,
      "no box around"},
-    {"\"box_first\": [3, 0]", "\"box_first\": [2, 0]", ZERO_INVALID_ARGUMENT, "overlap"},
-    {"\"global_shape\": [6, 4], \"box_first\": [3, 0]", "\"x\": 0", ZERO_INVALID_ARGUMENT,
+    {"\"box_first\": [3, 0]", "\"box_first\": [2, 0]", ZERO_ERR_INVALID_ARGUMENT, "overlap"},
+    {"\"global_shape\": [6, 4], \"box_first\": [3, 0]", "\"x\": 0", ZERO_ERR_INVALID_ARGUMENT,
      "global_shape"},
     {"\"global_shape\": [6, 4], \"box_first\": [3, 0]",
-     "\"global_shape\": [8, 4], \"box_first\": [3, 0]", ZERO_INVALID_ARGUMENT, "[8, 4]"},
+     "\"global_shape\": [8, 4], \"box_first\": [3, 0]", ZERO_ERR_INVALID_ARGUMENT, "[8, 4]"},
     {"\"global_shape\": [6, 4], \"box_first\": [3, 0]",
-     "\"global_shape\": [4294967296, 4294967296], \"box_first\": [3, 0]", ZERO_INVALID_ARGUMENT,
+     "\"global_shape\": [4294967296, 4294967296], \"box_first\": [3, 0]", ZERO_ERR_INVALID_ARGUMENT,
      "no box around"},
-    {"part-00002.param", "param", ZERO_INVALID_ARGUMENT, "does not follow"},
+    {"part-00002.param", "param", ZERO_ERR_INVALID_ARGUMENT, "does not follow"},
 };
 
 /* Four tensors of one type; the first is a matrix. */
@@ -410,19 +415,19 @@ TEST(what_is_no_manifest)
 {
     zi_manifest read;
     make_home();
-    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_INVALID_ARGUMENT, "its save did not end");
+    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_ERR_INVALID_ARGUMENT, "its save did not end");
     zi_manifest_free(&read);
-    CHECK_FAILS(zi_manifest_read(&read, "/nowhere"), ZERO_INVALID_ARGUMENT, "/nowhere");
+    CHECK_FAILS(zi_manifest_read(&read, "/nowhere"), ZERO_ERR_INVALID_ARGUMENT, "/nowhere");
     zi_manifest_free(&read);
     put_text("{}", 2);
-    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_INVALID_ARGUMENT, "not a checkpoint's");
+    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_ERR_INVALID_ARGUMENT, "not a checkpoint's");
     zi_manifest_free(&read);
     const char *path = test_text("%s/" ZI_MANIFEST_NAME, home);
     CHECK(unlink(path) == 0 && symlink("/etc/passwd", path) == 0);
-    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_INVALID_ARGUMENT, "symbolic link");
+    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_ERR_INVALID_ARGUMENT, "symbolic link");
     zi_manifest_free(&read);
     CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
-    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_INVALID_ARGUMENT, "no regular file");
+    CHECK_FAILS(zi_manifest_read(&read, home), ZERO_ERR_INVALID_ARGUMENT, "no regular file");
     zi_manifest_free(&read);
     remove_home();
 }

@@ -57,12 +57,12 @@ static zi_run_owner *own(const char *path)
 }
 
 /* Nothing changes what the owner's file says. */
-#define CHECK_REFUSED(path, says)                                          \
-    do {                                                                   \
-        zi_run_owner *refused_ = NULL;                                     \
-        CHECK_FAILS(zi_run_owner_take(path, &refused_), ZERO_STATE, says); \
-        CHECK_SAID(path);                                                  \
-        CHECK(refused_ == NULL);                                           \
+#define CHECK_REFUSED(path, says)                                              \
+    do {                                                                       \
+        zi_run_owner *refused_ = NULL;                                         \
+        CHECK_FAILS(zi_run_owner_take(path, &refused_), ZERO_ERR_STATE, says); \
+        CHECK_SAID(path);                                                      \
+        CHECK(refused_ == NULL);                                               \
     } while (0)
 
 /* A process that owns the run and lives until it is killed, or was refused. It waits for `go` where
@@ -236,7 +236,8 @@ TEST(an_owner_of_another_host_that_lives_is_not)
     CHECK_EQ(zi_run_owner_check(owner), ZERO_OK); /* nothing of the file has changed */
     const struct timespec touched[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     CHECK(futimens(file, touched) == 0); /* whatever its clock says */
-    CHECK_FAILS(zi_run_owner_poll(owner, &owned), ZERO_STATE, "process 7 on elsewhere since 2026");
+    CHECK_FAILS(zi_run_owner_poll(owner, &owned), ZERO_ERR_STATE,
+                "process 7 on elsewhere since 2026");
     zi_run_owner_release(owner);
     CHECK_EQ(rig_entries(run), 1);
     /* And one that leaves meanwhile. */
@@ -302,15 +303,15 @@ TEST(an_owner_that_was_replaced_changes_nothing)
     make_run();
     zi_run_owner *owner = own(run);
     CHECK(close(leave_file("0123456789abcdef")) == 0);
-    CHECK_FAILS(zi_run_owner_check(owner), ZERO_STATE, "process 7 on elsewhere");
+    CHECK_FAILS(zi_run_owner_check(owner), ZERO_ERR_STATE, "process 7 on elsewhere");
     zi_run_owner_release(owner);
     CHECK_EQ(rig_entries(run), 1);
     CHECK(unlink(test_text("%s/" LOCK, run)) == 0);
     owner = own(run);
     CHECK(unlink(test_text("%s/" LOCK, run)) == 0);
-    CHECK_FAILS(zi_run_owner_check(owner), ZERO_STATE, "was removed");
+    CHECK_FAILS(zi_run_owner_check(owner), ZERO_ERR_STATE, "was removed");
     zi_run_owner *other = own(run);
-    CHECK_FAILS(zi_run_owner_check(owner), ZERO_STATE, "another engine of this process");
+    CHECK_FAILS(zi_run_owner_check(owner), ZERO_ERR_STATE, "another engine of this process");
     zi_run_owner_release(owner);
     CHECK_OK(zi_run_owner_check(other));
     zi_run_owner_release(other);
@@ -335,6 +336,6 @@ TEST(what_is_no_lock_file_is_refused)
     CHECK(close(file) == 0);
     zi_run_owner_release(own(run));
     zi_run_owner *owner = NULL;
-    CHECK_FAILS(zi_run_owner_take("/nowhere", &owner), ZERO_IO, "/nowhere");
+    CHECK_FAILS(zi_run_owner_take("/nowhere", &owner), ZERO_ERR_IO, "/nowhere");
     remove_run();
 }

@@ -570,10 +570,10 @@ static inline void conf_mismatch(zero_world *world, const zi_collective *usual,
     }
     const char *name = test_text("rank %u has ", test.size - 1);
     const size_t count = deviant ? other_count : 1;
-    CHECK_FAILS(zi_group_submit(test.group, test.host, batch, count), ZERO_MISMATCH, name);
+    CHECK_FAILS(zi_group_submit(test.group, test.host, batch, count), ZERO_ERR_MISMATCH, name);
     CHECK_SAID("rank 0");
     CHECK_SAID(words);
-    CHECK_FAILS(zi_group_submit(test.group, test.host, batch, 1), ZERO_MISMATCH, name);
+    CHECK_FAILS(zi_group_submit(test.group, test.host, batch, 1), ZERO_ERR_MISMATCH, name);
     conf_close(&test);
 }
 
@@ -631,13 +631,13 @@ static inline zero_status case_late(zero_world *world, void *user)
     const uint64_t start_ns = zi_clock_ns();
     if (zero_world_rank(world) == test.size - 1) {
         sleep_ms(deadline_ms * 3 / 2);
-        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_TIMEOUT, words);
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_ERR_TIMEOUT, words);
     } else {
-        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_TIMEOUT, words);
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_ERR_TIMEOUT, words);
         /* Half a deadline of grace for a loaded machine; the late rank is not waited for. */
         CHECK(elapsed_ms(before_ns) + 1 >= deadline_ms);
         CHECK(in_time(start_ns, deadline_ms + deadline_ms / 2 + 1000));
-        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_TIMEOUT, words);
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_ERR_TIMEOUT, words);
     }
     conf_close(&test);
     return ZERO_OK;
@@ -730,16 +730,16 @@ static inline zero_status case_abort(zero_world *world, void *user)
         return ZERO_OK;
     }
     if (zero_world_rank(world) == last) {
-        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        (void)zi_error_set(ZERO_ERR_IO, 5, __FILE__, __LINE__, "the disk is on fire");
         zero_world_abort(world);
         return ZERO_OK;
     }
     const char *words = test_text("rank %u: the disk is on fire", last);
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
+    CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_COMM, words);
     CHECK(in_time(start_ns, 5000));
-    CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
-    CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, words);
+    CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_COMM, words);
+    CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_ERR_COMM, words);
     return ZERO_OK;
 }
 

@@ -98,7 +98,7 @@ static inline void wait_in(zero_world *world, conf *test, place_fn fn, const cha
     while (status == ZERO_OK && in_time(start_ns, SOON_MS)) {
         status = fn(world, test);
     }
-    if (status != ZERO_COMM || strstr(zero_last_error()->message, words) == NULL) {
+    if (status != ZERO_ERR_COMM || strstr(zero_last_error()->message, words) == NULL) {
         TEST_FAIL("rank %u: %s instead of COMM with \"%s\": %s", zero_world_rank(world),
                   zero_status_name(status), words,
                   status == ZERO_OK ? "" : zero_last_error()->message);

@@ -137,7 +137,7 @@ TEST(refuses)
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         zi_launch launch;
         for (size_t k = 0; k < 3; k++) {
-            CHECK_FAILS(parse(refusals[i].pairs, &launch), ZERO_INVALID_ARGUMENT,
+            CHECK_FAILS(parse(refusals[i].pairs, &launch), ZERO_ERR_INVALID_ARGUMENT,
                         refusals[i].words[k]);
         }
         CHECK_EQ(launch.size, 1);
@@ -161,7 +161,7 @@ TEST(meeting_place)
     memset(longest + 12, 'x', 256);
     here[2] = longest;
     here[3] = NULL;
-    CHECK_FAILS(parse(here, &launch), ZERO_INVALID_ARGUMENT, "256 bytes");
+    CHECK_FAILS(parse(here, &launch), ZERO_ERR_INVALID_ARGUMENT, "256 bytes");
     longest[12 + 255] = '\0';
     CHECK_OK(parse(here, &launch));
     CHECK_EQ(strlen(launch.address), 255);
@@ -197,7 +197,7 @@ TEST(one_host)
         bool one = false;
         CHECK_OK(parse(rows[i].pairs, &launch));
         if (rows[i].are == OPEN) {
-            CHECK_FAILS(zi_launch_on_one_host(&launch, &one), ZERO_INVALID_ARGUMENT,
+            CHECK_FAILS(zi_launch_on_one_host(&launch, &one), ZERO_ERR_INVALID_ARGUMENT,
                         "WORLD_SIZE=4 without LOCAL_WORLD_SIZE, and rank 0 at elsewhere, leave");
             CHECK(strstr(zero_last_error()->message, "(4 if all are on one)") != NULL);
             continue;
@@ -241,7 +241,7 @@ TEST(meeting_places)
         zi_control_place place;
         CHECK_OK(parse(rows[i].pairs, &launch));
         if (rows[i].host == NULL) {
-            CHECK_FAILS(zi_launch_place(&launch, &place), ZERO_INVALID_ARGUMENT,
+            CHECK_FAILS(zi_launch_place(&launch, &place), ZERO_ERR_INVALID_ARGUMENT,
                         "NCCL_COMM_ID=host:port");
             continue;
         }
@@ -267,7 +267,7 @@ TEST(long_meeting_places)
     CHECK(strcmp(place.hosts, address + 12) == 0);
     memset(given + 13, 'x', 256);
     pairs[4] = given;
-    CHECK_FAILS(parse(pairs, &launch), ZERO_INVALID_ARGUMENT, "NCCL_COMM_ID='xxx");
+    CHECK_FAILS(parse(pairs, &launch), ZERO_ERR_INVALID_ARGUMENT, "NCCL_COMM_ID='xxx");
 }
 
 /* Only ranks of one run, one restart and one token have the same key, and meet. */
@@ -325,7 +325,7 @@ TEST(alone)
     CHECK(strcmp(zero_world_backend(world), "self") == 0);
     CHECK_EQ(zero_world_size(world), 1);
     zero_world_destroy(world);
-    CHECK_FAILS(zero_world_create_launched(0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_world_create_launched(0, NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
 }
 
 /* The host of rank 0 is no exception, and nobody waits for anybody. */
@@ -341,7 +341,7 @@ TEST(ranks_that_are_not_told_their_host)
         set("WORLD_SIZE", "2");
         set("MASTER_ADDR", addresses[i]);
         set("MASTER_PORT", "23456");
-        CHECK_FAILS(zero_world_create_launched(60000, &world), ZERO_INVALID_ARGUMENT,
+        CHECK_FAILS(zero_world_create_launched(60000, &world), ZERO_ERR_INVALID_ARGUMENT,
                     "set LOCAL_WORLD_SIZE on every rank");
         CHECK_EQ(zero_world_is_launched(), 1);
     }
@@ -365,7 +365,7 @@ TEST(launched_refusals)
     zero_world *world = NULL;
     set("WORLD_SIZE", "2");
     CHECK_EQ(zero_world_is_launched(), 1);
-    CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_INVALID_ARGUMENT, "without RANK");
+    CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_ERR_INVALID_ARGUMENT, "without RANK");
     CHECK(world == NULL);
     set("RANK", "1");
     set("LOCAL_WORLD_SIZE", "1");
@@ -374,10 +374,10 @@ TEST(launched_refusals)
     /* Several hosts: with NCCL and a GPU it needs the port too. */
     const zi_launch launch = {.size = 2, .local_size = 1, .address = "node0"};
     if (zi_nccl_can_launch(&launch) == ZERO_OK) {
-        CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_INVALID_ARGUMENT,
+        CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_ERR_INVALID_ARGUMENT,
                     "the port after MASTER_PORT of MASTER_ADDR, which are 'node0' and 0");
     } else {
-        CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_UNSUPPORTED, "mpirun");
+        CHECK_FAILS(zero_world_create_launched(0, &world), ZERO_ERR_UNSUPPORTED, "mpirun");
         CHECK(strstr(zero_last_error()->message, "2 ranks are on several hosts") != NULL);
         CHECK(strstr(zero_last_error()->message, "NCCL") != NULL);
     }

@@ -66,7 +66,7 @@ static void be_killed(uint32_t rank, void *user)
     const char *words = test_text("rank %d: process %d on ", GONE, (int)atomic_load(&shared->gone));
     wait_in(world, &test, shared->fn, words);
     /* It is so wherever they look next. */
-    CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, words);
+    CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_ERR_COMM, words);
     conf_close(&test);
     zero_world_destroy(world);
 }
@@ -100,7 +100,7 @@ static void meet_in_vain(uint32_t rank, void *user)
         CHECK_EQ(pthread_create(&thread, NULL, kill_soon, NULL), 0);
     }
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_COMM, "rank 1: process ");
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_ERR_COMM, "rank 1: process ");
     CHECK_SAID("died while rank 0 waited in the meeting");
     CHECK(in_time(start_ns, SOON_MS));
     CHECK(world == NULL);
@@ -160,7 +160,7 @@ static void be_stopped(uint32_t rank, void *user)
     stop_log log = {.silent_ns = 0};
     zero_log_set(watch_log, &log);
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, "rank 2 did not");
+    CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_TIMEOUT, "rank 2 did not");
     CHECK_SAID("; rank 2 on ");
     CHECK_SAID(" is silent: stopped by a signal for ");
     CHECK(elapsed_ms(start_ns) + 1 >= shared->deadline_ms);

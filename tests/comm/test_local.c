@@ -49,7 +49,7 @@ static zero_status take_mean(zero_world *world, void *user)
     for (uint32_t rank = 0; rank < size; rank++) {
         sum += 1.0 / (3.0 + rank);
     }
-    CHECK_FAILS(zero_world_mean(world, 1.0, NULL), ZERO_INVALID_ARGUMENT, "mean is NULL");
+    CHECK_FAILS(zero_world_mean(world, 1.0, NULL), ZERO_ERR_INVALID_ARGUMENT, "mean is NULL");
     CHECK_OK(zero_world_mean(world, 1.0 / (3.0 + zero_world_rank(world)), &mean));
     CHECK(mean == sum / size);
     const bool last = zero_world_rank(world) == size - 1;
@@ -64,7 +64,7 @@ TEST(abort)
 {
     for (size_t i = 1; i < WORLDS; i++) {
         const char *words = test_text("rank %u: the disk is on fire", worlds[i] - 1);
-        CHECK_FAILS(zero_world_run(worlds[i], LONG_MS, case_abort, NULL), ZERO_IO, words);
+        CHECK_FAILS(zero_world_run(worlds[i], LONG_MS, case_abort, NULL), ZERO_ERR_IO, words);
         CHECK_EQ(zero_last_error()->native, 5);
     }
 }
@@ -75,7 +75,7 @@ TEST(self)
     static const zero_rank_fn cases[] = {case_kinds,   case_large,  case_subgroups, case_batches,
                                          case_streams, case_gather, case_memory};
     zero_world *world = NULL;
-    CHECK_FAILS(zero_world_create_self(NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_world_create_self(NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
     CHECK_OK(zero_world_create_self(&world));
     CHECK_EQ(zero_world_size(world), 1);
     CHECK_EQ(zero_world_rank(world), 0);

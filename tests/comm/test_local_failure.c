@@ -88,7 +88,7 @@ static uint64_t sweep(zi_fault_kind kind, uint32_t rank_count, zero_status expec
             return nth - 1;
         }
         /* The rank that was hit, or one that heard of it first. */
-        CHECK(status == expected || status == ZERO_COMM);
+        CHECK(status == expected || status == ZERO_ERR_COMM);
         CHECK(zero_last_error()->message[0] != '\0');
         CHECK(strstr(zero_last_error()->message, "rank ") != NULL || rank_count == 1 ||
               kind == ZI_FAULT_ALLOC);
@@ -101,7 +101,7 @@ TEST(every_allocation)
     uint64_t pages = 0;
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
-            CHECK(sweep(ZI_FAULT_ALLOC, worlds[i], ZERO_OUT_OF_MEMORY) >= 5 * worlds[i]);
+            CHECK(sweep(ZI_FAULT_ALLOC, worlds[i], ZERO_ERR_OUT_OF_MEMORY) >= 5 * worlds[i]);
         }
         if (round == 1) {
             pages = process_pages();
@@ -120,15 +120,15 @@ TEST(every_collective)
     static const uint32_t worlds[] = {1, 2, 3, 5};
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
         /* One while the world is made, six rounds, the barrier. */
-        CHECK_EQ(sweep(ZI_FAULT_COLLECTIVE, worlds[i], ZERO_COMM), 8 * worlds[i]);
+        CHECK_EQ(sweep(ZI_FAULT_COLLECTIVE, worlds[i], ZERO_ERR_COMM), 8 * worlds[i]);
     }
 }
 
 TEST(every_thread)
 {
-    CHECK_EQ(sweep(ZI_FAULT_THREAD, 4, ZERO_DEVICE), 4);
+    CHECK_EQ(sweep(ZI_FAULT_THREAD, 4, ZERO_ERR_DEVICE), 4);
     zi_fault_arm(ZI_FAULT_THREAD, 3);
-    CHECK_FAILS(zero_world_run(4, LONG_MS, small_life, NULL), ZERO_DEVICE,
+    CHECK_FAILS(zero_world_run(4, LONG_MS, small_life, NULL), ZERO_ERR_DEVICE,
                 "rank 2: cannot start a thread");
     zi_fault_arm(ZI_FAULT_THREAD, 0);
 }
@@ -146,7 +146,7 @@ static zero_status one_allocation_fails(zero_world *world, void *user)
     CHECK_OK(zero_world_barrier(world));
     const zero_status status = comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece);
     CHECK(piece == NULL);
-    CHECK_EQ(status, ZERO_OUT_OF_MEMORY);
+    CHECK_EQ(status, ZERO_ERR_OUT_OF_MEMORY);
     CHECK_SAID("no 4096 bytes");
     CHECK_EQ(strncmp(zero_last_error()->message, "rank ", 5) == 0, zero_last_error()->of_other);
     atomic_fetch_add(failures, zero_last_error()->of_other == 0);
@@ -180,13 +180,14 @@ static zero_status one_group_fails(zero_world *world, void *user)
     if (comm->rank == 1) {
         zi_fault_arm(ZI_FAULT_ALLOC, 1);
         CHECK_FAILS(comm->ops->group_create(comm, &world->kernels, members, 2, "pair", &group),
-                    ZERO_OUT_OF_MEMORY, "bookkeeping");
+                    ZERO_ERR_OUT_OF_MEMORY, "bookkeeping");
         CHECK(group == NULL);
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
     } else {
         zi_stream *host = NULL;
         CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
-        CHECK_FAILS(zi_group_submit(group, host, NULL, 0), ZERO_COMM, "rank 1: the host has no");
+        CHECK_FAILS(zi_group_submit(group, host, NULL, 0), ZERO_ERR_COMM,
+                    "rank 1: the host has no");
     }
     zi_group_destroy(group);
     return zero_world_barrier(world);
@@ -200,7 +201,7 @@ static zero_status different_sizes(zero_world *world, void *user)
     void *piece = NULL;
     zi_comm *comm = world->comm;
     const size_t bytes = (comm->rank == 2 ? 2 : 1) * ZI_PAGE_BYTES;
-    CHECK_FAILS(comm->ops->memory_alloc(comm, bytes, &piece), ZERO_MISMATCH, "rank 2");
+    CHECK_FAILS(comm->ops->memory_alloc(comm, bytes, &piece), ZERO_ERR_MISMATCH, "rank 2");
     CHECK(piece == NULL);
     return zero_world_barrier(world);
 }
@@ -219,7 +220,7 @@ static zero_status no_allocation(zero_world *world, void *user)
     zi_comm *comm = world->comm;
     const char *words = test_text("rank %u", absent);
     const zero_status status = comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece);
-    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    CHECK(status == ZERO_ERR_TIMEOUT || status == ZERO_ERR_COMM);
     CHECK_SAID(words);
     CHECK(piece == NULL);
     return status;
@@ -228,7 +229,7 @@ static zero_status no_allocation(zero_world *world, void *user)
 TEST(allocation_is_awaited)
 {
     uint32_t absent = 1;
-    CHECK_FAILS(zero_world_run(3, 200, no_allocation, &absent), ZERO_TIMEOUT,
+    CHECK_FAILS(zero_world_run(3, 200, no_allocation, &absent), ZERO_ERR_TIMEOUT,
                 "rank 1 (of 1 that are missing) did not come to an allocation");
 }
 
@@ -241,19 +242,19 @@ static zero_status one_gives_up(zero_world *world, void *user)
         CHECK_OK(zero_world_barrier(world));
     }
     if (zero_world_rank(world) == size / 2) {
-        return zi_error_set(ZERO_CORRUPT, 3, __FILE__, __LINE__, "a bit flipped");
+        return zi_error_set(ZERO_ERR_CORRUPT, 3, __FILE__, __LINE__, "a bit flipped");
     }
     const char *words = test_text("rank %u: a bit flipped", size / 2);
-    CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, words);
+    CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_COMM, words);
     zi_group *group = NULL;
     const uint32_t members[2] = {0, size - 1};
     if (zero_world_rank(world) == 0 && size > 2) {
         CHECK_FAILS(world->comm->ops->group_create(world->comm, &world->kernels, members, 2, "late",
                                                    &group),
-                    ZERO_COMM, words);
+                    ZERO_ERR_COMM, words);
     }
     atomic_fetch_add(heard, 1);
-    return ZERO_COMM;
+    return ZERO_ERR_COMM;
 }
 
 TEST(rank_gives_up)
@@ -263,7 +264,7 @@ TEST(rank_gives_up)
         atomic_init(&heard, 0);
         const char *words = test_text("rank %u: a bit flipped", size / 2);
         const uint64_t start_ns = zi_clock_ns();
-        CHECK_FAILS(zero_world_run(size, LONG_MS, one_gives_up, &heard), ZERO_CORRUPT, words);
+        CHECK_FAILS(zero_world_run(size, LONG_MS, one_gives_up, &heard), ZERO_ERR_CORRUPT, words);
         CHECK(in_time(start_ns, SOON_MS));
         CHECK_EQ(zero_last_error()->native, 3);
         CHECK_EQ(atomic_load(&heard), size - 1);
@@ -274,11 +275,11 @@ TEST(rank_gives_up)
 static zero_status plain_failure(zero_world *world, void *user)
 {
     (void)user;
-    return zero_world_rank(world) == 1 ? ZERO_UNSUPPORTED : zero_world_barrier(world);
+    return zero_world_rank(world) == 1 ? ZERO_ERR_UNSUPPORTED : zero_world_barrier(world);
 }
 
 TEST_CALL(rank_gives_up_silently,
-          CHECK_FAILS(zero_world_run(3, LONG_MS, plain_failure, NULL), ZERO_UNSUPPORTED,
+          CHECK_FAILS(zero_world_run(3, LONG_MS, plain_failure, NULL), ZERO_ERR_UNSUPPORTED,
                       "rank 1: the rank's function returned UNSUPPORTED"));
 
 /* A rank ends the world in the middle of a large batch and frees its buffers at once: no peer may
@@ -311,7 +312,7 @@ static zero_status free_in_flight(zero_world *world, void *user)
     if (zero_world_rank(world) == 1) {
         const struct timespec span = {.tv_nsec = (long)delay_ns};
         (void)nanosleep(&span, NULL);
-        (void)zi_error_set(ZERO_IO, 0, __FILE__, __LINE__, "enough");
+        (void)zi_error_set(ZERO_ERR_IO, 0, __FILE__, __LINE__, "enough");
         zero_world_abort(world);
     }
     ops->stream_destroy(device, stream);
@@ -324,7 +325,7 @@ TEST(buffers_freed_after_abort)
     uint64_t delay_ns = 0;
     for (uint32_t i = 0; i < 40; i++) {
         delay_ns = i * 97000;
-        CHECK_FAILS(zero_world_run(2 + i % 3, LONG_MS, free_in_flight, &delay_ns), ZERO_IO,
+        CHECK_FAILS(zero_world_run(2 + i % 3, LONG_MS, free_in_flight, &delay_ns), ZERO_ERR_IO,
                     "rank 1: enough");
     }
 }
@@ -364,7 +365,8 @@ static zero_status different_gathers(zero_world *world, void *user)
     unsigned char send[64] = {0};
     unsigned char recv[3 * 64];
     const uint32_t bytes = zero_world_rank(world) == 1 ? 31 : 32;
-    CHECK_FAILS(zero_world_gather(world, send, recv, bytes), ZERO_MISMATCH, "zero_world_gather's");
+    CHECK_FAILS(zero_world_gather(world, send, recv, bytes), ZERO_ERR_MISMATCH,
+                "zero_world_gather's");
     return ZERO_OK;
 }
 
@@ -372,8 +374,9 @@ TEST_CALL(gather_sizes, CHECK_OK(zero_world_run(3, LONG_MS, different_gathers, N
 
 TEST(bad_arguments)
 {
-    CHECK_FAILS(zero_world_run(0, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "rank_count is 0");
-    CHECK_FAILS(zero_world_run(2, 0, NULL, NULL), ZERO_INVALID_ARGUMENT, "fn is NULL");
+    CHECK_FAILS(zero_world_run(0, 0, small_life, NULL), ZERO_ERR_INVALID_ARGUMENT,
+                "rank_count is 0");
+    CHECK_FAILS(zero_world_run(2, 0, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT, "fn is NULL");
 }
 
 /* Refused before anything is taken, by the bound that applies. */
@@ -383,11 +386,13 @@ TEST(more_ranks_than_threads)
     const uint64_t calls = zi_memory_calls();
     const zi_limit limit = zi_limit_threads();
     CHECK(limit.most > 0 && limit.by[0] != '\0');
-    CHECK_FAILS(zero_world_run(2000000, 0, small_life, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_world_run(2000000, 0, small_life, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "rank_count 2000000 is more than the 65536");
-    CHECK_FAILS(zero_world_run(UINT32_MAX, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "65536");
+    CHECK_FAILS(zero_world_run(UINT32_MAX, 0, small_life, NULL), ZERO_ERR_INVALID_ARGUMENT,
+                "65536");
     if (limit.most < 65536) {
-        CHECK_FAILS(zero_world_run(65536, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, limit.by);
+        CHECK_FAILS(zero_world_run(65536, 0, small_life, NULL), ZERO_ERR_INVALID_ARGUMENT,
+                    limit.by);
     }
     /* As an ordinary user with a limit of its own. */
     struct rlimit usual;
@@ -398,7 +403,7 @@ TEST(more_ranks_than_threads)
         CHECK_EQ(seteuid(65534), 0);
     }
     CHECK_EQ(setrlimit(RLIMIT_NPROC, &few), 0);
-    CHECK_FAILS(zero_world_run(6, 0, small_life, NULL), ZERO_INVALID_ARGUMENT, "ulimit -u");
+    CHECK_FAILS(zero_world_run(6, 0, small_life, NULL), ZERO_ERR_INVALID_ARGUMENT, "ulimit -u");
     CHECK_EQ(zi_limit_threads().most, 5);
     CHECK_EQ(zi_memory_calls(), calls);
     CHECK(in_time(start_ns, SOON_MS));
@@ -421,7 +426,7 @@ TEST(self_world_faults)
             zero_world_destroy(world);
             return;
         }
-        CHECK_EQ(status, ZERO_OUT_OF_MEMORY);
+        CHECK_EQ(status, ZERO_ERR_OUT_OF_MEMORY);
         CHECK(world == NULL);
     }
 }

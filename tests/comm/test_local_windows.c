@@ -128,7 +128,7 @@ static zero_status no_stage(zero_world *world, void *user)
     zi_peer_space *space = enter(user, world, &test);
     const zi_collective job = conf_job(&test, ZI_ALL_REDUCE, 10);
     for (int i = 0; i < 2; i++) {
-        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_UNSUPPORTED,
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_ERR_UNSUPPORTED,
                     "outside the shared memory");
     }
     leave(user, world, space, &test);

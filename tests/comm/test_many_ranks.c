@@ -68,7 +68,7 @@ static void train(zero_engine *engine, uint32_t rank)
     params.grad_divisor = 1;
     const zero_stream here = zero_stream_host();
     for (uint32_t step = 0; step < STEPS; step++) {
-        CHECK_OK(zero_micro_begin(engine, 1));
+        CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
         for (uint32_t unit = 0; unit < UNITS; unit++) {
             CHECK_OK(zero_unit_acquire(engine, unit, ZERO_PASS_FORWARD, here, NULL));
             check_unit(engine, unit, step);
@@ -134,7 +134,7 @@ static zero_status wait_for_all(zero_world *world, void *user)
 TEST(no_more_threads)
 {
     zi_fault_arm(ZI_FAULT_THREAD, MANY);
-    CHECK_FAILS(zero_world_run(MANY, LONG_MS, wait_for_all, NULL), ZERO_DEVICE,
+    CHECK_FAILS(zero_world_run(MANY, LONG_MS, wait_for_all, NULL), ZERO_ERR_DEVICE,
                 "rank 299: cannot start a thread");
     zi_fault_arm(ZI_FAULT_THREAD, 0);
     CHECK_OK(zero_world_run(MANY, LONG_MS, wait_for_all, NULL));

@@ -301,11 +301,12 @@ static zero_status case_no_memory(zero_world *world, void *user)
     }
     const char *words =
         comm->rank == last ? "no 4096 bytes" : test_text("rank %u: no 4096 bytes", last);
-    CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_OUT_OF_MEMORY, words);
+    CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_ERR_OUT_OF_MEMORY,
+                words);
     CHECK(piece == NULL);
     if (comm->size > 1) {
         const size_t bytes = (comm->rank == last ? 2 : 1) * ZI_PAGE_BYTES;
-        CHECK_FAILS(comm->ops->memory_alloc(comm, bytes, &piece), ZERO_MISMATCH, "");
+        CHECK_FAILS(comm->ops->memory_alloc(comm, bytes, &piece), ZERO_ERR_MISMATCH, "");
         CHECK(piece == NULL);
     }
     return case_memory(world, NULL);
@@ -330,10 +331,10 @@ static zero_status case_group_fails(zero_world *world, void *user)
     }
     const char *words = test_text(failing ? "injected" : "rank %u: ", last);
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
+    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_ERR_COMM, words);
     CHECK(in_time(start_ns, 5000));
     zi_fault_arm(ZI_FAULT_COLLECTIVE, 0);
-    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
+    CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_ERR_COMM, words);
     conf_close(&test);
     CHECK_OK(zero_world_barrier(world));
     return case_gather(world, NULL);
@@ -379,7 +380,7 @@ static void gpu_fails(zero_world *world, zi_collective_kind kind, size_t count, 
     } else {
         snprintf(words, sizeof words, "rank %u: cudaMemcpyAsync", last);
     }
-    const zero_status status = failing ? ZERO_DEVICE : ZERO_COMM;
+    const zero_status status = failing ? ZERO_ERR_DEVICE : ZERO_ERR_COMM;
     CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), status, words);
     CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), status, words);
     conf_close(&test);
@@ -431,11 +432,11 @@ static zero_status case_gpu_abort(zero_world *world, void *user)
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == last) {
         sleep_ms(100);
-        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        (void)zi_error_set(ZERO_ERR_IO, 5, __FILE__, __LINE__, "the disk is on fire");
         zero_world_abort(world);
     } else {
         const char *words = test_text("rank %u: the disk is on fire", last);
-        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_COMM, words);
+        CHECK_FAILS(zi_group_submit(test.group, test.host, &job, 1), ZERO_ERR_COMM, words);
     }
     conf_close(&test);
     return ZERO_OK;
@@ -473,7 +474,7 @@ static zero_status case_gpu_mismatch(zero_world *world, void *user)
     odd.tag = zero_world_rank(world);
     CHECK_OK(zi_group_submit(group, own.stream, &gather, 1));
     CHECK_OK(zi_group_submit(group, own.stream, &odd, 1));
-    CHECK_FAILS(gpu_wait(&own), ZERO_MISMATCH, "rank 1 has all_gather of unit 1");
+    CHECK_FAILS(gpu_wait(&own), ZERO_ERR_MISMATCH, "rank 1 has all_gather of unit 1");
     CHECK_OK(ops->drain(own.device.self, own.stream));
     for (uint32_t rank = 0; rank < size; rank++) {
         fake_cuda_peek(values, recv + rank * COUNT, sizeof values);
@@ -499,7 +500,7 @@ static zero_status case_many_sources(zero_world *world, void *user)
     CHECK_EQ(own.kernels.ops->sources_max, 256);
     zi_comm *real = ((const bridge_comm *)world->comm)->real;
     CHECK_FAILS(real->ops->group_create(real, &own.kernels, members, 300, "wide", &group),
-                ZERO_UNSUPPORTED, "group wide: its sums are of 300 ranks");
+                ZERO_ERR_UNSUPPORTED, "group wide: its sums are of 300 ranks");
     CHECK(group == NULL);
     return ZERO_OK;
 }
@@ -524,8 +525,8 @@ static void test_own_communicator(void)
     CHECK_EQ(zero_world_size(world), part_size);
     CHECK_OK(case_gather(world, NULL));
     zero_world_destroy(world);
-    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_NULL, 0, &world), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, NULL), ZERO_INVALID_ARGUMENT, "world");
+    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_NULL, 0, &world), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, NULL), ZERO_ERR_INVALID_ARGUMENT, "world");
     say("own communicator");
 }
 
@@ -540,7 +541,7 @@ static void test_missing_rank(void)
     CHECK_EQ(MPI_Comm_dup(MPI_COMM_WORLD, &copy), MPI_SUCCESS);
     zero_world *world = NULL;
     if (own_rank() != (int)world_size() - 1) {
-        CHECK_FAILS(zero_world_create_mpi(copy, 300, &world), ZERO_TIMEOUT, "within 300 ms");
+        CHECK_FAILS(zero_world_create_mpi(copy, 300, &world), ZERO_ERR_TIMEOUT, "within 300 ms");
     }
     CHECK(world == NULL);
     say("missing rank");
@@ -628,7 +629,8 @@ static int run_wide(void)
 static int run_conformance(void)
 {
     zero_world *world = NULL;
-    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, &world), ZERO_STATE, "not initialised");
+    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, &world), ZERO_ERR_STATE,
+                "not initialised");
     int level = 0;
     CHECK_EQ(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), MPI_SUCCESS);
     CHECK_EQ(level, MPI_THREAD_MULTIPLE);
@@ -645,7 +647,7 @@ static int run_conformance(void)
     test_missing_rank();
     const int rank = own_rank();
     CHECK_EQ(MPI_Finalize(), MPI_SUCCESS);
-    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, &world), ZERO_STATE, "finalised");
+    CHECK_FAILS(zero_world_create_mpi(MPI_COMM_WORLD, 0, &world), ZERO_ERR_STATE, "finalised");
     return rank;
 }
 
@@ -665,7 +667,8 @@ static int run_launched(void)
     int finalised = 0;
     CHECK_EQ(MPI_Finalized(&finalised), MPI_SUCCESS);
     CHECK(finalised);
-    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_STATE, "keep the first world");
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_ERR_STATE,
+                "keep the first world");
     CHECK(world == NULL);
     passed = 1;
     return rank;

@@ -136,7 +136,7 @@ static void run_stopped(void)
         status = in_all_gather(world, &test);
     }
     /* Who waited for rank 3 names it; the others hear it from those. */
-    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    CHECK(status == ZERO_ERR_TIMEOUT || status == ZERO_ERR_COMM);
     CHECK_SAID("rank 3 ");
     CHECK_SAID("; rank 3 on ");
     CHECK_SAID(" is silent: no heartbeat for ");

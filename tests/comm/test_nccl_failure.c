@@ -86,7 +86,7 @@ static zero_status stall(zero_world *world, void *user)
     CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS);
     CHECK(in_time(start_ns, SHORT_MS + 10000));
     const zero_status status = await_failure(p.group);
-    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    CHECK(status == ZERO_ERR_TIMEOUT || status == ZERO_ERR_COMM);
     CHECK_SAID("all_gather of unit 3, 64 x bf16");
     CHECK_SAID("did not finish within 1500 ms");
     CHECK_SAID("group gather");
@@ -189,9 +189,10 @@ static zero_status miss(zero_world *world, void *user)
     const zi_collective job = gather_of(p.memory);
     if (zero_world_rank(world) == 0) {
         CHECK_FAILS(
-            zi_group_submit(p.group, own.stream, &job, 1), ZERO_TIMEOUT,
+            zi_group_submit(p.group, own.stream, &job, 1), ZERO_ERR_TIMEOUT,
             "group gather, rank 0: ncclGroupEnd of 2 members did not finish within 1500 ms");
-        CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_TIMEOUT, "ncclGroupEnd");
+        CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_ERR_TIMEOUT,
+                    "ncclGroupEnd");
     } else {
         (void)await_failure(p.group);
         CHECK_SAID("ncclGroupEnd of 2 members");
@@ -219,13 +220,13 @@ static zero_status leave_alone(zero_world *world, void *user)
     const uint64_t start_ns = zi_clock_ns();
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 0) {
-        CHECK(zi_group_submit(p.group, own.stream, &job, 1) == ZERO_COMM);
+        CHECK(zi_group_submit(p.group, own.stream, &job, 1) == ZERO_ERR_COMM);
         CHECK_SAID("the disk is on fire");
         CHECK(in_time(start_ns, LONG_MS / 2));
     } else {
         const struct timespec span = {.tv_nsec = 100000000}; /* rank 0 is in its call by then */
         (void)nanosleep(&span, NULL);
-        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        (void)zi_error_set(ZERO_ERR_IO, 5, __FILE__, __LINE__, "the disk is on fire");
         zero_world_abort(world);
         (void)await_failure(p.group);
     }
@@ -251,14 +252,14 @@ static zero_status go_wrong(zero_world *world, void *user)
     if (zero_world_rank(world) == 1) {
         fake_nccl_break(1, ncclRemoteError);
     }
-    CHECK(await_failure(p.group) == ZERO_COMM);
+    CHECK(await_failure(p.group) == ZERO_ERR_COMM);
     CHECK_SAID(": communication: a fake error: a fake detail");
     return pair_close(&p, NULL);
 }
 
 TEST(an_error_that_nccl_reports)
 {
-    CHECK_FAILS(run_world(2, go_wrong, NULL), ZERO_COMM, "a fake detail");
+    CHECK_FAILS(run_world(2, go_wrong, NULL), ZERO_ERR_COMM, "a fake detail");
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -270,7 +271,7 @@ static zero_status give_up(zero_world *world, void *user)
     const pair p = pair_open(world, "gather", ZI_PAGE_BYTES);
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 1) {
-        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        (void)zi_error_set(ZERO_ERR_IO, 5, __FILE__, __LINE__, "the disk is on fire");
         zero_world_abort(world);
     }
     (void)await_failure(p.group);
@@ -306,7 +307,7 @@ static zero_status fail_to_create(zero_world *world, void *user)
 
 TEST(ranks_that_never_connect)
 {
-    failing expected = {ZERO_TIMEOUT,
+    failing expected = {ZERO_ERR_TIMEOUT,
                         "ncclCommInitRankConfig of 2 members did not finish within 1500 ms"};
     fake_nccl_hold_init(true);
     common.deadline_ms = SHORT_MS;
@@ -322,7 +323,7 @@ static zero_status share_gpu(zero_world *world, void *user)
     (void)user;
     zi_group *group = NULL;
     gpu_open(&own);
-    CHECK_FAILS(make_group(world, pair_ranks, 2, "gather", &group), ZERO_COMM,
+    CHECK_FAILS(make_group(world, pair_ranks, 2, "gather", &group), ZERO_ERR_COMM,
                 "a fake error: Duplicate GPU detected");
     CHECK(group == NULL);
     gpu_close(&own);
@@ -334,14 +335,14 @@ TEST(ranks_on_one_gpu)
     zi_nccl_api_replace(fake_nccl_api());
     /* Whether the world fails with it is up to who finds out first. */
     const zero_status status = zero_world_run(2, LONG_MS, share_gpu, NULL);
-    CHECK(status == ZERO_OK || status == ZERO_COMM);
+    CHECK(status == ZERO_OK || status == ZERO_ERR_COMM);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);
     finish();
 }
 
 TEST(a_version_that_is_too_old)
 {
-    failing expected = {ZERO_UNSUPPORTED, "NCCL 2.18.5 is too old"};
+    failing expected = {ZERO_ERR_UNSUPPORTED, "NCCL 2.18.5 is too old"};
     fake_nccl_set_version(21805);
     CHECK_OK(run_world(2, fail_to_create, &expected));
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
@@ -350,7 +351,7 @@ TEST(a_version_that_is_too_old)
 
 TEST(too_little_scratch)
 {
-    failing expected = {ZERO_INVALID_ARGUMENT, "scratch memory are too few for 2 ranks"};
+    failing expected = {ZERO_ERR_INVALID_ARGUMENT, "scratch memory are too few for 2 ranks"};
     common.scratch_bytes = 9 * ZI_PAGE_BYTES - 1;
     CHECK_OK(run_world(2, fail_to_create, &expected));
     finish();
@@ -359,10 +360,10 @@ TEST(too_little_scratch)
 TEST(a_library_that_is_missing)
 {
     zi_nccl_api api;
-    CHECK_FAILS(zi_nccl_api_load("libnccl-is-not-here.so.2", &api), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zi_nccl_api_load("libnccl-is-not-here.so.2", &api), ZERO_ERR_UNSUPPORTED,
                 "cannot load libnccl-is-not-here.so.2");
     CHECK_SAID("ZERO_TRANSPORT_HOST");
-    CHECK_FAILS(zi_nccl_api_load("libc.so.6", &api), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zi_nccl_api_load("libc.so.6", &api), ZERO_ERR_UNSUPPORTED,
                 "libc.so.6 has no ncclGetVersion");
 }
 
@@ -390,11 +391,11 @@ static zero_status make_wide(zero_world *world, void *user)
     }
     gpu_open(&own);
     CHECK_EQ(own.kernels.ops->sources_max, 256);
-    CHECK_FAILS(make_group(world, members, 300, "wide", &group), ZERO_MISMATCH,
+    CHECK_FAILS(make_group(world, members, 300, "wide", &group), ZERO_ERR_MISMATCH,
                 "2 of the 300 members");
     const zi_peer_group_desc peers = {
         .kernels = &own.kernels, .members = members, .size = 300, .name = "peers"};
-    CHECK_FAILS(zi_peer_group_create(&peers, &group), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zi_peer_group_create(&peers, &group), ZERO_ERR_UNSUPPORTED,
                 "group peers: its sums are of 300 ranks");
     CHECK(group == NULL);
     CHECK_OK(zero_world_barrier(world));
@@ -414,7 +415,7 @@ static zero_status make_narrow(zero_world *world, void *user)
     few.sources_max = 3;
     own.kernels.ops = &few;
     if (refused) {
-        CHECK_FAILS(make_group(world, members, 4, "narrow", &group), ZERO_UNSUPPORTED,
+        CHECK_FAILS(make_group(world, members, 4, "narrow", &group), ZERO_ERR_UNSUPPORTED,
                     "group narrow: its sums are of 4 ranks, and a kernel adds up 3 at most; let "
                     "NCCL add: ZERO_REDUCTION_NATIVE, or");
     } else {
@@ -468,7 +469,7 @@ static zero_status create_without_memory(zero_world *world, void *user)
     }
     CHECK_OK(zero_world_barrier(world));
     const zero_status status = make_group(world, pair_ranks, 2, "gather", &group);
-    CHECK(status == ZERO_OUT_OF_MEMORY);
+    CHECK(status == ZERO_ERR_OUT_OF_MEMORY);
     CHECK(strstr(zero_last_error()->message, "cudaEventCreateWithFlags") != NULL ||
           strstr(zero_last_error()->message, "could not get ready") != NULL);
     CHECK_OK(zero_world_barrier(world));
@@ -494,7 +495,7 @@ static zero_status fail_a_batch(zero_world *world, void *user)
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 0) {
         zi_fault_arm(ZI_FAULT_COLLECTIVE, 1);
-        CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_COMM, "injected fault");
+        CHECK_FAILS(zi_group_submit(p.group, own.stream, &job, 1), ZERO_ERR_COMM, "injected fault");
     } else {
         (void)await_failure(p.group);
         CHECK_SAID("rank 0: group gather: injected fault");
@@ -505,7 +506,7 @@ static zero_status fail_a_batch(zero_world *world, void *user)
 TEST(a_batch_that_fails_on_one_rank)
 {
     common.gathers_only = true;
-    CHECK_FAILS(run_world(2, fail_a_batch, NULL), ZERO_COMM, "injected fault");
+    CHECK_FAILS(run_world(2, fail_a_batch, NULL), ZERO_ERR_COMM, "injected fault");
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -522,7 +523,7 @@ static zero_status create_without_thread(zero_world *world, void *user)
         zi_fault_arm(ZI_FAULT_THREAD, 1);
     }
     CHECK_OK(zero_world_barrier(world));
-    CHECK(make_group(world, pair_ranks, 2, "gather", &group) == ZERO_DEVICE);
+    CHECK(make_group(world, pair_ranks, 2, "gather", &group) == ZERO_ERR_DEVICE);
     CHECK(strstr(zero_last_error()->message, "cannot start a thread") != NULL);
     atomic_fetch_add(refused, strncmp(zero_last_error()->message, "rank ", 5) != 0);
     CHECK(group == NULL);
@@ -586,7 +587,7 @@ static zero_status fail_to_split(zero_world *world, void *user)
     CHECK_OK(make_group(world, pair_ranks, 2, "gather", &group));
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 0) {
-        if (expected->status == ZERO_COMM) {
+        if (expected->status == ZERO_ERR_COMM) {
             fake_nccl_fail_split(0);
         } else {
             fake_nccl_hold_split(true);
@@ -595,9 +596,9 @@ static zero_status fail_to_split(zero_world *world, void *user)
     CHECK_OK(zero_world_barrier(world));
     const zero_status status = make_group(world, pair_ranks, 2, "reduce", &next);
     /* The one that is faster tells the other through the first group's failure. */
-    CHECK(status == expected->status || status == ZERO_COMM || status == ZERO_TIMEOUT);
+    CHECK(status == expected->status || status == ZERO_ERR_COMM || status == ZERO_ERR_TIMEOUT);
     CHECK(next == NULL);
-    if (zero_world_rank(world) == 0 && expected->status == ZERO_COMM) {
+    if (zero_world_rank(world) == 0 && expected->status == ZERO_ERR_COMM) {
         CHECK_SAID(expected->words);
     }
     /* With the base goes what was split off it before. */
@@ -611,7 +612,7 @@ static zero_status fail_to_split(zero_world *world, void *user)
 TEST(a_split_that_fails_on_one_rank)
 {
     /* Of the split; or of the base, where the watcher looks first. */
-    failing expected = {ZERO_COMM, "a fake error"};
+    failing expected = {ZERO_ERR_COMM, "a fake error"};
     common.deadline_ms = SHORT_MS;
     CHECK(run_world(2, fail_to_split, &expected) != ZERO_OK);
     /* Two bases, two groups, and the child that was left behind; each once. */
@@ -622,9 +623,10 @@ TEST(a_split_that_fails_on_one_rank)
 
 TEST(a_split_that_never_finishes)
 {
-    failing expected = {ZERO_TIMEOUT, "ncclCommSplit of 2 members did not finish within 1500 ms"};
+    failing expected = {ZERO_ERR_TIMEOUT,
+                        "ncclCommSplit of 2 members did not finish within 1500 ms"};
     common.deadline_ms = SHORT_MS;
-    CHECK_FAILS(run_world(2, fail_to_split, &expected), ZERO_TIMEOUT, expected.words);
+    CHECK_FAILS(run_world(2, fail_to_split, &expected), ZERO_ERR_TIMEOUT, expected.words);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 4);
     finish();
 }
@@ -639,18 +641,18 @@ static zero_status make_unlike(zero_world *world, void *user)
     const uint32_t me = zero_world_rank(world);
     zi_group *group = NULL;
     gpu_open(&own);
-    CHECK_FAILS(make_group(world, all, 3, me == 1 ? "reduce" : "gather", &group), ZERO_MISMATCH,
+    CHECK_FAILS(make_group(world, all, 3, me == 1 ? "reduce" : "gather", &group), ZERO_ERR_MISMATCH,
                 "rank 1 makes group reduce, rank 0 group gather");
     CHECK_FAILS(make_group(world, me == 0 ? pair_ranks : all, me == 0 ? 2 : 3, "sizes", &group),
-                ZERO_MISMATCH, "rank 1's members are not those of rank 0");
+                ZERO_ERR_MISMATCH, "rank 1's members are not those of rank 0");
     CHECK_FAILS(make_group(world,
                            me == 0   ? pair_ranks
                            : me == 1 ? swapped
                                      : last,
                            me == 2 ? 1 : 2, "order", &group),
-                ZERO_MISMATCH, "rank 1's members are not those of rank 0");
+                ZERO_ERR_MISMATCH, "rank 1's members are not those of rank 0");
     CHECK_FAILS(make_group(world, me == 2 ? last : all, me == 2 ? 1 : 3, "count", &group),
-                ZERO_MISMATCH, "2 of the 3 members of rank 0 make it");
+                ZERO_ERR_MISMATCH, "2 of the 3 members of rank 0 make it");
     CHECK(group == NULL);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_SPLIT), 0);
     CHECK_OK(make_group(world, all, 3, "gather", &group));
@@ -711,7 +713,7 @@ static zero_status choose(zero_world *world, void *user)
                           .name = "gather",
                           .scratch = own.scratch,
                           .scratch_bytes = own.scratch_bytes};
-    CHECK_FAILS(zi_transport_choose(world, ZERO_TRANSPORT_NCCL, &chosen), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zi_transport_choose(world, ZERO_TRANSPORT_NCCL, &chosen), ZERO_ERR_UNSUPPORTED,
                 "threads");
     CHECK(transport_of(world, ZERO_TRANSPORT_HOST) == &zi_world_transport);
     CHECK(transport_of(world, ZERO_TRANSPORT_PEER) == &zi_world_transport);
@@ -725,7 +727,7 @@ static zero_status choose(zero_world *world, void *user)
     CHECK(transport_of(world, ZERO_TRANSPORT_DEFAULT) == &zi_nccl_transport);
     check_group(world, &zi_nccl_transport, &desc);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 2);
-    CHECK_FAILS(zi_transport_choose(world, ZERO_TRANSPORT_PEER, &chosen), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zi_transport_choose(world, ZERO_TRANSPORT_PEER, &chosen), ZERO_ERR_UNSUPPORTED,
                 "processes");
     CHECK(transport_of(world, ZERO_TRANSPORT_HOST) == &zi_world_transport);
     check_group(world, &zi_world_transport, &desc);

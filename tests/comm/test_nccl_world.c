@@ -164,19 +164,19 @@ TEST(nothing_to_make_a_world_of)
     zero_world *world = NULL;
     zi_nccl_api_replace(fake_nccl_api());
     fake_cuda_devices(2);
-    CHECK_FAILS(zero_world_create_nccl(NULL, 0, &world), ZERO_INVALID_ARGUMENT, "comm is NULL");
+    CHECK_FAILS(zero_world_create_nccl(NULL, 0, &world), ZERO_ERR_INVALID_ARGUMENT, "comm is NULL");
     ncclComm_t lent = fake_nccl_lend("one", 1, 0, true);
-    CHECK_FAILS(zero_world_create_nccl(lent, 0, NULL), ZERO_INVALID_ARGUMENT, "world is NULL");
+    CHECK_FAILS(zero_world_create_nccl(lent, 0, NULL), ZERO_ERR_INVALID_ARGUMENT, "world is NULL");
     CHECK_EQ(cudaSetDevice(1), cudaSuccess);
-    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_ERR_INVALID_ARGUMENT,
                 "comm is of GPU 0 but GPU 1 is current; call cudaSetDevice(0)");
     CHECK(world == NULL);
     CHECK_EQ(cudaSetDevice(0), cudaSuccess);
     fake_nccl_set_version(21805);
-    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_UNSUPPORTED, "2.18.5 is too old");
+    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_ERR_UNSUPPORTED, "2.18.5 is too old");
     fake_nccl_set_version(NCCL_VERSION_CODE);
     fake_nccl_break(0, ncclRemoteError);
-    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_COMM, "a fake error");
+    CHECK_FAILS(zero_world_create_nccl(lent, 0, &world), ZERO_ERR_COMM, "a fake error");
     fake_nccl_break(-1, ncclSuccess);
     CHECK_OK(zero_world_create_nccl(lent, 0, &world));
     zero_world_destroy(world);
@@ -196,7 +196,7 @@ static void miss_create(bool blocking)
     CHECK_EQ(cudaSetDevice(0), cudaSuccess);
     lent[0] = fake_nccl_lend("late", 2, 0, blocking);
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zero_world_create_nccl(lent[0], SHORT_MS, &world), ZERO_TIMEOUT,
+    CHECK_FAILS(zero_world_create_nccl(lent[0], SHORT_MS, &world), ZERO_ERR_TIMEOUT,
                 "did not finish within 1500 ms");
     CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS);
     CHECK(in_time(start_ns, 20000));
@@ -220,15 +220,15 @@ TEST(ranks_that_never_meet_at_an_address)
     zi_comm *comm = NULL;
     zi_nccl_api_replace(fake_nccl_api());
     CHECK_FAILS(
-        zi_nccl_launch(&launch, SHORT_MS, &place, &comm), ZERO_TIMEOUT,
+        zi_nccl_launch(&launch, SHORT_MS, &place, &comm), ZERO_ERR_TIMEOUT,
         test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 1500 ms", place.port));
     CHECK(comm == NULL);
     const zi_launch first = {.rank = 0, .size = 2, .address = "127.0.0.1"};
-    CHECK_FAILS(zi_nccl_launch(&first, SHORT_MS, &place, &comm), ZERO_TIMEOUT,
+    CHECK_FAILS(zi_nccl_launch(&first, SHORT_MS, &place, &comm), ZERO_ERR_TIMEOUT,
                 "rank 1 did not arrive at the meeting of the ranks within 1500 ms");
     CHECK(comm == NULL);
     fake_nccl_set_version(21805);
-    CHECK_FAILS(zi_nccl_can_launch(&launch), ZERO_UNSUPPORTED, "mpirun");
+    CHECK_FAILS(zi_nccl_can_launch(&launch), ZERO_ERR_UNSUPPORTED, "mpirun");
     CHECK_SAID("too old");
 }
 
@@ -250,11 +250,12 @@ TEST(launched_on_several_hosts)
         CHECK_EQ(setenv(variables[i][0], variables[i][1], 1), 0);
     }
     CHECK_EQ(unsetenv("NCCL_COMM_ID"), 0);
-    CHECK_FAILS(zero_world_create_launched(SHORT_MS, &world), ZERO_TIMEOUT,
+    CHECK_FAILS(zero_world_create_launched(SHORT_MS, &world), ZERO_ERR_TIMEOUT,
                 test_text("at 127.0.0.1 port %u within", place.port));
     CHECK(getenv("NCCL_COMM_ID") == NULL);
     CHECK_EQ(setenv("NCCL_COMM_ID", "[::1]:7", 1), 0);
-    CHECK_FAILS(zero_world_create_launched(SHORT_MS, &world), ZERO_TIMEOUT, "at ::1 port 8 within");
+    CHECK_FAILS(zero_world_create_launched(SHORT_MS, &world), ZERO_ERR_TIMEOUT,
+                "at ::1 port 8 within");
     CHECK(strcmp(getenv("NCCL_COMM_ID"), "[::1]:7") == 0);
     CHECK(world == NULL);
     CHECK_EQ(fake_nccl_live(), 0);
@@ -343,12 +344,13 @@ static zero_status refuse(zero_world *world, void *user)
         .kernels = &own.kernels, .members = members, .size = 2, .name = "gather"};
     const zi_transport *transport = NULL;
     CHECK_OK(zi_transport_choose(world, ZERO_TRANSPORT_HOST, &transport));
-    CHECK_FAILS(transport->group_create(world, &desc, &group), ZERO_UNSUPPORTED,
+    CHECK_FAILS(transport->group_create(world, &desc, &group), ZERO_ERR_UNSUPPORTED,
                 "share no host memory");
     CHECK_FAILS(world->comm->ops->memory_alloc(world->comm, ZI_PAGE_BYTES, &memory),
-                ZERO_UNSUPPORTED, "zero_world_create_mpi");
+                ZERO_ERR_UNSUPPORTED, "zero_world_create_mpi");
     CHECK_EQ(cudaSetDevice(1 - (int)zero_world_rank(world)), cudaSuccess);
-    CHECK_FAILS(zi_nccl_transport.group_create(world, &desc, &group), ZERO_INVALID_ARGUMENT, "GPU");
+    CHECK_FAILS(zi_nccl_transport.group_create(world, &desc, &group), ZERO_ERR_INVALID_ARGUMENT,
+                "GPU");
     CHECK_EQ(cudaSetDevice((int)zero_world_rank(world)), cudaSuccess);
     CHECK_OK(zero_world_barrier(world));
     gpu_close(&own);
@@ -360,7 +362,7 @@ static zero_status refuse(zero_world *world, void *user)
     CHECK_OK(zero_model_create(&model));
     CHECK_OK(zero_unit_add(model, "u", &unit));
     CHECK_OK(zero_tensor_add(model, unit, &weight, &tensor));
-    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_ERR_UNSUPPORTED,
                 "ZERO_DEVICE_CUDA");
     zero_model_destroy(model);
     return ZERO_OK;
@@ -393,17 +395,17 @@ static zero_status be_late(zero_world *world, void *user)
         sleep_ms(3 * SHORT_MS);
     }
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT,
+    CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_TIMEOUT,
                 "rank 1 did not arrive at all_gather of zero_world_barrier, 0 x f32 (group "
                 "control) within 1500 ms");
     CHECK(in_time(start_ns, 10000));
-    CHECK_FAILS(zero_world_barrier(world), ZERO_TIMEOUT, "rank 1 did not arrive");
-    return ZERO_TIMEOUT;
+    CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_TIMEOUT, "rank 1 did not arrive");
+    return ZERO_ERR_TIMEOUT;
 }
 
 TEST(a_rank_that_is_late)
 {
-    rig_run(&(rig){.ranks = 2, .deadline_ms = SHORT_MS, .fn = be_late}, ZERO_TIMEOUT);
+    rig_run(&(rig){.ranks = 2, .deadline_ms = SHORT_MS, .fn = be_late}, ZERO_ERR_TIMEOUT);
     CHECK_EQ(fake_nccl_live(), 0);
 }
 
@@ -418,13 +420,14 @@ static zero_status give_up(zero_world *world, void *user)
         .kernels = &own.kernels, .members = members, .size = 3, .name = "gather"};
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == 1) {
-        (void)zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "the disk is on fire");
+        (void)zi_error_set(ZERO_ERR_IO, 5, __FILE__, __LINE__, "the disk is on fire");
         zero_world_abort(world);
-        CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "rank 1: the disk is on fire");
+        CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_COMM, "rank 1: the disk is on fire");
     } else {
-        CHECK_FAILS(zi_nccl_transport.group_create(world, &desc, &group), ZERO_COMM,
+        CHECK_FAILS(zi_nccl_transport.group_create(world, &desc, &group), ZERO_ERR_COMM,
                     "rank 1: the disk is on fire");
-        CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_COMM, "rank 1: the disk is on fire");
+        CHECK_FAILS(world->comm->ops->check(world->comm), ZERO_ERR_COMM,
+                    "rank 1: the disk is on fire");
     }
     gpu_close(&own);
     return ZERO_OK;
@@ -447,7 +450,7 @@ static zero_status break_down(zero_world *world, void *user)
         fake_nccl_break(1, ncclRemoteError);
         AWAIT(world->comm->ops->check(world->comm) != ZERO_OK);
     }
-    CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "rank 1: ");
+    CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_COMM, "rank 1: ");
     CHECK_SAID("a fake error");
     if (zero_world_rank(world) == 1) {
         fake_nccl_break(-1, ncclSuccess);

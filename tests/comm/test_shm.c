@@ -134,7 +134,7 @@ static void miss_a_rank(uint32_t rank, void *user)
     zero_world *world = NULL;
     const char *words = test_text("rank %u did not come", missing);
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zero_world_create_launched(400, &world), ZERO_TIMEOUT, words);
+    CHECK_FAILS(zero_world_create_launched(400, &world), ZERO_ERR_TIMEOUT, words);
     CHECK(elapsed_ms(start_ns) >= 300);
     CHECK(in_time(start_ns, 5000));
     CHECK(world == NULL);
@@ -210,7 +210,7 @@ static void come_second(uint32_t rank, void *user)
     zero_world *world = NULL;
     const char *words = test_text("process %d runs a job", (int)*(const pid_t *)user);
     CHECK_EQ(rank, 0);
-    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_STATE, words);
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_ERR_STATE, words);
     CHECK_SAID("MASTER_PORT");
     CHECK(world == NULL);
 }
@@ -236,9 +236,9 @@ static void come_with_another_size(uint32_t rank, void *user)
     for (place.size = 3; place.size <= MANY; place.size += MANY - 3) {
         zi_comm *comm = NULL;
         if (rank == 0) {
-            CHECK_FAILS(zi_shm_comm_create(&place, LONG_MS, &comm), ZERO_STATE, "runs a job");
+            CHECK_FAILS(zi_shm_comm_create(&place, LONG_MS, &comm), ZERO_ERR_STATE, "runs a job");
         } else {
-            CHECK_FAILS(zi_shm_comm_create(&place, 200, &comm), ZERO_TIMEOUT, "rank 0 did not");
+            CHECK_FAILS(zi_shm_comm_create(&place, 200, &comm), ZERO_ERR_TIMEOUT, "rank 0 did not");
         }
         CHECK(comm == NULL);
     }
@@ -264,7 +264,7 @@ static void come_from_another_launcher(uint32_t rank, void *user)
     zi_comm *comm = NULL;
     zi_shm_place place = {.rank = rank, .size = 2, .launcher = 1};
     (void)snprintf(place.name, sizeof place.name, "%s", (const char *)user);
-    CHECK_FAILS(zi_shm_comm_create(&place, LONG_MS, &comm), ZERO_STATE,
+    CHECK_FAILS(zi_shm_comm_create(&place, LONG_MS, &comm), ZERO_ERR_STATE,
                 rank == 0 ? "runs a job" : "rank 0 of another launcher");
     CHECK(comm == NULL);
 }
@@ -289,7 +289,7 @@ static void come_twice(uint32_t rank, void *user)
     (void)rank;
     (void)user;
     zero_world *world = NULL;
-    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_STATE, "rank 1 came twice");
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_ERR_STATE, "rank 1 came twice");
     CHECK(world == NULL);
 }
 
@@ -310,7 +310,7 @@ static void lose_rank_0(uint32_t rank, void *user)
     (void)rank;
     (void)user;
     zero_world *world = NULL;
-    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_COMM, "died while");
+    CHECK_FAILS(zero_world_create_launched(LONG_MS, &world), ZERO_ERR_COMM, "died while");
     CHECK_SAID("rank 0: process ");
 }
 
@@ -367,18 +367,18 @@ static void ask_too_much(uint32_t rank, void *user)
     zero_world *world = join();
     zi_comm *comm = world->comm;
     void *piece = NULL;
-    CHECK_FAILS(comm->ops->memory_alloc(comm, (size_t)1 << 43, &piece), ZERO_OUT_OF_MEMORY, "");
+    CHECK_FAILS(comm->ops->memory_alloc(comm, (size_t)1 << 43, &piece), ZERO_ERR_OUT_OF_MEMORY, "");
     CHECK(piece == NULL);
-    CHECK_FAILS(comm->ops->memory_alloc(comm, (size_t)1 << 60, &piece), ZERO_OUT_OF_MEMORY, "");
+    CHECK_FAILS(comm->ops->memory_alloc(comm, (size_t)1 << 60, &piece), ZERO_ERR_OUT_OF_MEMORY, "");
     /* One rank alone. */
     if (rank == 1) {
         zi_fault_arm(ZI_FAULT_ALLOC, 1);
     }
-    CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_OUT_OF_MEMORY,
+    CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &piece), ZERO_ERR_OUT_OF_MEMORY,
                 rank == 1 ? "(injected)" : "rank 1: no 4096 bytes of shared memory (injected)");
     CHECK(piece == NULL);
-    CHECK_FAILS(comm->ops->memory_alloc(comm, (1 + rank) * ZI_PAGE_BYTES, &piece), ZERO_MISMATCH,
-                "rank 0");
+    CHECK_FAILS(comm->ops->memory_alloc(comm, (1 + rank) * ZI_PAGE_BYTES, &piece),
+                ZERO_ERR_MISMATCH, "rank 0");
     CHECK(piece == NULL);
     CHECK_OK(case_memory(world, NULL));
     zero_world_destroy(world);
@@ -399,7 +399,8 @@ static void use_all_windows(uint32_t rank, void *user)
         for (uint32_t i = 0; i < ZI_PEER_WINDOWS_MAX; i++) {
             CHECK_OK(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &pieces[i]));
         }
-        CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &more), ZERO_UNSUPPORTED, "64");
+        CHECK_FAILS(comm->ops->memory_alloc(comm, ZI_PAGE_BYTES, &more), ZERO_ERR_UNSUPPORTED,
+                    "64");
         for (uint32_t i = 0; i < ZI_PEER_WINDOWS_MAX; i++) {
             const uint32_t piece = (i * 37 + rank * 11) % ZI_PEER_WINDOWS_MAX;
             comm->ops->memory_free(comm, pieces[piece], ZI_PAGE_BYTES);
@@ -430,9 +431,9 @@ static void fail_nth(uint32_t rank, void *user)
         CHECK(spared);
         _exit(met == ZERO_OK ? 3 : 0);
     }
-    CHECK(rank == 1
-              ? status == ZERO_OUT_OF_MEMORY
-              : status == ZERO_TIMEOUT || status == ZERO_COMM || status == ZERO_OUT_OF_MEMORY);
+    CHECK(rank == 1 ? status == ZERO_ERR_OUT_OF_MEMORY
+                    : status == ZERO_ERR_TIMEOUT || status == ZERO_ERR_COMM ||
+                          status == ZERO_ERR_OUT_OF_MEMORY);
     CHECK(zero_last_error()->message[0] != '\0');
 }
 
@@ -465,14 +466,15 @@ static void lack_memory_for_a_group(uint32_t rank, void *user)
     if (rank == 1) {
         zi_fault_arm(ZI_FAULT_ALLOC, 1);
         CHECK_FAILS(comm->ops->group_create(comm, &world->kernels, both, 2, "pair", &group),
-                    ZERO_OUT_OF_MEMORY, "bookkeeping");
+                    ZERO_ERR_OUT_OF_MEMORY, "bookkeeping");
         CHECK(group == NULL);
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
     } else {
         zi_stream *host = NULL;
         CHECK_OK(comm->ops->group_create(comm, &world->kernels, both, 2, "pair", &group));
         CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
-        CHECK_FAILS(zi_group_submit(group, host, NULL, 0), ZERO_COMM, "rank 1: the host has no");
+        CHECK_FAILS(zi_group_submit(group, host, NULL, 0), ZERO_ERR_COMM,
+                    "rank 1: the host has no");
     }
     zi_group_destroy(group);
     CHECK_OK(zero_world_barrier(world));
@@ -491,7 +493,7 @@ static void other_groups(uint32_t rank, void *user)
     const uint32_t both[2] = {0, 1};
     CHECK_FAILS(world->comm->ops->group_create(world->comm, &world->kernels, both, 2,
                                                rank == 0 ? "gather" : "reduce", &group),
-                ZERO_MISMATCH, "'gather'");
+                ZERO_ERR_MISMATCH, "'gather'");
     CHECK(group == NULL);
     zero_world_destroy(world);
 }

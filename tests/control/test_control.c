@@ -84,18 +84,18 @@ static void *give_up_main(void *argument)
     CHECK_OK(zi_control_join(&desc, &control));
     CHECK_OK(zi_control_gather(control, NULL, 0, "the meeting"));
     if (r->rank == 1) {
-        const zero_error error = {.status = ZERO_IO, .message = "the disk is on fire"};
+        const zero_error error = {.status = ZERO_ERR_IO, .message = "the disk is on fire"};
         zi_control_abort(control, &error);
         zi_control_abort(control, &error);
     }
-    CHECK_FAILS(zi_control_gather(control, NULL, 0, "a barrier"), ZERO_COMM,
+    CHECK_FAILS(zi_control_gather(control, NULL, 0, "a barrier"), ZERO_ERR_COMM,
                 "rank 1: the disk is on fire");
-    CHECK_FAILS(zi_control_check(control), ZERO_COMM, "rank 1: the disk is on fire");
+    CHECK_FAILS(zi_control_check(control), ZERO_ERR_COMM, "rank 1: the disk is on fire");
     if (r->rank != 1) {
         AWAIT(atomic_load(&t.times) == 1);
         CHECK_EQ(t.rank, 1);
         CHECK(strcmp(t.error.message, "the disk is on fire") == 0);
-        CHECK_EQ(t.error.status, ZERO_COMM);
+        CHECK_EQ(t.error.status, ZERO_ERR_COMM);
     }
     zi_control_leave(control);
     CHECK_EQ(atomic_load(&t.times), r->rank != 1);
@@ -126,18 +126,18 @@ static void be_late(zi_control *control, uint32_t rank, rig *g)
     const uint64_t start_ns = zi_clock_ns(); /* the deadline begins when the first one waits */
     CHECK_OK(zi_control_gather(control, NULL, 0, "the meeting"));
     if (rank % 2 == 0) {
-        CHECK_FAILS(zi_control_gather(control, NULL, 0, "the second gather"), ZERO_TIMEOUT,
+        CHECK_FAILS(zi_control_gather(control, NULL, 0, "the second gather"), ZERO_ERR_TIMEOUT,
                     "ranks 1, 3 did not arrive at the second gather within 1500 ms");
         CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS);
         CHECK(in_time(start_ns, SOON_MS + SHORT_MS));
     }
     (void)pthread_barrier_wait(&g->met);
     if (rank == 3) {
-        CHECK_FAILS(zi_control_gather(control, NULL, 0, "the second gather"), ZERO_TIMEOUT,
+        CHECK_FAILS(zi_control_gather(control, NULL, 0, "the second gather"), ZERO_ERR_TIMEOUT,
                     "ranks 1, 3 did not arrive");
     }
     CHECK_OK(zi_control_check(control));
-    CHECK(rank == 1 || zi_control_gather(control, NULL, 0, "again") == ZERO_TIMEOUT);
+    CHECK(rank == 1 || zi_control_gather(control, NULL, 0, "again") == ZERO_ERR_TIMEOUT);
     (void)pthread_barrier_wait(&g->met);
 }
 
@@ -158,7 +158,7 @@ static void leave_early(zi_control *control, uint32_t rank, rig *g)
         sleep_ms(300);
     }
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(zi_control_gather(control, NULL, 0, "the second gather"), ZERO_COMM,
+    CHECK_FAILS(zi_control_gather(control, NULL, 0, "the second gather"), ZERO_ERR_COMM,
                 "rank 2 left the world while rank");
     CHECK(in_time(start_ns, 10000));
     (void)g;
@@ -263,15 +263,15 @@ REAL_TEST(places_that_cannot_be_served)
     zi_control *second = NULL;
     zi_control_place place = local_place("127.0.0.1");
     CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &server));
-    CHECK_FAILS(zi_control_serve(&place, 2, LONG_MS, &second), ZERO_COMM,
+    CHECK_FAILS(zi_control_serve(&place, 2, LONG_MS, &second), ZERO_ERR_COMM,
                 test_text("127.0.0.1 port %u: another program does; choose another MASTER_PORT",
                           place.port));
     CHECK(second == NULL);
     zi_control_place far = local_place("192.0.2.7"); /* reserved for documentation */
-    CHECK_FAILS(zi_control_serve(&far, 2, LONG_MS, &second), ZERO_COMM,
+    CHECK_FAILS(zi_control_serve(&far, 2, LONG_MS, &second), ZERO_ERR_COMM,
                 "192.0.2.7 port 0 is no address of its host; set MASTER_ADDR");
     zi_control_place unknown = local_place("no-such-host.invalid");
-    CHECK_FAILS(zi_control_serve(&unknown, 2, LONG_MS, &second), ZERO_COMM,
+    CHECK_FAILS(zi_control_serve(&unknown, 2, LONG_MS, &second), ZERO_ERR_COMM,
                 "'no-such-host.invalid', cannot be resolved");
     zi_control_leave(server);
 }
@@ -284,17 +284,17 @@ TEST(servers_that_cannot_be_joined)
     zi_control_place other = place;
     other.key = zi_control_key_of("another job");
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(try_join(&other, 1, 2, SHORT_MS), ZERO_TIMEOUT, "it serves another job");
+    CHECK_FAILS(try_join(&other, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "it serves another job");
     CHECK_SAID(
         test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 1500 ms", place.port));
     CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS && in_time(start_ns, 10000));
-    CHECK_FAILS(try_join(&place, 1, 3, LONG_MS), ZERO_MISMATCH, "another size than 3");
+    CHECK_FAILS(try_join(&place, 1, 3, LONG_MS), ZERO_ERR_MISMATCH, "another size than 3");
     CHECK_OK(try_join(&place, 1, 2, LONG_MS));
-    CHECK_FAILS(try_join(&place, 1, 2, LONG_MS), ZERO_STATE, "rank 1 is there already");
+    CHECK_FAILS(try_join(&place, 1, 2, LONG_MS), ZERO_ERR_STATE, "rank 1 is there already");
     zi_control_leave(server);
-    CHECK_FAILS(try_join(&place, 1, 2, SHORT_MS), ZERO_TIMEOUT, "refused (is rank 0 started");
+    CHECK_FAILS(try_join(&place, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "refused (is rank 0 started");
     zi_control_place unknown = local_place("no-such-host.invalid");
-    CHECK_FAILS(try_join(&unknown, 1, 2, SHORT_MS), ZERO_TIMEOUT, "cannot be resolved");
+    CHECK_FAILS(try_join(&unknown, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "cannot be resolved");
 }
 
 /* What listens says nothing, or is no server. */
@@ -309,7 +309,7 @@ TEST(listeners_that_are_no_servers)
     zi_control_place place = local_place("127.0.0.1");
     place.port = ntohs(at.sin_port);
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(try_join(&place, 1, 2, SHORT_MS), ZERO_TIMEOUT, "is no libzero");
+    CHECK_FAILS(try_join(&place, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "is no libzero");
     CHECK(in_time(start_ns, 10000));
     CHECK_EQ(close(fd), 0);
 }

@@ -173,7 +173,8 @@ static void check_outcomes(const world *w, fault what, uint64_t broke_ns)
         least = out->rounds < least ? out->rounds : least;
         most = out->rounds > most ? out->rounds : most;
         late += !out->stopped && out->ended_ns > limit_ns;
-        if (out->status != ZERO_OK && out->status != ZERO_COMM && out->status != ZERO_TIMEOUT) {
+        if (out->status != ZERO_OK && out->status != ZERO_ERR_COMM &&
+            out->status != ZERO_ERR_TIMEOUT) {
             fail(w, what, broke_ns, "another status than COMM and TIMEOUT");
         }
     }

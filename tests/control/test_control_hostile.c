@@ -44,7 +44,7 @@ static void *busy_main(void *argument)
         zi_control_leave(fourth);
     }
     (void)pthread_barrier_wait(&b->g.met);
-    CHECK_FAILS(zi_control_gather(control, NULL, 0, "a barrier"), ZERO_COMM,
+    CHECK_FAILS(zi_control_gather(control, NULL, 0, "a barrier"), ZERO_ERR_COMM,
                 "rank 3 left the world");
     zi_control_leave(control);
     return NULL;
@@ -321,7 +321,7 @@ int __wrap_zi_control_accept(int listener)
 /* A connection that nobody accepts keeps the listener readable. */
 static void amid_endless(zi_control *control, uint32_t rank, rig *g)
 {
-    const zero_error error = {.status = ZERO_IO, .message = "the disk is full"};
+    const zero_error error = {.status = ZERO_ERR_IO, .message = "the disk is full"};
     busy *b = g->user;
     gather_once(control, rank, g->size, 0);
     if (rank == 0) {
@@ -338,7 +338,7 @@ static void amid_endless(zi_control *control, uint32_t rank, rig *g)
         zi_control_abort(control, &error);
     }
     AWAIT(zi_control_check(control) != ZERO_OK);
-    CHECK_FAILS(zi_control_check(control), ZERO_COMM, "rank 3: the disk is full");
+    CHECK_FAILS(zi_control_check(control), ZERO_ERR_COMM, "rank 3: the disk is full");
     (void)pthread_barrier_wait(&g->met);
     atomic_store(&endless.on, 0);
 }
@@ -403,7 +403,7 @@ static void note_wait(flood *f, uint64_t start_ns)
 static void amid_flood(zi_control *control, uint32_t rank, rig *g)
 {
     flood *f = g->user;
-    const zero_error error = {.status = ZERO_IO, .message = "the disk is full"};
+    const zero_error error = {.status = ZERO_ERR_IO, .message = "the disk is full"};
     for (uint32_t round = 0; round < FLOOD_ROUNDS; round++) {
         const uint64_t start_ns = zi_clock_ns();
         gather_once(control, rank, g->size, round);
@@ -416,7 +416,7 @@ static void amid_flood(zi_control *control, uint32_t rank, rig *g)
         zi_control_abort(control, &error);
     }
     AWAIT(zi_control_check(control) != ZERO_OK);
-    CHECK_FAILS(zi_control_check(control), ZERO_COMM, "rank 3: the disk is full");
+    CHECK_FAILS(zi_control_check(control), ZERO_ERR_COMM, "rank 3: the disk is full");
     note_wait(f, atomic_load(&f->aborted_ns));
     (void)pthread_barrier_wait(&g->met);
 }
@@ -524,7 +524,8 @@ static void break_rule(uint16_t kind, uint32_t bytes, uint64_t number)
     say_hello(fd, &hello);
     say_frame(fd, kind, bytes, number);
     expect_close(fd);
-    CHECK_FAILS(zi_control_gather(zero, NULL, 0, "a barrier"), ZERO_COMM, "rank 1: process 1 on ");
+    CHECK_FAILS(zi_control_gather(zero, NULL, 0, "a barrier"), ZERO_ERR_COMM,
+                "rank 1: process 1 on ");
     zi_control_leave(zero);
     rig_end(&b.g);
 }

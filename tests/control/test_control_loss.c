@@ -44,13 +44,13 @@ static void run_rank(shared_rig *all, uint32_t rank, uint32_t gone)
         atomic_fetch_add(&all->rounds[rank], 1);
         sleep_ms(1);
     }
-    if (status == ZERO_COMM) {
+    if (status == ZERO_ERR_COMM) {
         atomic_store(&all->seen_ns[rank], zi_clock_ns());
         char host[ZI_HOST_NAME_BYTES];
         zi_host_name(host);
         CHECK_SAID(test_text("rank %u: process ", gone));
         CHECK_SAID(test_text(" on %.39s died", host));
-    } else if (status == ZERO_TIMEOUT) {
+    } else if (status == ZERO_ERR_TIMEOUT) {
         CHECK_SAID(test_text("rank %u did not arrive at a round within", gone));
         CHECK_SAID(test_text("; rank %u on ", gone));
         CHECK_SAID("is silent: no heartbeat for");
@@ -109,7 +109,7 @@ static void lose(uint32_t gone)
     const uint64_t went_ns = zi_clock_ns();
     CHECK_EQ(kill(children[gone], SIGKILL), 0);
     for (uint32_t i = 0; i < RANKS; i++) {
-        CHECK_EQ(end_of(children[i]), i == gone ? 128 + SIGKILL : 10 + ZERO_COMM);
+        CHECK_EQ(end_of(children[i]), i == gone ? 128 + SIGKILL : 10 + ZERO_ERR_COMM);
     }
     check_times(all, gone, went_ns, "was killed");
 }
@@ -152,7 +152,7 @@ static void stop_rank(uint32_t gone)
     CHECK_EQ(kill(children[gone], SIGSTOP), 0);
     for (uint32_t i = 0; i < RANKS; i++) {
         /* Rank 0 stays a second for the rank that is stopped, and the others hear it end. */
-        CHECK(i == gone || end_of(children[i]) == 10 + ZERO_TIMEOUT);
+        CHECK(i == gone || end_of(children[i]) == 10 + ZERO_ERR_TIMEOUT);
         CHECK(i == gone || atomic_load(&all->seen_ns[i]) != 0);
     }
     CHECK_EQ(kill(children[gone], SIGKILL), 0);

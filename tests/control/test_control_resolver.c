@@ -61,13 +61,13 @@ TEST(a_resolver_that_does_not_answer)
     zi_control_place never = place;
     snprintf(never.hosts, sizeof never.hosts, "never.test");
     uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(try_join(&never, GIVEN_MS, &rank), ZERO_TIMEOUT,
+    CHECK_FAILS(try_join(&never, GIVEN_MS, &rank), ZERO_ERR_TIMEOUT,
                 "rank 1 did not learn the address of rank 0's host, 'never.test', within 300 ms");
     CHECK(rank == NULL);
     CHECK(elapsed_ms(start_ns) + 1 >= GIVEN_MS && in_time(start_ns, GIVEN_MS + SOON_MS));
     start_ns = zi_clock_ns();
     never.port = 0;
-    CHECK_FAILS(zi_control_serve(&never, 2, GIVEN_MS, &other), ZERO_TIMEOUT,
+    CHECK_FAILS(zi_control_serve(&never, 2, GIVEN_MS, &other), ZERO_ERR_TIMEOUT,
                 "set MASTER_ADDR to an address");
     CHECK(other == NULL);
     CHECK(elapsed_ms(start_ns) + 1 >= GIVEN_MS && in_time(start_ns, GIVEN_MS + SOON_MS));
@@ -102,7 +102,8 @@ TEST(a_resolver_that_answers_too_late)
     CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &zero));
     zi_control_place late = place;
     snprintf(late.hosts, sizeof late.hosts, "late.test");
-    CHECK_FAILS(try_join(&late, GIVEN_MS, &rank), ZERO_TIMEOUT, "its address was found too late");
+    CHECK_FAILS(try_join(&late, GIVEN_MS, &rank), ZERO_ERR_TIMEOUT,
+                "its address was found too late");
     CHECK_OK(try_join(&place, LONG_MS, &rank));
     zi_control_leave(zero);
 }

@@ -121,7 +121,7 @@ static inline zero_status set_flag(void *argument)
 static inline zero_status fail(void *argument)
 {
     const int *value = argument;
-    ZI_FAIL(ZERO_COMM, "task %d failed", *value);
+    ZI_FAIL(ZERO_ERR_COMM, "task %d failed", *value);
 }
 
 #endif

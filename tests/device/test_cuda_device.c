@@ -85,7 +85,7 @@ TEST(a_stream_that_goes_first)
     CHECK(priority == 0);
     OPS->stream_destroy(SELF, first);
     fake_cuda_fail("cudaStreamCreateWithPriority", 1, cudaErrorMemoryAllocation);
-    CHECK_FAILS(zi_device_stream_first(&r->device, "first", &first), ZERO_OUT_OF_MEMORY,
+    CHECK_FAILS(zi_device_stream_first(&r->device, "first", &first), ZERO_ERR_OUT_OF_MEMORY,
                 "cudaStreamCreateWithPriority");
     close_rig(r);
 }
@@ -337,7 +337,7 @@ static void body_host(rig *r)
     check_byte(r->y, 6);
     CHECK_OK(OPS->task(SELF, host, set_flag, &flag, sizeof flag));
     CHECK(ran);
-    CHECK_FAILS(OPS->task(SELF, host, fail, &(int){1}, sizeof(int)), ZERO_COMM, "task 1");
+    CHECK_FAILS(OPS->task(SELF, host, fail, &(int){1}, sizeof(int)), ZERO_ERR_COMM, "task 1");
     /* Both ways between the host stream and another. */
     fill(r, r->a, r->x, 7);
     CHECK_OK(OPS->event_record(SELF, r->event, r->a));
@@ -426,7 +426,7 @@ TEST(a_gpu_without_the_hosts_addresses_is_refused)
     zi_device device;
     fake_cuda_start(FAKE_CUDA_AT_SYNC, test_seed);
     fake_cuda_other_addresses();
-    CHECK_EQ(zi_cuda_device_create(&device), ZERO_UNSUPPORTED);
+    CHECK_EQ(zi_cuda_device_create(&device), ZERO_ERR_UNSUPPORTED);
     CHECK(strstr(zero_last_error()->message, "cudaDevAttrCanUseHostPointerForRegisteredMem") !=
           NULL);
     CHECK(fake_cuda_check());
@@ -435,7 +435,7 @@ TEST(a_gpu_without_the_hosts_addresses_is_refused)
 static zero_status note_gpu(void *argument)
 {
     int *const *gpu = argument;
-    return cudaGetDevice(*gpu) == cudaSuccess ? ZERO_OK : ZERO_DEVICE;
+    return cudaGetDevice(*gpu) == cudaSuccess ? ZERO_OK : ZERO_ERR_DEVICE;
 }
 
 /* The caller's thread has chosen another GPU since: what is issued is for the device's own, and the

@@ -9,8 +9,9 @@
 
 static void body_failing_direct(rig *r)
 {
-    CHECK_FAILS(OPS->task(SELF, r->a, fail, &(int){7}, sizeof(int)), ZERO_COMM, "task 7 failed");
-    CHECK_FAILS(OPS->fill(SELF, r->a, r->x + 1, 0, BYTES), ZERO_DEVICE, "cudaMemsetAsync");
+    CHECK_FAILS(OPS->task(SELF, r->a, fail, &(int){7}, sizeof(int)), ZERO_ERR_COMM,
+                "task 7 failed");
+    CHECK_FAILS(OPS->fill(SELF, r->a, r->x + 1, 0, BYTES), ZERO_ERR_DEVICE, "cudaMemsetAsync");
 }
 
 static void body_failing_queued(rig *r)
@@ -27,9 +28,9 @@ static void body_failing_queued(rig *r)
     CHECK_OK(OPS->stream_wait(SELF, r->b, r->event, NULL));
     fill(r, r->b, r->x, 2);
     CHECK_OK(OPS->event_record(SELF, r->after, r->b));
-    CHECK_FAILS(OPS->event_wait(SELF, r->after, NULL), ZERO_COMM, "task 7 failed");
-    CHECK_FAILS(OPS->issue_wait(SELF, r->event, NULL), ZERO_COMM, "task 7 failed");
-    CHECK_FAILS(OPS->stream_wait(SELF, host, r->event, NULL), ZERO_COMM, "task 7 failed");
+    CHECK_FAILS(OPS->event_wait(SELF, r->after, NULL), ZERO_ERR_COMM, "task 7 failed");
+    CHECK_FAILS(OPS->issue_wait(SELF, r->event, NULL), ZERO_ERR_COMM, "task 7 failed");
+    CHECK_FAILS(OPS->stream_wait(SELF, host, r->event, NULL), ZERO_ERR_COMM, "task 7 failed");
     CHECK(!ran);
     CHECK_EQ(fake_cuda_operations(FAKE_CUDA_FILL), 2); /* those that zeroed the memory */
 }
@@ -60,8 +61,9 @@ static void body_device_end(rig *r)
     if (status == ZERO_OK) {
         status = OPS->event_wait(SELF, r->event, NULL);
     }
-    CHECK_FAILS(status, ZERO_DEVICE, "an illegal memory access was encountered");
-    CHECK_FAILS(OPS->memory_alloc(SELF, BYTES, &(void *){NULL}), ZERO_DEVICE, "cudaGetDevice: ");
+    CHECK_FAILS(status, ZERO_ERR_DEVICE, "an illegal memory access was encountered");
+    CHECK_FAILS(OPS->memory_alloc(SELF, BYTES, &(void *){NULL}), ZERO_ERR_DEVICE,
+                "cudaGetDevice: ");
 }
 
 /* In a process of its own: the device does not come back. */
@@ -93,7 +95,7 @@ TEST(a_machine_without_a_gpu_is_told)
 {
     zi_device device;
     fake_cuda_devices(0);
-    CHECK_FAILS(zi_cuda_device_create(&device), ZERO_DEVICE, "cudaErrorNoDevice");
+    CHECK_FAILS(zi_cuda_device_create(&device), ZERO_ERR_DEVICE, "cudaErrorNoDevice");
     CHECK(device.ops == NULL);
     CHECK_EQ(fake_cuda_live(), 0);
 }
@@ -162,20 +164,20 @@ static void fail_call(bool queued, const char *name, cudaError_t code, zero_stat
 TEST(every_call_may_fail)
 {
     for (int queued = 0; queued < 2; queued++) {
-        fail_call(queued, "cudaGetDeviceCount", cudaErrorInsufficientDriver, ZERO_DEVICE);
-        fail_call(queued, "cudaGetDevice", cudaErrorNoDevice, ZERO_DEVICE);
+        fail_call(queued, "cudaGetDeviceCount", cudaErrorInsufficientDriver, ZERO_ERR_DEVICE);
+        fail_call(queued, "cudaGetDevice", cudaErrorNoDevice, ZERO_ERR_DEVICE);
         fail_call(queued, "cudaStreamCreateWithFlags", cudaErrorMemoryAllocation,
-                  ZERO_OUT_OF_MEMORY);
+                  ZERO_ERR_OUT_OF_MEMORY);
         fail_call(queued, "cudaEventCreateWithFlags", cudaErrorMemoryAllocation,
-                  ZERO_OUT_OF_MEMORY);
-        fail_call(queued, "cudaMalloc", cudaErrorMemoryAllocation, ZERO_OUT_OF_MEMORY);
-        fail_call(queued, "cudaMemset", cudaErrorInvalidValue, ZERO_DEVICE);
-        fail_call(queued, "cudaDeviceSynchronize", cudaErrorLaunchFailure, ZERO_DEVICE);
-        fail_call(queued, "cudaHostRegister", cudaErrorMemoryAllocation, ZERO_OUT_OF_MEMORY);
-        fail_call(queued, "cudaEventRecord", cudaErrorLaunchFailure, ZERO_DEVICE);
-        fail_call(queued, "cudaEventSynchronize", cudaErrorLaunchFailure, ZERO_DEVICE);
+                  ZERO_ERR_OUT_OF_MEMORY);
+        fail_call(queued, "cudaMalloc", cudaErrorMemoryAllocation, ZERO_ERR_OUT_OF_MEMORY);
+        fail_call(queued, "cudaMemset", cudaErrorInvalidValue, ZERO_ERR_DEVICE);
+        fail_call(queued, "cudaDeviceSynchronize", cudaErrorLaunchFailure, ZERO_ERR_DEVICE);
+        fail_call(queued, "cudaHostRegister", cudaErrorMemoryAllocation, ZERO_ERR_OUT_OF_MEMORY);
+        fail_call(queued, "cudaEventRecord", cudaErrorLaunchFailure, ZERO_ERR_DEVICE);
+        fail_call(queued, "cudaEventSynchronize", cudaErrorLaunchFailure, ZERO_ERR_DEVICE);
     }
-    fail_call(true, "cudaSetDevice", cudaErrorInvalidDevice, ZERO_DEVICE);
+    fail_call(true, "cudaSetDevice", cudaErrorInvalidDevice, ZERO_ERR_DEVICE);
 }
 
 TEST(every_allocation_and_thread_may_fail)
@@ -192,7 +194,7 @@ TEST(every_allocation_and_thread_may_fail)
                 CHECK(nth > 1);
                 break;
             }
-            CHECK_EQ(status, kind == 0 ? ZERO_OUT_OF_MEMORY : ZERO_DEVICE);
+            CHECK_EQ(status, kind == 0 ? ZERO_ERR_OUT_OF_MEMORY : ZERO_ERR_DEVICE);
         }
     }
 }
@@ -394,7 +396,7 @@ TEST(gpus_that_cannot_read_each_other_are_told)
     CHECK_OK(first.device.ops->fence_mark(first.device.self, fence, first.a));
     CHECK_EQ(cudaSetDevice(1), cudaSuccess);
     CHECK_FAILS(second.device.ops->fence_follow(second.device.self, second.a, fence),
-                ZERO_UNSUPPORTED, "GPU 1 cannot read the memory of GPU 0");
+                ZERO_ERR_UNSUPPORTED, "GPU 1 cannot read the memory of GPU 0");
     finish(&first, first.a);
     first.device.ops->fence_destroy(first.device.self, fence);
     give_back(&first);

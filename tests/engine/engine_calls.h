@@ -25,8 +25,8 @@ static inline zero_status acquire(zero_engine *engine, zero_pass pass)
         return call;                                           \
     }
 
-CALL(begin, zero_micro_begin(engine, 0))
-CALL(begin_last, zero_micro_begin(engine, 1))
+CALL(begin, zero_micro_begin(engine, ZERO_MICRO_EARLIER))
+CALL(begin_last, zero_micro_begin(engine, ZERO_MICRO_LAST))
 CALL(forward, acquire(engine, ZERO_PASS_FORWARD))
 CALL(backward, acquire(engine, ZERO_PASS_BACKWARD))
 CALL(eval, acquire(engine, ZERO_PASS_EVAL))

@@ -127,7 +127,7 @@ static zero_status odd_forward(toy_trainer *trainer, uint32_t unit)
         (void)raise(SIGKILL);
     } else if (unit == ODD_UNIT && is("lost")) {
         TOY_CHECK(rmdir(folder) == 0, "%s is not empty", folder);
-        return ZERO_IO;
+        return ZERO_ERR_IO;
     }
     return toy_forward(trainer, unit);
 }

@@ -298,7 +298,7 @@ static zero_status begin_micro_step(rank *r, bool last)
     if (last && r->setup->predicted) {
         TRY(zero_step_predict(r->engine, &r->setup->params));
     }
-    return zero_micro_begin(r->engine, last);
+    return zero_micro_begin(r->engine, last ? ZERO_MICRO_LAST : ZERO_MICRO_EARLIER);
 }
 
 static omission course_left_out(const rank *r, uint32_t index)
@@ -346,7 +346,7 @@ static zero_status go_astray(rank *r)
     r->loss_scale = r->step % 3 == 1 ? INFINITY : 1;
     r->drops = true;
     if (r->step % 2 != 0) {
-        TRY(zero_micro_begin(r->engine, 0));
+        TRY(zero_micro_begin(r->engine, ZERO_MICRO_EARLIER));
         TRY(course_passes(r, IN_ORDER));
         TRY(zero_micro_end(r->engine));
     }
@@ -356,7 +356,7 @@ static zero_status go_astray(rank *r)
 HELPER zero_status discarded_step(rank *r)
 {
     TRY(go_astray(r));
-    TRY(zero_micro_begin(r->engine, 1));
+    TRY(zero_micro_begin(r->engine, ZERO_MICRO_LAST));
     TRY(course_dropped(r, r->step));
     TRY(zero_micro_end(r->engine));
     r->drops = false;
@@ -368,7 +368,7 @@ HELPER zero_status abandoned_micro_step(rank *r, bool together)
 {
     const uint32_t index = together ? 0 : zero_world_rank(r->world);
     TRY(go_astray(r));
-    TRY(zero_micro_begin(r->engine, r->step % 4 >= 2));
+    TRY(zero_micro_begin(r->engine, r->step % 4 >= 2 ? ZERO_MICRO_LAST : ZERO_MICRO_EARLIER));
     if (index == 1 && r->step % 3 == 0) {
         TRY(course_passes(r, IN_ORDER));
         TRY(zero_micro_end(r->engine));
@@ -445,7 +445,7 @@ HELPER zero_status evicted(rank *r, uint32_t roles, zero_tier tier)
 {
     TRY(wait_for_last_step(r));
     const zero_status status = zero_engine_evict(r->engine, roles, tier);
-    if (status == ZERO_UNSUPPORTED) {
+    if (status == ZERO_ERR_UNSUPPORTED) {
         return ZERO_OK;
     }
     TRY(status);

@@ -176,10 +176,10 @@ static inline void expect_released(const toy_trainer *trainer)
     for (uint32_t u = 0; u < model->unit_count; u++) {
         CHECK_OK(zero_unit_pass(trainer->engine, u, &pass));
         CHECK_EQ(pass, ZERO_PASS_NONE);
-        CHECK_FAILS(zero_unit_release(trainer->engine, u, toy_stream()), ZERO_STATE, "release");
+        CHECK_FAILS(zero_unit_release(trainer->engine, u, toy_stream()), ZERO_ERR_STATE, "release");
     }
     for (uint32_t t = 0; t < model->tensor_count; t++) {
-        CHECK_FAILS(zero_tensor_data(trainer->engine, t, &view), ZERO_STATE, "not acquired");
+        CHECK_FAILS(zero_tensor_data(trainer->engine, t, &view), ZERO_ERR_STATE, "not acquired");
         CHECK(zero_tensor_grad(trainer->engine, t, &view) != ZERO_OK);
     }
 }
@@ -225,7 +225,7 @@ static inline zero_status evict(toy_trainer *trainer, program *p)
 {
     TOY_TRY(wait_for_last_step(trainer, p));
     const zero_status status = zero_engine_evict(trainer->engine, p->c.evicted, p->c.evicted_to);
-    if (status == ZERO_UNSUPPORTED) { /* roles that this engine cannot evict */
+    if (status == ZERO_ERR_UNSUPPORTED) { /* roles that this engine cannot evict */
         return ZERO_OK;
     }
     TOY_TRY(status);
@@ -516,12 +516,12 @@ static inline void try_cases(case_fn fn)
 static inline bool may_follow(zi_fault_kind kind, zero_status status)
 {
     static const zero_status own[ZI_FAULT_KINDS] = {
-        [ZI_FAULT_ALLOC] = ZERO_OUT_OF_MEMORY,
-        [ZI_FAULT_COLLECTIVE] = ZERO_COMM,
-        [ZI_FAULT_THREAD] = ZERO_DEVICE,
-        [ZI_FAULT_IO] = ZERO_IO,
+        [ZI_FAULT_ALLOC] = ZERO_ERR_OUT_OF_MEMORY,
+        [ZI_FAULT_COLLECTIVE] = ZERO_ERR_COMM,
+        [ZI_FAULT_THREAD] = ZERO_ERR_DEVICE,
+        [ZI_FAULT_IO] = ZERO_ERR_IO,
     };
-    return status == own[kind] || status == ZERO_COMM;
+    return status == own[kind] || status == ZERO_ERR_COMM;
 }
 
 static inline void check_follows(const program *p, zi_fault_kind kind, zero_status status)

@@ -36,7 +36,7 @@ static inline zero_status refusal_train(zero_world *world)
     zero_status status = zero_engine_create(world, model, &options, &engine);
     for (int i = 0; i < 2 && status == ZERO_OK; i++) {
         zero_step_result result = zero_step_result_init();
-        CHECK_OK(zero_micro_begin(engine, 1));
+        CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
         CHECK_OK(zero_unit_acquire(engine, 0, ZERO_PASS_BACKWARD, zero_stream_host(), NULL));
         CHECK_OK(zero_unit_release(engine, 0, zero_stream_host()));
         CHECK_OK(zero_micro_end(engine));
@@ -70,7 +70,8 @@ static inline void refuse_once(zero_world *world, refusal how, bool odd)
                            odd && how == REFUSE_PLACE ? NULL : &engine);
     const char *said = zero_last_error()->message;
     CHECK(engine == NULL);
-    CHECK(status == ZERO_INVALID_ARGUMENT || (status == ZERO_IO && how == REFUSE_DIRECTORY));
+    CHECK(status == ZERO_ERR_INVALID_ARGUMENT ||
+          (status == ZERO_ERR_IO && how == REFUSE_DIRECTORY));
     CHECK(strstr(said, words[how]) != NULL);
     CHECK_EQ(strncmp(said, "rank 1: ", 8) == 0, !odd);
     zero_model_destroy(model);

@@ -89,7 +89,7 @@ static void use_unit(trainer *t, uint32_t unit)
 
 static void take_step(trainer *t, const zero_step_params *params)
 {
-    CHECK_OK(zero_micro_begin(t->engine, 1));
+    CHECK_OK(zero_micro_begin(t->engine, ZERO_MICRO_LAST));
     for (uint32_t u = UNITS; u-- > 0;) {
         use_unit(t, u);
     }

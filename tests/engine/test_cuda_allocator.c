@@ -146,7 +146,8 @@ TEST(evicted_roles_are_given_back_and_taken_again)
     CHECK(p.lent_bytes < all);
     p.wrong_at = p.allocs + 1;
     p.wrong = NONE;
-    CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_OUT_OF_MEMORY, "device_alloc gave NULL");
+    CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_ERR_OUT_OF_MEMORY,
+                "device_alloc gave NULL");
     CHECK_OK(zero_engine_restore(trainer.engine));
     CHECK_EQ(p.lent_bytes, all);
     CHECK(p.allocs > allocs);
@@ -244,10 +245,10 @@ static void get_wrong(uint32_t ranks, const wrongness *expected)
 }
 
 static const wrongness all_wrong[] = {
-    {NONE, ZERO_OUT_OF_MEMORY, "device_alloc gave NULL for ", " bytes of GPU 0"},
-    {MISALIGNED, ZERO_INVALID_ARGUMENT, "device_alloc gave 0x", "not a multiple of 256"},
-    {OF_HOST, ZERO_INVALID_ARGUMENT, "device_alloc gave 0x", "memory of kind 0"},
-    {OF_OTHER_GPU, ZERO_INVALID_ARGUMENT, "device_alloc gave 0x", "of GPU 1; give"},
+    {NONE, ZERO_ERR_OUT_OF_MEMORY, "device_alloc gave NULL for ", " bytes of GPU 0"},
+    {MISALIGNED, ZERO_ERR_INVALID_ARGUMENT, "device_alloc gave 0x", "not a multiple of 256"},
+    {OF_HOST, ZERO_ERR_INVALID_ARGUMENT, "device_alloc gave 0x", "memory of kind 0"},
+    {OF_OTHER_GPU, ZERO_ERR_INVALID_ARGUMENT, "device_alloc gave 0x", "of GPU 1; give"},
 };
 
 TEST(every_call_may_be_wrong)
@@ -264,7 +265,8 @@ static void refuse_pool(const zero_engine_options *options, const char *text)
 {
     zero_plan *plan = NULL;
     const toy_run run = run_of_threads();
-    CHECK_FAILS(zero_plan_create(run.model->model, options, 2, &plan), ZERO_INVALID_ARGUMENT, text);
+    CHECK_FAILS(zero_plan_create(run.model->model, options, 2, &plan), ZERO_ERR_INVALID_ARGUMENT,
+                text);
     CHECK(plan == NULL);
 }
 

@@ -244,7 +244,7 @@ static zero_status differ_in_launches(zero_world *world, void *user)
     const zero_status told = own.changing
                                  ? zero_replay_params(trainer.engine, toy_stream(), &params)
                                  : zero_replay_result(trainer.engine, toy_stream(), &result);
-    CHECK_FAILS(told, ZERO_MISMATCH, "max_norm is 0.25 on rank 0 and 0.5 on rank 1");
+    CHECK_FAILS(told, ZERO_ERR_MISMATCH, "max_norm is 0.25 on rank 0 and 0.5 on rank 1");
     CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
     toy_close(&trainer);
     return ZERO_OK;
@@ -322,7 +322,7 @@ static zero_status follow_launches(zero_world *world, void *user)
             TOY_TRY(read_elsewhere(trainer.engine, other, room));
             CHECK_EQ(cudaStreamSynchronize(other), cudaSuccess);
         } else {
-            TOY_TRY(zero_micro_begin(trainer.engine, 1)); /* every unit is left out */
+            TOY_TRY(zero_micro_begin(trainer.engine, ZERO_MICRO_LAST)); /* every unit is left out */
             TOY_TRY(zero_micro_end(trainer.engine));
             TOY_TRY(zero_step(trainer.engine, &params, zero_stream_cuda(other)));
         }
@@ -354,7 +354,7 @@ static zero_status ask_launches(toy_trainer *trainer)
     zero_step_params params = params_of(0, false);
     TOY_TRY(capture(trainer, &params, &graph_exec));
     TOY_TRY(zero_replay_begin(trainer->engine, toy_stream()));
-    CHECK_EQ(zero_replay_result(trainer->engine, toy_stream(), &result), ZERO_STATE);
+    CHECK_EQ(zero_replay_result(trainer->engine, toy_stream(), &result), ZERO_ERR_STATE);
     CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
     CHECK_EQ(cudaGraphLaunch(graph_exec, native()), cudaSuccess);
     TOY_TRY(zero_replay_result(trainer->engine, toy_stream(), &result));
@@ -393,13 +393,14 @@ static zero_status launch_around_offload(toy_trainer *trainer, course *c)
         TOY_TRY(launch_steps(trainer, c, graph_exec));
         CHECK_EQ(cudaGraphExecDestroy(graph_exec), cudaSuccess);
         TOY_TRY(zero_capture_prepare(engine));
-        CHECK_FAILS(zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_HOST), ZERO_STATE,
+        CHECK_FAILS(zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_HOST), ZERO_ERR_STATE,
                     "capture is prepared");
         TOY_TRY(zero_capture_end(engine, toy_stream()));
         TOY_TRY(zero_engine_evict(engine, ZERO_EVICT_ALL, ZERO_TIER_HOST));
         TOY_TRY(evaluate(trainer, c));
         TOY_TRY(zero_engine_restore(engine));
-        CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "no step was captured");
+        CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_ERR_STATE,
+                    "no step was captured");
         TOY_TRY(plain_steps(trainer, c, (uint32_t)i));
     }
     return ZERO_OK;
@@ -473,13 +474,13 @@ static zero_status reload_without_memory(toy_trainer *trainer)
     const zero_memory less = engine_memory(engine);
     const uint64_t live = fake_cuda_live();
     uint64_t refusals = 0;
-    zero_status status = ZERO_OUT_OF_MEMORY;
+    zero_status status = ZERO_ERR_OUT_OF_MEMORY;
     while (status != ZERO_OK) {
         fake_cuda_fail("cudaMalloc", refusals + 1, cudaErrorMemoryAllocation);
         status = zero_engine_restore(engine);
         if (status != ZERO_OK) {
             const zero_memory still = engine_memory(engine);
-            CHECK_EQ(status, ZERO_OUT_OF_MEMORY);
+            CHECK_EQ(status, ZERO_ERR_OUT_OF_MEMORY);
             CHECK_BYTES(&less, &still, sizeof less);
             CHECK_EQ(fake_cuda_live(), live);
             refusals++;
@@ -515,26 +516,27 @@ TEST(a_reload_without_memory_may_be_tried_again)
 
 static void misuse_before(zero_engine *engine)
 {
-    CHECK_FAILS(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "zero_capture_prepare");
-    CHECK_FAILS(zero_capture_end(engine, toy_stream()), ZERO_STATE, "zero_capture_begin");
-    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "no step was captured");
-    CHECK_FAILS(zero_replay_end(engine, toy_stream()), ZERO_STATE, "zero_replay_begin");
-    CHECK_FAILS(zero_replay_params(engine, toy_stream(), NULL), ZERO_STATE, "zero_replay_begin");
-    CHECK_OK(zero_micro_begin(engine, 0));
-    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, "finish the step");
+    CHECK_FAILS(zero_capture_begin(engine, toy_stream()), ZERO_ERR_STATE, "zero_capture_prepare");
+    CHECK_FAILS(zero_capture_end(engine, toy_stream()), ZERO_ERR_STATE, "zero_capture_begin");
+    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_ERR_STATE, "no step was captured");
+    CHECK_FAILS(zero_replay_end(engine, toy_stream()), ZERO_ERR_STATE, "zero_replay_begin");
+    CHECK_FAILS(zero_replay_params(engine, toy_stream(), NULL), ZERO_ERR_STATE,
+                "zero_replay_begin");
+    CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_ERR_STATE, "finish the step");
     CHECK_OK(zero_micro_end(engine));
-    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, "finish the step");
-    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_ERR_STATE, "finish the step");
+    CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
     CHECK_OK(zero_micro_end(engine));
-    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_ERR_STATE, "zero_step");
     CHECK_OK(zero_step(engine, NULL, toy_stream()));
     CHECK_OK(zero_capture_prepare(engine));
     CHECK_OK(zero_capture_end(engine, zero_stream_host())); /* given up */
     CHECK_OK(zero_capture_prepare(engine));
-    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "zero_capture_begin");
-    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, "zero_capture_end");
-    CHECK_FAILS(zero_capture_begin(engine, toy_stream()), ZERO_STATE, "cudaStreamBeginCapture");
-    CHECK_FAILS(zero_capture_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_LAST), ZERO_ERR_STATE, "zero_capture_begin");
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_ERR_STATE, "zero_capture_end");
+    CHECK_FAILS(zero_capture_begin(engine, toy_stream()), ZERO_ERR_STATE, "cudaStreamBeginCapture");
+    CHECK_FAILS(zero_capture_begin(engine, zero_stream_host()), ZERO_ERR_STATE, "host stream");
 }
 
 static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
@@ -545,27 +547,27 @@ static void misuse_inside(toy_trainer *trainer, cudaStream_t outside)
     uint64_t first = 0;
     double norm = 0;
     zero_step_state state = zero_step_state_init();
-    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
     CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_host(), NULL),
-                ZERO_STATE, "host stream");
+                ZERO_ERR_STATE, "host stream");
     CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, zero_stream_cuda(outside), NULL),
-                ZERO_STATE, "outside");
-    CHECK_FAILS(zero_capture_end(engine, toy_stream()), ZERO_STATE, "one step");
+                ZERO_ERR_STATE, "outside");
+    CHECK_FAILS(zero_capture_end(engine, toy_stream()), ZERO_ERR_STATE, "one step");
     CHECK_OK(zero_micro_end(engine));
-    CHECK_FAILS(zero_engine_trace(engine, "./no-such-trace"), ZERO_STATE, "zero_capture_end");
-    CHECK_FAILS(toy_wait(trainer), ZERO_STATE, "nothing runs");
-    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE,
+    CHECK_FAILS(zero_engine_trace(engine, "./no-such-trace"), ZERO_ERR_STATE, "zero_capture_end");
+    CHECK_FAILS(toy_wait(trainer), ZERO_ERR_STATE, "nothing runs");
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_ERR_STATE,
                 "nothing runs");
-    CHECK_FAILS(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE,
+    CHECK_FAILS(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_ERR_STATE,
                 "nothing runs");
-    CHECK_FAILS(zero_step_discard(engine), ZERO_STATE, "what is dropped cannot be launched");
-    CHECK_FAILS(zero_step_state_get(engine, &state), ZERO_STATE, "nothing runs");
-    CHECK_FAILS(zero_step_state_set(engine, &state), ZERO_STATE, "nothing runs");
-    CHECK_FAILS(zero_step(engine, &params, zero_stream_host()), ZERO_STATE, "host stream");
+    CHECK_FAILS(zero_step_discard(engine), ZERO_ERR_STATE, "what is dropped cannot be launched");
+    CHECK_FAILS(zero_step_state_get(engine, &state), ZERO_ERR_STATE, "nothing runs");
+    CHECK_FAILS(zero_step_state_set(engine, &state), ZERO_ERR_STATE, "nothing runs");
+    CHECK_FAILS(zero_step(engine, &params, zero_stream_host()), ZERO_ERR_STATE, "host stream");
     CHECK_OK(zero_step(engine, &params, toy_stream()));
-    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "zero_capture_end");
-    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "one step");
-    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_STATE,
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_ERR_STATE, "zero_capture_end");
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_LAST), ZERO_ERR_STATE, "one step");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_ERR_STATE,
                 "one step");
 }
 
@@ -578,20 +580,21 @@ static void misuse_after(zero_engine *engine)
     zero_step_params weighed = zero_step_params_init();
     weighed.grad_weight = &wrong.max_norm;
     wrong.hyper.adamw.lr = -1.0f;
-    CHECK_FAILS(zero_replay_result(engine, toy_stream(), &result), ZERO_STATE, "zero_replay_begin");
-    CHECK_FAILS(zero_replay_begin(engine, zero_stream_host()), ZERO_STATE, "host stream");
+    CHECK_FAILS(zero_replay_result(engine, toy_stream(), &result), ZERO_ERR_STATE,
+                "zero_replay_begin");
+    CHECK_FAILS(zero_replay_begin(engine, zero_stream_host()), ZERO_ERR_STATE, "host stream");
     CHECK_OK(zero_replay_begin(engine, toy_stream()));
-    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, "zero_replay_end");
-    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "zero_replay_end");
-    CHECK_FAILS(zero_step_wait(engine, &result), ZERO_STATE, "zero_replay_end");
-    CHECK_FAILS(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_STATE,
+    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_ERR_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_LAST), ZERO_ERR_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_step_wait(engine, &result), ZERO_ERR_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_grad_norm(engine, NULL, zero_stream_host(), &norm), ZERO_ERR_STATE,
                 "zero_replay_end");
-    CHECK_FAILS(zero_step_discard(engine), ZERO_STATE, "zero_replay_end");
-    CHECK_FAILS(zero_engine_trace(engine, "./no-such-trace"), ZERO_STATE, "zero_replay_end");
-    CHECK_FAILS(zero_step_state_get(engine, &state), ZERO_STATE, "zero_replay_end");
-    CHECK_FAILS(zero_step_state_set(engine, &state), ZERO_STATE, "zero_replay_end");
-    CHECK_FAILS(zero_replay_params(engine, toy_stream(), &wrong), ZERO_INVALID_ARGUMENT, "lr");
-    CHECK_FAILS(zero_replay_params(engine, toy_stream(), &weighed), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_step_discard(engine), ZERO_ERR_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_engine_trace(engine, "./no-such-trace"), ZERO_ERR_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_step_state_get(engine, &state), ZERO_ERR_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_step_state_set(engine, &state), ZERO_ERR_STATE, "zero_replay_end");
+    CHECK_FAILS(zero_replay_params(engine, toy_stream(), &wrong), ZERO_ERR_INVALID_ARGUMENT, "lr");
+    CHECK_FAILS(zero_replay_params(engine, toy_stream(), &weighed), ZERO_ERR_INVALID_ARGUMENT,
                 "put the weight there");
     CHECK_OK(zero_replay_end(engine, toy_stream()));
 }
@@ -616,7 +619,7 @@ static zero_status misuse(toy_trainer *trainer)
 static zero_status unsupported(toy_trainer *trainer)
 {
     const toy_run *run = trainer->run;
-    CHECK_FAILS(zero_capture_prepare(trainer->engine), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zero_capture_prepare(trainer->engine), ZERO_ERR_UNSUPPORTED,
                 run->options.device == ZERO_DEVICE_CPU ? "ZERO_DEVICE_CUDA" : "NCCL");
     return ZERO_OK;
 }

@@ -128,7 +128,7 @@ static zero_status step_after_offload(toy_trainer *trainer)
     const bool known = trainer->run->tuning.nccl_memory != ZERO_NCCL_MEMORY_NONE;
     if (known) {
         CHECK_FAILS(zero_engine_evict(trainer->engine, ZERO_EVICT_ALL, ZERO_TIER_HOST),
-                    ZERO_UNSUPPORTED, "nccl_memory");
+                    ZERO_ERR_UNSUPPORTED, "nccl_memory");
     }
     TOY_TRY(
         zero_engine_evict(trainer->engine, ZERO_EVICT_STATE | (known ? 0 : grads), ZERO_TIER_HOST));
@@ -345,7 +345,7 @@ static zero_status hold_too_many(zero_world *world, void *user)
     TOY_TRY(use(&trainer, 2));
     TOY_TRY(use(&trainer, 3));
     CHECK_FAILS(zero_unit_acquire(trainer.engine, 4, ZERO_PASS_EVAL, toy_stream(), NULL),
-                ZERO_STATE, "take 3 slots in turn");
+                ZERO_ERR_STATE, "take 3 slots in turn");
     TOY_TRY(zero_unit_release(trainer.engine, 1, toy_stream()));
     TOY_TRY(use(&trainer, 4));
     TOY_TRY(zero_world_barrier(world));

@@ -190,16 +190,16 @@ TEST(configurations_that_cannot_be)
     toy_run run = hinted_run();
     start();
     run.tuning.nccl_min_ctas = 17;
-    CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, create_over_nccl, &run), ZERO_INVALID_ARGUMENT,
-                "nccl_min_ctas is 17 and nccl_max_ctas 16");
+    CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, create_over_nccl, &run),
+                ZERO_ERR_INVALID_ARGUMENT, "nccl_min_ctas is 17 and nccl_max_ctas 16");
     run.tuning.nccl_min_ctas = 0;
     run.tuning.nccl_traffic_class = 106;
     fake_nccl_set_version(22605);
-    CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, create_over_nccl, &run), ZERO_UNSUPPORTED,
+    CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, create_over_nccl, &run), ZERO_ERR_UNSUPPORTED,
                 "tuning.nccl_traffic_class needs NCCL 2.27.0");
     run.tuning.transport = ZERO_TRANSPORT_HOST;
-    CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, create_over_nccl, &run), ZERO_INVALID_ARGUMENT,
-                "nccl_max_ctas is given");
+    CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, create_over_nccl, &run),
+                ZERO_ERR_INVALID_ARGUMENT, "nccl_max_ctas is given");
 }
 
 /* ---- what is said ---- */
@@ -229,7 +229,7 @@ static zero_status read_paths(zero_world *world, void *user)
     CHECK_EQ(gather.zero_cta, expected->run.tuning.nccl_zero_cta);
     CHECK_EQ(gather.nccl_version != 0, gather.carrier == ZERO_CARRIER_NCCL);
     zero_path path = zero_path_init();
-    CHECK_FAILS(zero_engine_path(trainer.engine, (zero_traffic)7, &path), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_engine_path(trainer.engine, (zero_traffic)7, &path), ZERO_ERR_INVALID_ARGUMENT,
                 "traffic 7");
     TOY_TRY(zero_world_barrier(world));
     toy_close(&trainer);
@@ -317,7 +317,7 @@ static zero_status refuse(zero_world *world, void *user)
     const zero_status status =
         zero_engine_create(world, expected->run.model->model, TOY_OPTIONS(&expected->run), &engine);
     /* A rank that is slower may hear of it before it finds out. */
-    CHECK(status == expected->status || (status == ZERO_COMM && expected->processes));
+    CHECK(status == expected->status || (status == ZERO_ERR_COMM && expected->processes));
     CHECK(strstr(zero_last_error()->message, expected->words) != NULL);
     CHECK(engine == NULL);
     world->comm->one_process = true;
@@ -342,24 +342,24 @@ TEST(what_nccl_cannot_do_is_refused)
     toy_model_mixed(&model, ZERO_DTYPE_BF16);
     start();
     fake_nccl_set_version(22705);
-    check_refused(&model, 2, true, kinds[2], ZERO_UNSUPPORTED,
+    check_refused(&model, 2, true, kinds[2], ZERO_ERR_UNSUPPORTED,
                   "needs NCCL 2.28.0 or later, and 2.27.5 is loaded");
     fake_nccl_set_version(NCCL_VERSION_CODE);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_INIT), 0);
     /* NCCL takes what it cannot do for success without a handle, or with one of something else. */
     fake_nccl_refuse_register(true);
-    check_refused(&model, 2, true, kinds[1], ZERO_UNSUPPORTED, "registers no memory here");
+    check_refused(&model, 2, true, kinds[1], ZERO_ERR_UNSUPPORTED, "registers no memory here");
     fake_nccl_refuse_register(false);
     for (int version = 22800; version <= 22900; version += 100) {
         fake_nccl_set_version(version);
         set_windows(false);
-        check_refused(&model, 2, true, kinds[2], ZERO_UNSUPPORTED,
+        check_refused(&model, 2, true, kinds[2], ZERO_ERR_UNSUPPORTED,
                       "makes no window of memory here");
         set_windows(true);
     }
     fake_nccl_set_version(NCCL_VERSION_CODE);
-    check_refused(&model, 2, false, kinds[1], ZERO_INVALID_ARGUMENT, "a world of threads");
-    check_refused(&model, 1, true, kinds[1], ZERO_INVALID_ARGUMENT, "a world of one rank");
+    check_refused(&model, 2, false, kinds[1], ZERO_ERR_INVALID_ARGUMENT, "a world of threads");
+    check_refused(&model, 1, true, kinds[1], ZERO_ERR_INVALID_ARGUMENT, "a world of one rank");
     toy_model_close(&model);
 }
 
@@ -399,7 +399,7 @@ TEST(a_window_that_one_rank_does_not_get)
         const uint64_t before = fake_nccl_registered(FAKE_NCCL_WINDOW);
         CHECK_OK(fake_nccl_world_run(RANKS, DEADLINE_MS, compare_with_peers, &run));
         CHECK_EQ(fake_nccl_registered(FAKE_NCCL_WINDOW) - before, RANKS); /* to find out */
-        check_refused(run.model, RANKS, true, kinds[2], ZERO_UNSUPPORTED,
+        check_refused(run.model, RANKS, true, kinds[2], ZERO_ERR_UNSUPPORTED,
                       "makes no window of memory here");
     }
 }
@@ -413,7 +413,7 @@ static zero_status wait_for_a_window(zero_world *world, void *user)
     become_processes(world);
     const zero_status status =
         zero_engine_create(world, run->model->model, TOY_OPTIONS(run), &engine);
-    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    CHECK(status == ZERO_ERR_TIMEOUT || status == ZERO_ERR_COMM);
     CHECK_SAID("set NCCL_WIN_ENABLE alike on all ranks: ");
     CHECK_SAID(" within 500 ms");
     CHECK(engine == NULL);
@@ -432,7 +432,7 @@ TEST(a_window_that_one_rank_does_not_ask_for)
         start();
         fake_nccl_refuse_window(rank, false);
         CHECK_FAILS(fake_nccl_world_run(RANKS, WINDOW_DEADLINE_MS, wait_for_a_window, &run),
-                    ZERO_TIMEOUT, "NCCL_WIN_ENABLE");
+                    ZERO_ERR_TIMEOUT, "NCCL_WIN_ENABLE");
         finish();
     }
 }
@@ -465,7 +465,7 @@ static zero_status fail_on_one_rank(zero_world *world, void *user)
         /* The watcher may look at the base before the call does. */
         CHECK(strstr(zero_last_error()->message, "communication: a fake error") != NULL ||
               strstr(zero_last_error()->message, "Register: a fake error") != NULL);
-        CHECK(status == ZERO_COMM);
+        CHECK(status == ZERO_ERR_COMM);
     }
     world->comm->one_process = true;
     return status;
@@ -479,7 +479,7 @@ TEST(a_registration_that_fails_on_one_rank)
             mishap m = {toy_run_mixed(ZERO_DTYPE_BF16), nth, false};
             ask(&m.run, kinds[1]);
             start();
-            CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_COMM,
+            CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_ERR_COMM,
                         "a fake error");
             CHECK(fake_nccl_calls(FAKE_NCCL_ABORT) != 0);
             finish();
@@ -494,8 +494,8 @@ TEST(an_allocation_that_fails_on_one_rank)
         ask(&m.run, kinds[1]);
         start();
         /* The first is of a role that NCCL is to know. */
-        CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m), ZERO_OUT_OF_MEMORY,
-                    m.nth == 1 ? "ncclMemAlloc" : "lloc");
+        CHECK_FAILS(fake_nccl_world_run(2, DEADLINE_MS, fail_on_one_rank, &m),
+                    ZERO_ERR_OUT_OF_MEMORY, m.nth == 1 ? "ncclMemAlloc" : "lloc");
         finish();
     }
 }

@@ -25,8 +25,8 @@ static void expect(const toy_trainer *trainer, uint32_t unit, bool params, bool 
 {
     zero_view view;
     const uint32_t tensor = tensor_of(trainer, unit);
-    CHECK_EQ(zero_tensor_data(trainer->engine, tensor, &view), params ? ZERO_OK : ZERO_STATE);
-    CHECK_EQ(zero_tensor_grad(trainer->engine, tensor, &view), grads ? ZERO_OK : ZERO_STATE);
+    CHECK_EQ(zero_tensor_data(trainer->engine, tensor, &view), params ? ZERO_OK : ZERO_ERR_STATE);
+    CHECK_EQ(zero_tensor_grad(trainer->engine, tensor, &view), grads ? ZERO_OK : ZERO_ERR_STATE);
 }
 
 /* The micro-step and its step end as if nothing had been refused, and the engine trains on. */
@@ -48,9 +48,9 @@ TEST_AT_ALL_STAGES(backward_in_backward)
     expect(trainer, BLOCK1, true, true);
     TOY_TRY(release(trainer, BLOCK1));
     expect(trainer, BLOCK1, false, false);
-    CHECK_FAILS(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_STATE, "declared ready");
+    CHECK_FAILS(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_ERR_STATE, "declared ready");
     expect(trainer, BLOCK1, false, false);
-    CHECK_FAILS(release(trainer, BLOCK1), ZERO_STATE, "block1");
+    CHECK_FAILS(release(trainer, BLOCK1), ZERO_ERR_STATE, "block1");
     TOY_TRY(params_acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD)); /* its parameters alone */
     TOY_TRY(toy_read(trainer, BLOCK1));
     TOY_TRY(params_release(trainer, BLOCK1));
@@ -100,9 +100,9 @@ TEST_AT_ALL_STAGES(ties_nest)
     TOY_TRY(acquire(trainer, HEAD, ZERO_PASS_BACKWARD));
     TOY_TRY(acquire(trainer, HEAD, ZERO_PASS_BACKWARD));
     expect(trainer, EMBED, true, true);
-    CHECK_FAILS(release(trainer, EMBED), ZERO_STATE, "embed");
-    CHECK_FAILS(params_release(trainer, EMBED), ZERO_STATE, "embed");
-    CHECK_FAILS(grads_ready(trainer, EMBED), ZERO_STATE, "embed");
+    CHECK_FAILS(release(trainer, EMBED), ZERO_ERR_STATE, "embed");
+    CHECK_FAILS(params_release(trainer, EMBED), ZERO_ERR_STATE, "embed");
+    CHECK_FAILS(grads_ready(trainer, EMBED), ZERO_ERR_STATE, "embed");
     TOY_TRY(acquire(trainer, EMBED, ZERO_PASS_FORWARD));
     TOY_TRY(release(trainer, HEAD));
     expect(trainer, EMBED, true, true);
@@ -112,8 +112,8 @@ TEST_AT_ALL_STAGES(ties_nest)
     expect(trainer, EMBED, false, false);
     TOY_TRY(acquire(trainer, EMBED, ZERO_PASS_BACKWARD));
     TOY_TRY(release(trainer, EMBED));
-    CHECK_FAILS(acquire(trainer, EMBED, ZERO_PASS_BACKWARD), ZERO_STATE, "declared ready");
-    CHECK_FAILS(acquire(trainer, HEAD, ZERO_PASS_BACKWARD), ZERO_STATE, "declared ready");
+    CHECK_FAILS(acquire(trainer, EMBED, ZERO_PASS_BACKWARD), ZERO_ERR_STATE, "declared ready");
+    CHECK_FAILS(acquire(trainer, HEAD, ZERO_PASS_BACKWARD), ZERO_ERR_STATE, "declared ready");
     return still_works(trainer);
 }
 
@@ -133,7 +133,7 @@ TEST_AT_ALL_STAGES(frozen_units)
             CHECK_EQ(view->grads[t].count, 0);
             CHECK_EQ(view->grads[t].dtype, ZERO_DTYPE_NONE);
         }
-        CHECK_FAILS(grads_ready(trainer, FROZEN), ZERO_STATE, "frozen");
+        CHECK_FAILS(grads_ready(trainer, FROZEN), ZERO_ERR_STATE, "frozen");
         TOY_TRY(release(trainer, FROZEN));
         CHECK(view->grads == NULL);
         TOY_TRY(zero_unit_acquire(trainer->engine, EMPTY, ZERO_PASS_BACKWARD, here, &view));
@@ -149,17 +149,17 @@ TEST_AT_ALL_STAGES(neither_kind_closes_the_other)
 {
     TOY_TRY(toy_micro_begin(trainer, true));
     TOY_TRY(params_acquire(trainer, BLOCK1, ZERO_PASS_FORWARD));
-    CHECK_FAILS(release(trainer, BLOCK1), ZERO_STATE, "zero_unit_params_release");
+    CHECK_FAILS(release(trainer, BLOCK1), ZERO_ERR_STATE, "zero_unit_params_release");
     TOY_TRY(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD));
-    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_STATE, "zero_unit_release says");
+    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_ERR_STATE, "zero_unit_release says");
     TOY_TRY(params_release(trainer, BLOCK1));
-    CHECK_FAILS(params_release(trainer, BLOCK1), ZERO_STATE, "call zero_unit_release");
+    CHECK_FAILS(params_release(trainer, BLOCK1), ZERO_ERR_STATE, "call zero_unit_release");
     expect(trainer, BLOCK1, true, true);
     TOY_TRY(release(trainer, BLOCK1));
     expect(trainer, BLOCK1, false, false);
-    CHECK_FAILS(release(trainer, BLOCK1), ZERO_STATE, "not acquired");
-    CHECK_FAILS(params_release(trainer, BLOCK1), ZERO_STATE, "not acquired");
-    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_STATE, "not acquired");
+    CHECK_FAILS(release(trainer, BLOCK1), ZERO_ERR_STATE, "not acquired");
+    CHECK_FAILS(params_release(trainer, BLOCK1), ZERO_ERR_STATE, "not acquired");
+    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_ERR_STATE, "not acquired");
     return still_works(trainer);
 }
 
@@ -171,7 +171,7 @@ TEST_AT_ALL_STAGES(a_gradient_finished_after_the_release)
     TOY_TRY(grads_acquire(trainer, BLOCK1));
     TOY_TRY(release(trainer, BLOCK1));
     expect(trainer, BLOCK1, false, true);
-    CHECK_FAILS(zero_micro_end(trainer->engine), ZERO_STATE, "zero_unit_grads_ready");
+    CHECK_FAILS(zero_micro_end(trainer->engine), ZERO_ERR_STATE, "zero_unit_grads_ready");
     TOY_TRY(grads_ready(trainer, BLOCK1));
     expect(trainer, BLOCK1, false, false);
     return still_works(trainer);
@@ -185,7 +185,8 @@ static void refused(const toy_trainer *trainer, zero_pass pass, const char *why)
     const zero_unit_view mine = {.tensor_count = 77};
     const zero_unit_view *view = &mine;
     zero_pass now = ZERO_PASS_EVAL;
-    CHECK_FAILS(zero_unit_acquire(trainer->engine, 1, pass, toy_stream(), &view), ZERO_STATE, why);
+    CHECK_FAILS(zero_unit_acquire(trainer->engine, 1, pass, toy_stream(), &view), ZERO_ERR_STATE,
+                why);
     CHECK(view == &mine);
     expect(trainer, 1, false, false);
     CHECK_OK(zero_unit_pass(trainer->engine, 1, &now));
@@ -294,8 +295,8 @@ static zero_status half_acquired(toy_trainer *trainer)
     TOY_TRY(grads_acquire(trainer, TIED_RIGHT));
     TOY_TRY(grads_acquire(trainer, TIED_LEFT));
     TOY_TRY(acquire(trainer, TIED_FIRST, ZERO_PASS_FORWARD));
-    CHECK_FAILS(acquire(trainer, TIED_LAST, ZERO_PASS_BACKWARD), ZERO_STATE, "grad_slots");
-    CHECK_FAILS(grads_acquire(trainer, TIED_LAST), ZERO_STATE, "grad_slots");
+    CHECK_FAILS(acquire(trainer, TIED_LAST, ZERO_PASS_BACKWARD), ZERO_ERR_STATE, "grad_slots");
+    CHECK_FAILS(grads_acquire(trainer, TIED_LAST), ZERO_ERR_STATE, "grad_slots");
     CHECK_OK(zero_unit_pass(trainer->engine, TIED_FIRST, &pass));
     CHECK_EQ(pass, ZERO_PASS_FORWARD); /* not that of the refused acquire */
     TOY_TRY(release(trainer, TIED_FIRST));
@@ -449,7 +450,7 @@ static zero_status tie_differently(zero_world *world, void *user)
     (void)toy_model_tensor(model, 10, 0, ZERO_DTYPE_F32, 0);
     toy_model_tie(model, toy_model_unit(model, "user"), zero_world_rank(world));
     const toy_run run = toy_run_init(model);
-    CHECK_FAILS(zero_engine_create(world, model->model, &run.options, &engine), ZERO_MISMATCH,
+    CHECK_FAILS(zero_engine_create(world, model->model, &run.options, &engine), ZERO_ERR_MISMATCH,
                 "unit 1 \"user\"");
     return ZERO_OK;
 }

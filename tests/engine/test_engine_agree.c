@@ -168,8 +168,8 @@ static zero_status find_out(toy_trainer *trainer)
         status = step_with(trainer, NULL);
     }
     (void)snprintf(text, sizeof text, "%s%u", j->odd->text, trainer->ranks - 1);
-    CHECK_FAILS(status, ZERO_MISMATCH, text);
-    CHECK_EQ(toy_wait(trainer), ZERO_POISONED);
+    CHECK_FAILS(status, ZERO_ERR_MISMATCH, text);
+    CHECK_EQ(toy_wait(trainer), ZERO_ERR_POISONED);
     check_memory(trainer->engine, &memory);
     const zero_stats after = engine_stats(trainer->engine);
     CHECK_EQ(after.steps_speculative, before.steps_speculative);
@@ -182,7 +182,7 @@ static zero_status find_out(toy_trainer *trainer)
 static void run_threads(uint32_t ranks, job *j)
 {
     atomic_store(&j->told, 0);
-    CHECK_EQ(zero_world_run(ranks, TOY_DEADLINE_MS, on_rank, j), ZERO_MISMATCH);
+    CHECK_EQ(zero_world_run(ranks, TOY_DEADLINE_MS, on_rank, j), ZERO_ERR_MISMATCH);
     CHECK_EQ(atomic_load(&j->told), ranks);
 }
 
@@ -232,7 +232,7 @@ static zero_status ask_for_scale(toy_trainer *trainer)
     const job *j = trainer->user;
     float scale = 0;
     TOY_TRY(step_with(trainer, j->odd));
-    CHECK_FAILS(zero_loss_scale(trainer->engine, &scale), ZERO_MISMATCH,
+    CHECK_FAILS(zero_loss_scale(trainer->engine, &scale), ZERO_ERR_MISMATCH,
                 "max_norm is 0 on rank 0 and 2.5 on rank 1");
     return ZERO_OK;
 }
@@ -297,7 +297,7 @@ static zero_status hurry(toy_trainer *trainer)
         }
         status = status == ZERO_OK ? toy_update(trainer) : status;
     }
-    CHECK_FAILS(status, ZERO_MISMATCH, j->text);
+    CHECK_FAILS(status, ZERO_ERR_MISMATCH, j->text);
     return ZERO_OK;
 }
 
@@ -333,7 +333,7 @@ static zero_status never_meet(toy_trainer *trainer)
     }
     status = status == ZERO_OK ? toy_update(trainer) : status;
     status = status == ZERO_OK ? toy_wait(trainer) : status;
-    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM || status == ZERO_MISMATCH);
+    CHECK(status == ZERO_ERR_TIMEOUT || status == ZERO_ERR_COMM || status == ZERO_ERR_MISMATCH);
     return ZERO_OK;
 }
 
@@ -359,7 +359,7 @@ static zero_status step_alone(toy_trainer *trainer)
     }
     if (trainer->rank == 0) {
         TOY_TRY(toy_update(trainer));
-        CHECK_FAILS(toy_wait(trainer), ZERO_TIMEOUT,
+        CHECK_FAILS(toy_wait(trainer), ZERO_ERR_TIMEOUT,
                     "rank 1 did not arrive at all_gather of the step's norm");
     }
     return ZERO_OK;
@@ -421,7 +421,7 @@ static zero_status fill_alone(toy_trainer *trainer)
 /* Ranks compare what they were filled with in their first micro-step. */
 static zero_status begin_first(toy_trainer *trainer)
 {
-    return zero_micro_begin(trainer->engine, 1);
+    return zero_micro_begin(trainer->engine, ZERO_MICRO_LAST);
 }
 
 /* Later than any deadline here. */
@@ -455,23 +455,23 @@ static zero_status part(zero_world *world, void *user)
 TEST(calls_that_some_ranks_make_alone)
 {
     parting ways[] = {
-        {{save_alone, fill_alone}, ZERO_MISMATCH, "zero_save's 256 bytes", "zero_engine_fill"},
-        {{set_state, save_alone}, ZERO_MISMATCH, "zero_save's", "zero_step_state_set's"},
-        {{fill_alone, set_state}, ZERO_MISMATCH, "zero_engine_fill", "zero_step_state_set's"},
-        {{save_alone, begin_first}, ZERO_MISMATCH, "zero_save's", "zero_micro_begin's"},
+        {{save_alone, fill_alone}, ZERO_ERR_MISMATCH, "zero_save's 256 bytes", "zero_engine_fill"},
+        {{set_state, save_alone}, ZERO_ERR_MISMATCH, "zero_save's", "zero_step_state_set's"},
+        {{fill_alone, set_state}, ZERO_ERR_MISMATCH, "zero_engine_fill", "zero_step_state_set's"},
+        {{save_alone, begin_first}, ZERO_ERR_MISMATCH, "zero_save's", "zero_micro_begin's"},
         {{save_alone, wait_and_sleep},
-         ZERO_TIMEOUT,
+         ZERO_ERR_TIMEOUT,
          "rank 1 did not arrive at all_gather of "
          "zero_save's",
          "last calls: rank 0 zero_save, rank 1 zero_step_wait"},
         {{wait_and_sleep, fill_alone},
-         ZERO_TIMEOUT,
+         ZERO_ERR_TIMEOUT,
          "zero_engine_fill",
          "last calls: rank 1 zero_engine_fill, rank 0 zero_step_wait"},
     };
     run_directory_make();
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        const uint32_t deadline_ms = ways[i].status == ZERO_TIMEOUT ? 300 : TOY_DEADLINE_MS;
+        const uint32_t deadline_ms = ways[i].status == ZERO_ERR_TIMEOUT ? 300 : TOY_DEADLINE_MS;
         CHECK_FAILS(zero_world_run(2, deadline_ms, part, &ways[i]), ways[i].status, ways[i].text);
         if (strstr(zero_last_error()->message, ways[i].other) == NULL) {
             TEST_FAIL("way %zu: no \"%s\" in: %s", i, ways[i].other, zero_last_error()->message);

@@ -242,7 +242,7 @@ static zero_status export_all(toy_trainer *trainer, const toy_state *state)
                 }
             } else {
                 CHECK_FAILS(zero_tensor_export(trainer->engine, t, (zero_role)role, &array),
-                            ZERO_INVALID_ARGUMENT, "has no");
+                            ZERO_ERR_INVALID_ARGUMENT, "has no");
             }
             free(values);
         }
@@ -374,28 +374,29 @@ static zero_status misuse(toy_trainer *trainer)
     const zero_array typed = {.data = values, .dtype = ZERO_DTYPE_NONE};
     const zero_array nowhere = {.data = NULL};
     zero_engine *engine = trainer->engine;
-#define REFUSED(tensor, role, array, text)                                                     \
-    CHECK_FAILS(zero_tensor_export(engine, tensor, role, array), ZERO_INVALID_ARGUMENT, text); \
-    CHECK_FAILS(zero_tensor_import(engine, tensor, role, array), ZERO_INVALID_ARGUMENT, text)
+#define REFUSED(tensor, role, array, text)                                                         \
+    CHECK_FAILS(zero_tensor_export(engine, tensor, role, array), ZERO_ERR_INVALID_ARGUMENT, text); \
+    CHECK_FAILS(zero_tensor_import(engine, tensor, role, array), ZERO_ERR_INVALID_ARGUMENT, text)
     REFUSED(trainer->run->model->tensor_count, ZERO_ROLE_PARAM, &good,
             "is not one of the engine's");
     REFUSED(0, ZERO_ROLE_STEP, &good, "has no shard");
     REFUSED(0, ZERO_ROLE_PARAM, &wide, "strides[");
     REFUSED(0, ZERO_ROLE_PARAM, &typed, "dtype of its array 4");
     REFUSED(0, ZERO_ROLE_PARAM, &nowhere, "array->data is NULL");
-    CHECK_FAILS(zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "array is NULL");
     /* One rank alone is wrong, or asks for something else. */
     CHECK_FAILS(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, rank == 1 ? &wide : NULL),
-                ZERO_INVALID_ARGUMENT, rank == 1 ? "strides[" : "rank 1: tensor");
-    CHECK_FAILS(zero_tensor_export(engine, rank == 1, ZERO_ROLE_PARAM, NULL), ZERO_INVALID_ARGUMENT,
-                "ranks 0 and 1 were given a different tensor or role");
+                ZERO_ERR_INVALID_ARGUMENT, rank == 1 ? "strides[" : "rank 1: tensor");
+    CHECK_FAILS(zero_tensor_export(engine, rank == 1, ZERO_ROLE_PARAM, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "ranks 0 and 1 were given a different tensor or role");
     CHECK_FAILS(
         zero_tensor_export(engine, 0, rank == 1 ? ZERO_ROLE_MOMENT1 : ZERO_ROLE_PARAM, NULL),
-        ZERO_INVALID_ARGUMENT, "ranks 0 and 1 were given a different tensor or role");
+        ZERO_ERR_INVALID_ARGUMENT, "ranks 0 and 1 were given a different tensor or role");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, NULL), ZERO_STATE, "micro-step");
-    CHECK_FAILS(zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, &good), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_tensor_export(engine, 0, ZERO_ROLE_PARAM, NULL), ZERO_ERR_STATE, "micro-step");
+    CHECK_FAILS(zero_tensor_import(engine, 0, ZERO_ROLE_PARAM, &good), ZERO_ERR_STATE,
+                "micro-step");
     TOY_TRY(toy_micro_end(trainer));
     TOY_TRY(toy_update(trainer));
     /* Nothing of it has hurt. */
@@ -434,7 +435,7 @@ static zero_status differ_in_box(zero_world *world, void *user)
     options.device = toy_device();
     TOY_TRY(zero_model_create(&model));
     TOY_TRY(zero_model_add_unit(model, "u", &desc, 1, NULL, NULL));
-    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_MISMATCH,
+    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_ERR_MISMATCH,
                 "differ first in tensor 0 \"w\"");
     zero_model_destroy(model);
     return ZERO_OK;
@@ -508,7 +509,7 @@ static zero_status begin_in_a_way(toy_trainer *trainer)
     switch (*(const beginning *)trainer->user) {
     case FILLED:
         CHECK_FAILS(zero_engine_fill(trainer->engine, fill_by_rank, &trainer->rank),
-                    ZERO_INVALID_ARGUMENT,
+                    ZERO_ERR_INVALID_ARGUMENT,
                     "0 and 1 were given different initial values of tensor 0");
         break; /* nothing has changed */
     case GIVEN_BY_ONE:
@@ -536,7 +537,7 @@ static zero_status begin_in_a_way(toy_trainer *trainer)
         break;
     }
     if (text != NULL) {
-        CHECK_FAILS(zero_micro_begin(trainer->engine, 1), ZERO_MISMATCH, text);
+        CHECK_FAILS(zero_micro_begin(trainer->engine, ZERO_MICRO_LAST), ZERO_ERR_MISMATCH, text);
         return ZERO_OK;
     }
     return toy_step(trainer);
@@ -552,7 +553,8 @@ TEST(ranks_that_begin_differently_are_told)
             run.options.stage = stages[s];
             const bool told = (way == VIEWED && stages[s] != ZERO_STAGE_3) ||
                               (way != VIEWED && way != ALIKE && way != FILLED);
-            CHECK_EQ(toy_on_ranks(2, &run, begin_in_a_way, &way), told ? ZERO_MISMATCH : ZERO_OK);
+            CHECK_EQ(toy_on_ranks(2, &run, begin_in_a_way, &way),
+                     told ? ZERO_ERR_MISMATCH : ZERO_OK);
         }
     }
 }
@@ -575,7 +577,7 @@ static zero_status create_apart(zero_world *world, void *user)
     TOY_TRY(zero_model_create(&model));
     TOY_TRY(zero_model_add_unit(model, "u", &desc, 1, NULL, NULL));
     if (tuning->broadcast_initial == 0) {
-        CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_MISMATCH,
+        CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_ERR_MISMATCH,
                     "different initial values of tensor 0 \"w\"; seed every rank alike, or set "
                     "tuning.broadcast_initial");
         values[699] = 0; /* the world is as good as before */
@@ -668,9 +670,9 @@ static zero_status refuse_ranged(toy_trainer *trainer)
     zero_load_options options = run_load_options("one");
     options.params_only = 1;
     options.refuse_overflow = 1;
-    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "2 finite values are beyond the range of the engine's type, first element 40 of");
-    CHECK_FAILS(zero_micro_begin(trainer->engine, 1), ZERO_POISONED, "");
+    CHECK_FAILS(zero_micro_begin(trainer->engine, ZERO_MICRO_LAST), ZERO_ERR_POISONED, "");
     return ZERO_OK;
 }
 
@@ -695,7 +697,7 @@ TEST(values_that_are_out_of_range_are_counted)
         warnings = 0;
         CHECK_OK(toy_on_ranks(3, &narrow, load_ranged, NULL));
         CHECK_EQ(warnings, 1); /* of all ranks */
-        CHECK_EQ(toy_on_ranks(3, &narrow, refuse_ranged, NULL), ZERO_INVALID_ARGUMENT);
+        CHECK_EQ(toy_on_ranks(3, &narrow, refuse_ranged, NULL), ZERO_ERR_INVALID_ARGUMENT);
         CHECK_EQ(warnings, 1);
     }
     zero_log_set(NULL, NULL);

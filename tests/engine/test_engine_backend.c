@@ -109,15 +109,15 @@ TEST(refusals_follow_capabilities)
     toy_run run = on_tier(toy_run_equal(2, 1000, ZERO_DTYPE_F32), ZERO_TIER_DEVICE);
     run.tuning.updater = ZERO_UPDATER_CPU;
     injected_use(INJECTED_COUNTED);
-    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_INVALID_ARGUMENT, "updater is 2");
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_ERR_INVALID_ARGUMENT, "updater is 2");
     injected_use(INJECTED_OWN_MEMORY);
     CHECK_OK(toy_open(&trainer, &run, NULL));
-    CHECK_FAILS(zero_capture_prepare(trainer.engine), ZERO_UNSUPPORTED, "the host has a part");
+    CHECK_FAILS(zero_capture_prepare(trainer.engine), ZERO_ERR_UNSUPPORTED, "the host has a part");
     toy_close(&trainer);
     run.tuning.updater = ZERO_UPDATER_DEFAULT;
     run.options.optimizer = ZERO_OPTIMIZER_CALLBACK;
     run.options.update = (zero_update_fn)abort;
-    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_UNSUPPORTED, "ZERO_OPTIMIZER_CALLBACK");
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_ERR_UNSUPPORTED, "ZERO_OPTIMIZER_CALLBACK");
 }
 
 /* ---- a simulated device: a model that no machine holds ---- */
@@ -135,7 +135,7 @@ static zero_status take_steps(zero_engine *engine, uint32_t steps)
 {
     for (uint32_t step = 0; step < steps; step++) {
         const zero_step_params params = zero_step_params_init();
-        TOY_TRY(zero_micro_begin(engine, 1));
+        TOY_TRY(zero_micro_begin(engine, ZERO_MICRO_LAST));
         for (uint32_t unit = 0; unit < LAYERS; unit++) {
             TOY_TRY(pass(engine, unit, ZERO_PASS_FORWARD));
         }

@@ -11,27 +11,28 @@
 static void expect_none_due(const toy_trainer *trainer, const char *text)
 {
     double norm = -1;
-    CHECK_FAILS(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm), ZERO_STATE, text);
+    CHECK_FAILS(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm), ZERO_ERR_STATE, text);
     CHECK_SAME(norm, -1.0);
-    CHECK_FAILS(zero_step_discard(trainer->engine), ZERO_STATE, text);
+    CHECK_FAILS(zero_step_discard(trainer->engine), ZERO_ERR_STATE, text);
 }
 
 /* Everything that is refused, and what may come between a dropped step and the next. */
 static zero_status misuse(toy_trainer *trainer)
 {
     TOY_TRY(toy_step(trainer));
-    expect_none_due(trainer, "zero_micro_begin(engine, 1)");
+    expect_none_due(trainer, "zero_micro_begin(engine, ZERO_MICRO_LAST)");
     TOY_TRY(toy_micro_begin(trainer, false));
     expect_none_due(trainer, "a micro-step is open");
     TOY_TRY(toy_micro_end(trainer));
-    expect_none_due(trainer, "zero_micro_begin(engine, 1)");
+    expect_none_due(trainer, "zero_micro_begin(engine, ZERO_MICRO_LAST)");
     TOY_TRY(toy_micro(trainer, true));
-    CHECK_FAILS(zero_grad_norm(trainer->engine, NULL, toy_stream(), NULL), ZERO_INVALID_ARGUMENT,
-                "norm is NULL");
-    CHECK_FAILS(zero_micro_begin(trainer->engine, 0), ZERO_STATE, "zero_step_discard");
+    CHECK_FAILS(zero_grad_norm(trainer->engine, NULL, toy_stream(), NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "norm is NULL");
+    CHECK_FAILS(zero_micro_begin(trainer->engine, ZERO_MICRO_EARLIER), ZERO_ERR_STATE,
+                "zero_step_discard");
     TOY_TRY(zero_step_discard(trainer->engine));
     trainer->micro = 0;
-    expect_none_due(trainer, "zero_micro_begin(engine, 1)");
+    expect_none_due(trainer, "zero_micro_begin(engine, ZERO_MICRO_LAST)");
     for (uint32_t t = 0; t < trainer->run->model->tensor_count; t++) { /* at rest */
         zero_shard shard;
         float values[4096];
@@ -53,9 +54,9 @@ TEST(what_is_refused_changes_nothing)
     rig_folders(1, 0);
     toy_run_disk(&run, rig_paths, 1); /* for what is evicted */
     CHECK_OK(toy_on_stages(2, &run, misuse, NULL));
-    CHECK_FAILS(zero_grad_norm(NULL, NULL, toy_stream(), &norm), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_grad_norm(NULL, NULL, toy_stream(), &norm), ZERO_ERR_INVALID_ARGUMENT,
                 "engine is NULL");
-    CHECK_FAILS(zero_step_discard(NULL), ZERO_INVALID_ARGUMENT, "engine is NULL");
+    CHECK_FAILS(zero_step_discard(NULL), ZERO_ERR_INVALID_ARGUMENT, "engine is NULL");
 }
 
 #ifndef TOY_CUDA
@@ -78,7 +79,7 @@ static zero_status part_ways(toy_trainer *trainer)
 TEST(a_norm_meets_no_step)
 {
     toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
-    CHECK_FAILS(toy_on_ranks(2, &run, part_ways, NULL), ZERO_MISMATCH, "rank");
+    CHECK_FAILS(toy_on_ranks(2, &run, part_ways, NULL), ZERO_ERR_MISMATCH, "rank");
 }
 
 #endif

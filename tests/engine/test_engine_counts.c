@@ -275,7 +275,7 @@ static zero_status measure(toy_trainer *trainer)
         TOY_TRY(toy_wait(trainer));
         TOY_TRY(zero_world_barrier(trainer->world));
         zi_fault_slow(ZI_FAULT_COLLECTIVE, COLLECTIVE_MS * 1000000u);
-        TOY_TRY(zero_micro_begin(trainer->engine, 1));
+        TOY_TRY(zero_micro_begin(trainer->engine, ZERO_MICRO_LAST));
         uint64_t start = zi_clock_ns();
         TOY_TRY(slow_forward(trainer));
         const double forward_ms = ms_since(start);

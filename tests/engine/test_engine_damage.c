@@ -235,7 +235,7 @@ static void run_damaged(const toy_run *run, undamaged *u, damage_kind kind, uint
         const zero_error error = *zero_last_error();
         const char *message = error.message;
         CHECK(changed);
-        CHECK_EQ(status, ZERO_CORRUPT);
+        CHECK_EQ(status, ZERO_ERR_CORRUPT);
         CHECK(strstr(message, folder) != NULL && strstr(message, "of the file") != NULL);
         /* What is written behind the end makes a file of holes of it. */
         CHECK(strstr(message, "not what was written") != NULL ||
@@ -244,7 +244,7 @@ static void run_damaged(const toy_run *run, undamaged *u, damage_kind kind, uint
             TEST_FAIL("no \"%s\" in: %s", name, message);
         }
         check_params(u, &trainer);
-        CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, folder);
+        CHECK_FAILS(toy_step(&trainer), ZERO_ERR_POISONED, folder);
         sum->corrupt++;
     }
     toy_state_free(&state);
@@ -371,7 +371,7 @@ TEST(large_records_on_two_disks)
         CHECK_OK(take_steps(&trainer, 1));
         CHECK_OK(come_to_rest(&trainer));
         CHECK(damage(folder, FLIP_A_BIT, 1707));
-        CHECK_EQ(take_steps(&trainer, 4), ZERO_CORRUPT);
+        CHECK_EQ(take_steps(&trainer, 4), ZERO_ERR_CORRUPT);
         const char *message = zero_last_error()->message;
         CHECK(strstr(message, folder) != NULL);
         CHECK(strstr(message, "65536 bytes at 6946816 of the file") != NULL); /* block 106 */
@@ -401,9 +401,9 @@ TEST(values_that_are_asked_for)
         for (uint32_t t = 0; t < UNITS && status == ZERO_OK; t++) {
             status = zero_shard_read(trainer.engine, t, (zero_role)role, 0, COUNT, values);
         }
-        CHECK_FAILS(status, ZERO_CORRUPT, zero_role_name((zero_role)role));
+        CHECK_FAILS(status, ZERO_ERR_CORRUPT, zero_role_name((zero_role)role));
         CHECK_FAILS(zero_shard_write(trainer.engine, 0, (zero_role)role, 0, COUNT, values),
-                    ZERO_POISONED, folder);
+                    ZERO_ERR_POISONED, folder);
         toy_close(&trainer);
         rig_remove(folder);
     }
@@ -419,8 +419,8 @@ TEST(passes_that_only_look)
     for (uint64_t page = 0; page < live_bytes() / PAGE; page++) {
         CHECK(damage(folder, FLIP_A_BIT, page));
     }
-    CHECK_FAILS(toy_evaluate(&trainer), ZERO_CORRUPT, "param of unit ");
-    CHECK_FAILS(toy_evaluate(&trainer), ZERO_POISONED, "param of unit ");
+    CHECK_FAILS(toy_evaluate(&trainer), ZERO_ERR_CORRUPT, "param of unit ");
+    CHECK_FAILS(toy_evaluate(&trainer), ZERO_ERR_POISONED, "param of unit ");
     toy_close(&trainer);
     rig_remove(folder);
 }
@@ -449,10 +449,10 @@ static zero_status lose_one_disk(zero_world *world, void *user)
     const uint32_t rank = zero_world_rank(world);
     TOY_TRY(open_and_damage(&trainer, &run, world, 1));
     const zero_status status = take_steps(&trainer, 2 * STEPS);
-    CHECK_EQ(status, rank == 1 ? ZERO_CORRUPT : ZERO_COMM);
+    CHECK_EQ(status, rank == 1 ? ZERO_ERR_CORRUPT : ZERO_ERR_COMM);
     CHECK(strstr(zero_last_error()->message, "not what was written") != NULL);
     CHECK(strstr(zero_last_error()->message, rig_paths[1]) != NULL);
-    CHECK_FAILS(take_steps(&trainer, 2 * STEPS), ZERO_POISONED, rig_paths[1]);
+    CHECK_FAILS(take_steps(&trainer, 2 * STEPS), ZERO_ERR_POISONED, rig_paths[1]);
     toy_settle(); /* before any rank's memory goes: zero_engine_destroy */
     (void)pthread_barrier_wait(&settled);
     toy_close(&trainer);
@@ -467,7 +467,7 @@ TEST(the_other_ranks_are_told)
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         /* Sums are not worth anything between steps. */
         toy_run run = run_on_disk(large, role == ZERO_ROLE_GRAD ? 0x1f : 1u << role);
-        CHECK_EQ(zero_world_run(3, TOY_DEADLINE_MS, lose_one_disk, &run), ZERO_CORRUPT);
+        CHECK_EQ(zero_world_run(3, TOY_DEADLINE_MS, lose_one_disk, &run), ZERO_ERR_CORRUPT);
     }
     CHECK_EQ(pthread_barrier_destroy(&settled), 0);
 }
@@ -486,7 +486,7 @@ static zero_status lose_what_is_ahead(zero_world *world, void *user)
             TOY_TRY(toy_release(&trainer, unit, ZERO_PASS_EVAL));
         }
     } else {
-        CHECK_FAILS(toy_evaluate(&trainer), ZERO_COMM, rig_paths[1]);
+        CHECK_FAILS(toy_evaluate(&trainer), ZERO_ERR_COMM, rig_paths[1]);
     }
     toy_settle();
     (void)pthread_barrier_wait(&settled);
@@ -501,7 +501,7 @@ TEST(nobody_waits_for_a_unit_that_is_lost_ahead)
     run.tuning.param_slots = 3;
     run.tuning.look_ahead = 2;
     rig_folders(0, 3);
-    CHECK_EQ(zero_world_run(3, TOY_DEADLINE_MS, lose_what_is_ahead, &run), ZERO_CORRUPT);
+    CHECK_EQ(zero_world_run(3, TOY_DEADLINE_MS, lose_what_is_ahead, &run), ZERO_ERR_CORRUPT);
     CHECK_EQ(pthread_barrier_destroy(&settled), 0);
 }
 
@@ -530,12 +530,12 @@ static void damage_evicted(toy_run *run, damage_kind kind, uint64_t page)
         toy_state_free(&after);
     } else if (changed) {
         const char *message = zero_last_error()->message;
-        CHECK_EQ(status, ZERO_CORRUPT);
+        CHECK_EQ(status, ZERO_ERR_CORRUPT);
         CHECK(strstr(message, folder) != NULL && strstr(message, "of the file") != NULL);
         CHECK(kind == CUT_SHORT || strstr(message, zero_role_name(role)) != NULL);
         CHECK(kind == CUT_SHORT || strstr(message, " of unit") != NULL);
-        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_POISONED, folder);
-        CHECK_FAILS(toy_evaluate(&trainer), ZERO_POISONED, folder);
+        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_ERR_POISONED, folder);
+        CHECK_FAILS(toy_evaluate(&trainer), ZERO_ERR_POISONED, folder);
     }
     toy_state_free(&before);
     toy_close(&trainer);
@@ -564,7 +564,8 @@ TEST(the_option_is_a_flag)
     toy_run run = small_run(0x1c);
     run.tuning.disk_unchecked = 2;
     toy_trainer trainer;
-    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_INVALID_ARGUMENT, "tuning.disk_unchecked 2");
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_ERR_INVALID_ARGUMENT,
+                "tuning.disk_unchecked 2");
     run.tuning.disk_unchecked = 0;
     CHECK_OK(toy_open(&trainer, &run, NULL));
     CHECK_OK(take_steps(&trainer, STEPS));

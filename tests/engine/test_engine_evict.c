@@ -150,32 +150,33 @@ static zero_status ask_wrongly(zero_world *world, void *user)
     toy_trainer trainer;
     TOY_TRY(toy_open(&trainer, user, world));
     zero_engine *engine = trainer.engine;
-    CHECK_FAILS(zero_engine_evict(NULL, all, ELSEWHERE), ZERO_INVALID_ARGUMENT, "engine");
-    CHECK_FAILS(zero_engine_restore(NULL), ZERO_INVALID_ARGUMENT, "engine");
-    CHECK_FAILS(zero_engine_restore(engine), ZERO_STATE, "zero_engine_evict");
-    CHECK_FAILS(zero_engine_evict(engine, 0, ELSEWHERE), ZERO_INVALID_ARGUMENT, "empty");
-    CHECK_FAILS(zero_engine_evict(engine, all | BIT(PARAM), ELSEWHERE), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_engine_evict(NULL, all, ELSEWHERE), ZERO_ERR_INVALID_ARGUMENT, "engine");
+    CHECK_FAILS(zero_engine_restore(NULL), ZERO_ERR_INVALID_ARGUMENT, "engine");
+    CHECK_FAILS(zero_engine_restore(engine), ZERO_ERR_STATE, "zero_engine_evict");
+    CHECK_FAILS(zero_engine_evict(engine, 0, ELSEWHERE), ZERO_ERR_INVALID_ARGUMENT, "empty");
+    CHECK_FAILS(zero_engine_evict(engine, all | BIT(PARAM), ELSEWHERE), ZERO_ERR_INVALID_ARGUMENT,
                 "0x1: param");
     CHECK_FAILS(zero_engine_evict(engine, BIT(PARAM_SLOT) | BIT(STEP), ELSEWHERE),
-                ZERO_INVALID_ARGUMENT, "param slots, step");
-    CHECK_FAILS(zero_engine_evict(engine, UINT32_C(1) << 31, ELSEWHERE), ZERO_INVALID_ARGUMENT,
+                ZERO_ERR_INVALID_ARGUMENT, "param slots, step");
+    CHECK_FAILS(zero_engine_evict(engine, UINT32_C(1) << 31, ELSEWHERE), ZERO_ERR_INVALID_ARGUMENT,
                 "0x80000000");
-    CHECK_FAILS(zero_engine_evict(engine, all, DEV), ZERO_INVALID_ARGUMENT, "device");
-    CHECK_FAILS(zero_engine_evict(engine, all, ZERO_TIER_DEFAULT), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_engine_evict(engine, all, DEV), ZERO_ERR_INVALID_ARGUMENT, "device");
+    CHECK_FAILS(zero_engine_evict(engine, all, ZERO_TIER_DEFAULT), ZERO_ERR_INVALID_ARGUMENT,
                 "default");
-    CHECK_FAILS(zero_engine_evict(engine, all, (zero_tier)7), ZERO_INVALID_ARGUMENT, "tier 7");
+    CHECK_FAILS(zero_engine_evict(engine, all, (zero_tier)7), ZERO_ERR_INVALID_ARGUMENT, "tier 7");
     if (toy_device() == ZERO_DEVICE_CPU) {
-        CHECK_FAILS(zero_engine_evict(engine, all, HOST), ZERO_INVALID_ARGUMENT, "free nothing");
+        CHECK_FAILS(zero_engine_evict(engine, all, HOST), ZERO_ERR_INVALID_ARGUMENT,
+                    "free nothing");
     }
     TOY_TRY(toy_micro_begin(&trainer, false));
-    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_ERR_STATE, "zero_step");
     TOY_TRY(toy_micro_end(&trainer));
-    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_ERR_STATE, "zero_step");
     TOY_TRY(toy_micro(&trainer, true));
-    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_ERR_STATE, "zero_step");
     TOY_TRY(toy_update(&trainer));
     TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
-    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_STATE, "acquired");
+    CHECK_FAILS(zero_engine_evict(engine, all, ELSEWHERE), ZERO_ERR_STATE, "acquired");
     TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
     TOY_TRY(toy_step(&trainer));
     toy_close(&trainer);
@@ -203,11 +204,12 @@ static void check_reads(zero_engine *engine, const bool legal[ZERO_SHARD_ROLES],
             CHECK_OK(zero_shard_write(engine, 0, (zero_role)role, shard.first, 1, &value));
             continue;
         }
-        CHECK_FAILS(zero_shard_read(engine, 0, (zero_role)role, shard.first, 1, &value), ZERO_STATE,
-                    text);
+        CHECK_FAILS(zero_shard_read(engine, 0, (zero_role)role, shard.first, 1, &value),
+                    ZERO_ERR_STATE, text);
         CHECK_FAILS(zero_shard_write(engine, 0, (zero_role)role, shard.first, 1, &value),
-                    ZERO_STATE, text);
-        CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)role, &first, &view), ZERO_STATE, text);
+                    ZERO_ERR_STATE, text);
+        CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)role, &first, &view), ZERO_ERR_STATE,
+                    text);
     }
 }
 
@@ -215,16 +217,16 @@ static void check_refusals(zero_engine *engine)
 {
     const zero_step_params params = zero_step_params_init();
     static const char remedy[] = "zero_engine_restore";
-    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, remedy);
-    CHECK_FAILS(zero_step(engine, &params, toy_stream()), ZERO_STATE, remedy);
-    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, remedy);
-    CHECK_FAILS(zero_capture_prepare(engine), ZERO_STATE, remedy);
-    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_STATE, remedy);
-    CHECK_FAILS(zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE), ZERO_STATE, remedy);
-    CHECK_FAILS(zero_engine_evict(engine, BIT(MOMENT1), ELSEWHERE), ZERO_STATE, "moment1");
-    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream(), NULL), ZERO_STATE,
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_LAST), ZERO_ERR_STATE, remedy);
+    CHECK_FAILS(zero_step(engine, &params, toy_stream()), ZERO_ERR_STATE, remedy);
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_ERR_STATE, remedy);
+    CHECK_FAILS(zero_capture_prepare(engine), ZERO_ERR_STATE, remedy);
+    CHECK_FAILS(zero_replay_begin(engine, toy_stream()), ZERO_ERR_STATE, remedy);
+    CHECK_FAILS(zero_engine_evict(engine, ZERO_EVICT_ALL, ELSEWHERE), ZERO_ERR_STATE, remedy);
+    CHECK_FAILS(zero_engine_evict(engine, BIT(MOMENT1), ELSEWHERE), ZERO_ERR_STATE, "moment1");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_FORWARD, toy_stream(), NULL), ZERO_ERR_STATE,
                 "forward");
-    CHECK_FAILS(zero_unit_grads_acquire(engine, 0, toy_stream()), ZERO_STATE, remedy);
+    CHECK_FAILS(zero_unit_grads_acquire(engine, 0, toy_stream()), ZERO_ERR_STATE, remedy);
 }
 
 static zero_status use_while_evicted(zero_world *world, void *user)
@@ -245,7 +247,7 @@ static zero_status use_while_evicted(zero_world *world, void *user)
     CHECK_EQ(result.step, 1);
     TOY_TRY(toy_evaluate(&trainer));
     TOY_TRY(zero_engine_restore(engine));
-    CHECK_FAILS(zero_engine_restore(engine), ZERO_STATE, "zero_engine_evict");
+    CHECK_FAILS(zero_engine_restore(engine), ZERO_ERR_STATE, "zero_engine_evict");
     check_reads(engine, no_grad, "next zero_step");
     TOY_TRY(toy_evaluate(&trainer)); /* what was written is gathered anew on every rank */
     TOY_TRY(toy_step(&trainer));
@@ -276,7 +278,7 @@ static zero_status pause_with_faults(toy_trainer *trainer, const evict_case *p, 
 {
     const zero_memory full = engine_memory(trainer->engine);
     const zero_memory less = held_while_evicted(trainer, &full, p);
-    const zero_status expected = kind == ZI_FAULT_IO ? ZERO_IO : ZERO_OUT_OF_MEMORY;
+    const zero_status expected = kind == ZI_FAULT_IO ? ZERO_ERR_IO : ZERO_ERR_OUT_OF_MEMORY;
     uint64_t faults = 0;
     for (uint64_t n = 1;; n++) {
         zi_fault_arm(kind, n);
@@ -373,16 +375,16 @@ static zero_status lose_what_was_evicted(zero_world *world, void *user)
     TOY_TRY(zero_world_barrier(world));
     if (trainer.rank == 0) {
         zi_fault_arm(ZI_FAULT_IO, 1);
-        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_IO, "zero-storage");
+        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_ERR_IO, "zero-storage");
         CHECK(strstr(zero_last_error()->message, "master of unit") != NULL);
         zi_fault_arm(ZI_FAULT_IO, 0);
-        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_POISONED, "zero-storage");
-        CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, "zero-storage");
+        CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_ERR_POISONED, "zero-storage");
+        CHECK_FAILS(toy_step(&trainer), ZERO_ERR_POISONED, "zero-storage");
     } else {
         /* What this rank has evicted it gets back, but nobody reduces with it. */
-        CHECK_FAILS(zero_world_barrier(world), ZERO_COMM, "zero-storage");
+        CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_COMM, "zero-storage");
         TOY_TRY(zero_engine_restore(trainer.engine));
-        CHECK_FAILS(toy_step(&trainer), ZERO_COMM, "zero-storage");
+        CHECK_FAILS(toy_step(&trainer), ZERO_ERR_COMM, "zero-storage");
     }
     toy_close(&trainer);
     return ZERO_OK;
@@ -392,7 +394,7 @@ TEST(a_fault_in_a_restore_names_the_directory)
 {
     rig_folders(1, 1);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
-        CHECK_FAILS(on_ranks(ranks, lose_what_was_evicted), ZERO_IO, "zero-storage");
+        CHECK_FAILS(on_ranks(ranks, lose_what_was_evicted), ZERO_ERR_IO, "zero-storage");
     }
 }
 
@@ -428,8 +430,8 @@ static void check_long_roles(const toy_run *run, zero_world *world, zero_role ro
     CHECK_OK(zero_engine_evict(trainer.engine, ZERO_EVICT_STATE, DISK));
     damage_a_unit(&trainer.engine->evicted, role, unit);
     (void)snprintf(name, sizeof name, "%s of unit %u ", zero_role_name(role), unit);
-    CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_CORRUPT, name);
-    CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, name);
+    CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_ERR_CORRUPT, name);
+    CHECK_FAILS(toy_step(&trainer), ZERO_ERR_POISONED, name);
     toy_state_free(&before);
     toy_state_free(&after);
     toy_close(&trainer);
@@ -470,7 +472,7 @@ static zero_status one_without(zero_world *world, void *user)
     TOY_TRY(toy_open(&trainer, &run, world));
     TOY_TRY(toy_step(&trainer));
     const zero_status status = zero_engine_evict(trainer.engine, ZERO_EVICT_ALL, DISK);
-    CHECK_EQ(status, odd ? ZERO_IO : ZERO_OK);
+    CHECK_EQ(status, odd ? ZERO_ERR_IO : ZERO_OK);
     CHECK(!odd || strstr(zero_last_error()->message, "/nonexistent/zero") != NULL);
     TOY_TRY(toy_evaluate(&trainer));
     TOY_TRY(odd ? ZERO_OK : zero_engine_restore(trainer.engine));
@@ -518,12 +520,12 @@ TEST(directories_that_will_not_do)
     CHECK_OK(zero_engine_evict(first.engine, ZERO_EVICT_ALL, DISK));
     char pid[32];
     (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
-    check_refused(&run, ZERO_EVICT_ALL, ZERO_STATE, pid);
+    check_refused(&run, ZERO_EVICT_ALL, ZERO_ERR_STATE, pid);
     CHECK_OK(zero_engine_restore(first.engine));
     toy_close(&first);
     /* None: needed where something is evicted. */
     run.options.disk_directory_count = 0;
-    check_refused(&run, ZERO_EVICT_ALL, ZERO_INVALID_ARGUMENT, "disk_directories");
+    check_refused(&run, ZERO_EVICT_ALL, ZERO_ERR_INVALID_ARGUMENT, "disk_directories");
     CHECK_OK(toy_open(&first, &run, world));
     CHECK_OK(zero_engine_evict(first.engine, BIT(GRAD) | BIT(GRAD_SLOT), DISK));
     CHECK_OK(zero_engine_restore(first.engine));
@@ -542,7 +544,7 @@ TEST(a_full_disk_is_refused_with_what_is_missing)
     const char *list[] = {folder};
     run.options.disk_directories = list;
     run.options.disk_directory_count = 1;
-    check_refused(&run, ZERO_EVICT_ALL, ZERO_OUT_OF_MEMORY, folder);
+    check_refused(&run, ZERO_EVICT_ALL, ZERO_ERR_OUT_OF_MEMORY, folder);
     rig_small_disk_remove(folder);
     toy_model_close(&model);
 }

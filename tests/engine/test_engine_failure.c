@@ -46,7 +46,7 @@ TEST(a_unit_that_one_rank_alone_holds)
 {
     toy_run run = toy_run_equal(6, 200, ZERO_DTYPE_F32);
     run.tuning.param_slots = 3;
-    CHECK_FAILS(toy_on_ranks(2, &run, hold_alone, NULL), ZERO_MISMATCH,
+    CHECK_FAILS(toy_on_ranks(2, &run, hold_alone, NULL), ZERO_ERR_MISMATCH,
                 "hold the same units (zero/unit.h)");
     run.tuning.param_slots = 6;
     CHECK_OK(toy_on_ranks(2, &run, hold_alone, NULL));
@@ -150,7 +150,7 @@ static zero_status disagree(zero_world *world, void *user)
     zero_tuning tuning;
     const zero_engine_options options = options_of(mine, &tuning);
     zero_engine *engine = NULL;
-    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_MISMATCH, d->text);
+    CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_ERR_MISMATCH, d->text);
     CHECK(engine == NULL);
     zero_model_destroy(model);
     model = describe(NONE);
@@ -179,7 +179,7 @@ static zero_status one_refuses(zero_world *world, void *user)
     zero_engine *engine = NULL;
     o.tuning = &tuning;
     tuning.param_slots = zero_world_rank(world) == 1 ? 65 : 0;
-    CHECK_FAILS(zero_engine_create(world, model, &o, &engine), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_engine_create(world, model, &o, &engine), ZERO_ERR_INVALID_ARGUMENT,
                 zero_world_rank(world) == 1 ? "tuning.param_slots 65 is"
                                             : "rank 1: tuning.param_slots 65 is");
     zero_model_destroy(model);
@@ -224,7 +224,7 @@ static zero_status desert(zero_world *world, desertion *d)
     if (made) {
         toy_close(&trainer);
     }
-    return d->how == RETURNS_ERROR ? ZERO_IO : ZERO_OK;
+    return d->how == RETURNS_ERROR ? ZERO_ERR_IO : ZERO_OK;
 }
 
 /* Any call after a failure repeats it. */
@@ -232,14 +232,14 @@ static void check_poisoned(zero_engine *engine, const char *first)
 {
     zero_view view;
     uint64_t shard_first = 0;
-    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_POISONED, first);
-    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_POISONED,
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_LAST), ZERO_ERR_POISONED, first);
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_ERR_POISONED,
                 first);
-    CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_POISONED, first);
-    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &shard_first, &view), ZERO_POISONED,
+    CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_ERR_POISONED, first);
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &shard_first, &view), ZERO_ERR_POISONED,
                 first);
     const zero_step_params params = zero_step_params_init();
-    CHECK_FAILS(zero_step(engine, &params, toy_stream()), ZERO_POISONED, first);
+    CHECK_FAILS(zero_step(engine, &params, toy_stream()), ZERO_ERR_POISONED, first);
 }
 
 /* The others: train on until it cannot go on. */
@@ -255,10 +255,10 @@ static zero_status notice(zero_world *world, desertion *d)
         status = toy_step_or_skip(&trainer, false);
     }
     (void)snprintf(message, sizeof message, "%.200s", zero_last_error()->message);
-    CHECK(status == ZERO_TIMEOUT || status == ZERO_COMM);
+    CHECK(status == ZERO_ERR_TIMEOUT || status == ZERO_ERR_COMM);
     CHECK(d->how == RETURNS_ERROR || strstr(message, "rank") != NULL);
     CHECK(in_time(start, SHORT_DEADLINE_MS + SLACK_MS));
-    CHECK(!made || status != ZERO_TIMEOUT || strstr(message, "tuning.hang_directory") != NULL);
+    CHECK(!made || status != ZERO_ERR_TIMEOUT || strstr(message, "tuning.hang_directory") != NULL);
     if (made) {
         check_poisoned(trainer.engine, message);
         start = zi_clock_ns();
@@ -287,7 +287,8 @@ static void try_absence(absence how, uint32_t after_steps, bool in_forward)
         d.run.options.stage = stages[s];
         const zero_status status = zero_world_run(3, SHORT_DEADLINE_MS, absent_rank, &d);
         /* Destroying an engine in the middle of a step is a failure of its own, and comes first. */
-        if (how == RETURNS_ERROR && status != ZERO_IO && !(in_forward && status == ZERO_COMM)) {
+        if (how == RETURNS_ERROR && status != ZERO_ERR_IO &&
+            !(in_forward && status == ZERO_ERR_COMM)) {
             TEST_FAIL("after %u steps, in forward %d, stage %d: %s: %s", after_steps, in_forward,
                       (int)stages[s] - 1, zero_status_name(status), zero_last_error()->message);
         }
@@ -388,7 +389,7 @@ static zero_status run_until_fault(zero_world *world, void *user)
         (void)snprintf(message, sizeof message, "%.200s", zero_last_error()->message);
         CHECK(message[0] != 0);
         atomic_fetch_add(&f->failures, 1);
-        atomic_fetch_add(&f->timeouts, status == ZERO_TIMEOUT);
+        atomic_fetch_add(&f->timeouts, status == ZERO_ERR_TIMEOUT);
         if (made) {
             check_poisoned(trainer.engine, message);
         }
@@ -412,9 +413,11 @@ typedef struct sweep {
  * without it, or that it refused what they did not. The first collectives make the world itself. */
 static bool is_told(const sweep *of, zero_status status, const fault_run *f)
 {
-    const bool named = status == of->expected || status == ZERO_COMM || status == ZERO_MISMATCH;
-    return of->kind == ZI_FAULT_COLLECTIVE ? atomic_load(&f->failures) != 0 || status == ZERO_COMM
-                                           : named;
+    const bool named =
+        status == of->expected || status == ZERO_ERR_COMM || status == ZERO_ERR_MISMATCH;
+    return of->kind == ZI_FAULT_COLLECTIVE
+               ? atomic_load(&f->failures) != 0 || status == ZERO_ERR_COMM
+               : named;
 }
 
 static void fail_every(const sweep *of, const toy_run *run)
@@ -448,7 +451,7 @@ static void fail_every(const sweep *of, const toy_run *run)
 
 TEST(every_allocation_of_create_may_fail)
 {
-    static const sweep allocations = {ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, create_only, 2, 1};
+    static const sweep allocations = {ZI_FAULT_ALLOC, ZERO_ERR_OUT_OF_MEMORY, create_only, 2, 1};
     toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     fail_every(&allocations, &run);
     run.options.stage = ZERO_STAGE_1;
@@ -460,7 +463,7 @@ TEST(every_thread_of_create_may_fail)
 {
     toy_run run = toy_run_mixed(ZERO_DTYPE_F32);
     run.options.threads = 3;
-    fail_every(&(sweep){ZI_FAULT_THREAD, ZERO_DEVICE, create_only, 2, 1}, &run);
+    fail_every(&(sweep){ZI_FAULT_THREAD, ZERO_ERR_DEVICE, create_only, 2, 1}, &run);
 }
 
 TEST(every_allocation_of_a_plan_may_fail)
@@ -473,7 +476,7 @@ TEST(every_allocation_of_a_plan_may_fail)
         const zero_status status = zero_plan_create(run.model->model, NULL, 4, &plan);
         done = zi_fault_count(ZI_FAULT_ALLOC) < nth;
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
-        CHECK_EQ(status, done ? ZERO_OK : ZERO_OUT_OF_MEMORY);
+        CHECK_EQ(status, done ? ZERO_OK : ZERO_ERR_OUT_OF_MEMORY);
         CHECK_EQ(plan != NULL, done);
         zero_plan_destroy(plan);
     }
@@ -506,7 +509,7 @@ TEST(every_allocation_of_a_model_may_fail)
         const zero_status status = try_model(&model);
         done = zi_fault_count(ZI_FAULT_ALLOC) < nth;
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
-        CHECK_EQ(status, done ? ZERO_OK : ZERO_OUT_OF_MEMORY);
+        CHECK_EQ(status, done ? ZERO_OK : ZERO_ERR_OUT_OF_MEMORY);
         zero_model_destroy(model);
     }
 }
@@ -517,7 +520,7 @@ TEST(every_collective_may_fail)
     run.tuning.bucket_bytes = 1;
     for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
         run.options.stage = (zero_stage)stage;
-        fail_every(&(sweep){ZI_FAULT_COLLECTIVE, ZERO_COMM, run_until_fault, 2, 1}, &run);
+        fail_every(&(sweep){ZI_FAULT_COLLECTIVE, ZERO_ERR_COMM, run_until_fault, 2, 1}, &run);
     }
 }
 
@@ -527,5 +530,5 @@ TEST(every_collective_of_a_hybrid_may_fail)
     run.options.shard_group = 2;
     run.tuning.optimizer_group = 4;
     run.tuning.bucket_bytes = 1;
-    fail_every(&(sweep){ZI_FAULT_COLLECTIVE, ZERO_COMM, run_until_fault, 4, 5}, &run);
+    fail_every(&(sweep){ZI_FAULT_COLLECTIVE, ZERO_ERR_COMM, run_until_fault, 4, 5}, &run);
 }

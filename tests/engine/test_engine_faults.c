@@ -70,7 +70,7 @@ static void check_all_ended(const program *p)
 /* Others may be told that it is late, or by one that was told. */
 static void check_told(const program *p, zero_status status)
 {
-    if (status != ZERO_OK && status != ZERO_TIMEOUT && status != ZERO_COMM) {
+    if (status != ZERO_OK && status != ZERO_ERR_TIMEOUT && status != ZERO_ERR_COMM) {
         TEST_FAIL("case %" PRIu64 ": a thread stood still: %s: %s", p->c.number,
                   zero_status_name(status), zero_last_error()->message);
     }
@@ -92,7 +92,7 @@ static void stop_a_thread(program *p)
     const zero_status status = toy_on_ranks(p->c.ranks, &p->c.run, save_often_until, p);
     CHECK(machine_stopped_ns() != 0);
     p->faults = status != ZERO_OK;
-    check_told(p, briefly && status != ZERO_OK ? ZERO_IO : status);
+    check_told(p, briefly && status != ZERO_OK ? ZERO_ERR_IO : status);
     check_all_ended(p);
     CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
 }
@@ -159,7 +159,7 @@ TEST(power_that_goes_costs_no_save_that_succeeded)
 static void check_disk_told(program *p, zero_status own, zero_status status)
 {
     p->faults += status != ZERO_OK;
-    if (status != ZERO_OK && status != own && status != ZERO_COMM) {
+    if (status != ZERO_OK && status != own && status != ZERO_ERR_COMM) {
         TEST_FAIL("case %" PRIu64 ": %s expected: %s: %s", p->c.number, zero_status_name(own),
                   zero_status_name(status), zero_last_error()->message);
     }
@@ -178,8 +178,9 @@ static void flip_a_bit_in(program *p, const random_case *c, toy_step_fn fn)
             &(machine_files){.flip_read = 1 + random_case_choose(&p->c, (uint32_t)reads)});
         /* What several ranks load and one of them counts is compared when the next step begins. */
         const zero_status status = run_case(p, c, fn);
-        check_disk_told(p, !saves && status == ZERO_MISMATCH ? ZERO_MISMATCH : ZERO_CORRUPT,
-                        status);
+        check_disk_told(
+            p, !saves && status == ZERO_ERR_MISMATCH ? ZERO_ERR_MISMATCH : ZERO_ERR_CORRUPT,
+            status);
     }
     machine_files_set(&(machine_files){0});
 }
@@ -220,7 +221,7 @@ static void fill_a_disk(program *p)
         &(machine_files){.full_at = 1 + random_case_choose(&p->c, (uint32_t)reservations)});
     const zero_status status = run_case(p, &p->c, save_often);
     machine_files_set(&(machine_files){0});
-    check_disk_told(p, status == ZERO_IO ? ZERO_IO : ZERO_OUT_OF_MEMORY, status);
+    check_disk_told(p, status == ZERO_ERR_IO ? ZERO_ERR_IO : ZERO_ERR_OUT_OF_MEMORY, status);
     CHECK_OK(run_case(p, &p->elsewhere, load_and_go_on));
 }
 

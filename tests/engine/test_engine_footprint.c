@@ -182,8 +182,8 @@ static zero_status evict_and_restore(sample *s, toy_trainer *trainer, const expe
     expected e = *whole;
     const zero_status status = s->evicted != 0
                                    ? zero_engine_evict(trainer->engine, s->evicted, s->evicted_to)
-                                   : ZERO_UNSUPPORTED;
-    if (status != ZERO_OK && status != ZERO_UNSUPPORTED) {
+                                   : ZERO_ERR_UNSUPPORTED;
+    if (status != ZERO_OK && status != ZERO_ERR_UNSUPPORTED) {
         return status;
     }
     if (status == ZERO_OK) {

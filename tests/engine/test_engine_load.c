@@ -289,7 +289,7 @@ TEST(parameters_alone_begin_a_new_run)
     c.options.path = path;
     c.options.name = NULL;
     c.options.params_only = 0;
-    refuse(&c, &run, 2, ZERO_INVALID_ARGUMENT, "set params_only");
+    refuse(&c, &run, 2, ZERO_ERR_INVALID_ARGUMENT, "set params_only");
     c.options.params_only = 1;
     for (uint64_t e = 0; e < c.state.element_count; e++) { /* no masters are there */
         c.state.bits[ZERO_ROLE_MASTER][e] = c.state.bits[ZERO_ROLE_PARAM][e];
@@ -322,7 +322,7 @@ TEST(parameters_alone_can_be_saved)
     CHECK_OK(toy_on_ranks(3, &run, train_and_save_params, &c));
     (void)snprintf(path, sizeof path, "%s/one/master.safetensors", run_directory);
     CHECK(stat(path, &about) != 0);
-    refuse(&c, &run, 2, ZERO_INVALID_ARGUMENT, "missing masters or moments of ");
+    refuse(&c, &run, 2, ZERO_ERR_INVALID_ARGUMENT, "missing masters or moments of ");
     for (uint32_t t = 0; t < run.model->tensor_count; t++) { /* masters are made of parameters */
         const uint64_t base = run.model->tensors[t].base;
         const bool has_master = dtype_of(&run, t, ZERO_ROLE_MASTER) == ZERO_DTYPE_F32;
@@ -355,8 +355,9 @@ static void load_with_seed(zero_dtype master, zero_dtype moments)
     course c = saved_course(&run, 2);
     CHECK_OK(toy_on_ranks(3, &run, load_whole, &c));
     run.options.seed = 6;
-    refuse(&c, &run, 1, ZERO_INVALID_ARGUMENT, "options.seed is 6, but ");
-    refuse(&c, &run, 3, ZERO_INVALID_ARGUMENT, "rounded with 5; create the engine with that seed");
+    refuse(&c, &run, 1, ZERO_ERR_INVALID_ARGUMENT, "options.seed is 6, but ");
+    refuse(&c, &run, 3, ZERO_ERR_INVALID_ARGUMENT,
+           "rounded with 5; create the engine with that seed");
     toy_run exact = mixed_run(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 2);
     exact.options.seed = 6;
     CHECK_OK(toy_on_ranks(2, &exact, load_whole, &c));
@@ -435,15 +436,15 @@ TEST(tensors_that_do_not_match_are_listed)
     run.steps = fewer.steps = 0;
     run_directory_make();
     course c = saved_course(&run, 2);
-    refuse(&c, &fewer, 2, ZERO_INVALID_ARGUMENT,
+    refuse(&c, &fewer, 2, ZERO_ERR_INVALID_ARGUMENT,
            "0 missing, 1 unexpected, 1 mismatching; `partial` loads the others: mismatching ");
-    refuse(&c, &fewer, 2, ZERO_INVALID_ARGUMENT, ": [301] here, [300] there;unexpected ");
+    refuse(&c, &fewer, 2, ZERO_ERR_INVALID_ARGUMENT, ": [301] here, [300] there;unexpected ");
     CHECK_OK(toy_on_ranks(3, &fewer, load_partly, &c));
     c.options.prefix = "module.";
-    refuse(&c, &run, 2, ZERO_INVALID_ARGUMENT, "3 missing, 3 unexpected, 0 mismatching");
+    refuse(&c, &run, 2, ZERO_ERR_INVALID_ARGUMENT, "3 missing, 3 unexpected, 0 mismatching");
     toy_state_free(&c.state);
     c = saved_course(&fewer, 1);
-    refuse(&c, &run, 2, ZERO_INVALID_ARGUMENT, "1 missing, 0 unexpected, 1 mismatching");
+    refuse(&c, &run, 2, ZERO_ERR_INVALID_ARGUMENT, "1 missing, 0 unexpected, 1 mismatching");
     CHECK_OK(toy_on_ranks(3, &run, load_partly, &c));
     toy_state_free(&c.state);
 }
@@ -544,7 +545,7 @@ static zero_status refuse_some(toy_trainer *trainer)
     const course *c = trainer->user;
     zero_load_options options = c->options;
     options.partial = 1;
-    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "give the two tensors different groups");
     options.params_only = 1;
     TOY_TRY(zero_load(trainer->engine, &options, NULL));
@@ -582,7 +583,7 @@ TEST(moments_that_were_not_saved_are_missing)
     other.options.loss_scale = 64;
     run_directory_make();
     course c = saved_course(&run, 1);
-    refuse(&c, &other, 1, ZERO_INVALID_ARGUMENT, "missing masters or moments of ");
+    refuse(&c, &other, 1, ZERO_ERR_INVALID_ARGUMENT, "missing masters or moments of ");
     c.options.params_only = 1;
     CHECK_OK(toy_on_ranks(2, &other, load_params, &c));
     toy_state_free(&c.state);
@@ -607,9 +608,9 @@ static zero_status load_damaged(toy_trainer *trainer)
 {
     const course *c = trainer->user;
     const zero_status status = zero_load(trainer->engine, &c->options, NULL);
-    CHECK_EQ(status, ZERO_CORRUPT);
+    CHECK_EQ(status, ZERO_ERR_CORRUPT);
     said_check(zero_last_error()->message, c->text, &c->tensor, 4, c->damaged_at);
-    CHECK_FAILS(zero_micro_begin(trainer->engine, 1), ZERO_POISONED, c->text);
+    CHECK_FAILS(zero_micro_begin(trainer->engine, ZERO_MICRO_LAST), ZERO_ERR_POISONED, c->text);
     return ZERO_OK;
 }
 
@@ -631,19 +632,19 @@ TEST(a_damaged_byte_is_named_whoever_reads_it)
         flip("moment1.safetensors", at);
         c.damaged_at = at;
         for (uint32_t ranks = 1; ranks <= 4; ranks++) {
-            CHECK_EQ(toy_on_ranks(ranks, &run, load_damaged, &c), ZERO_CORRUPT);
+            CHECK_EQ(toy_on_ranks(ranks, &run, load_damaged, &c), ZERO_ERR_CORRUPT);
         }
         flip("moment1.safetensors", at);
     }
     /* Before anything has changed. */
     flip("moment2.safetensors", 20);
-    refuse(&c, &run, 1, ZERO_CORRUPT, "moment2.safetensors");
+    refuse(&c, &run, 1, ZERO_ERR_CORRUPT, "moment2.safetensors");
     flip("moment2.safetensors", 20);
     flip("sums.bin", 3);
-    refuse(&c, &run, 1, ZERO_CORRUPT, "sums.bin");
+    refuse(&c, &run, 1, ZERO_ERR_CORRUPT, "sums.bin");
     flip("sums.bin", 3);
     flip("manifest.json", 30);
-    refuse(&c, &run, 1, ZERO_CORRUPT, "manifest.json");
+    refuse(&c, &run, 1, ZERO_ERR_CORRUPT, "manifest.json");
     toy_state_free(&c.state);
 }
 
@@ -653,7 +654,7 @@ static zero_status load_bad_sums(toy_trainer *trainer)
     const course *c = trainer->user;
     const zero_error *error = zero_last_error();
     const zero_status status = zero_load(trainer->engine, &c->options, NULL);
-    CHECK_FAILS(status, ZERO_CORRUPT, "sums.bin: ");
+    CHECK_FAILS(status, ZERO_ERR_CORRUPT, "sums.bin: ");
     CHECK_EQ(strncmp(error->message, "rank 0: ", 8) == 0, trainer->rank != 0);
     CHECK_EQ(error->of_other, trainer->rank != 0);
     return status;
@@ -667,7 +668,7 @@ static zero_status check_bad_sums(zero_world *world, void *user)
     const toy_run run = run_of(run_model(ZERO_DTYPE_F32), ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT);
     TOY_TRY(toy_open(&trainer, &run, world));
     trainer.user = c;
-    CHECK_EQ(load_bad_sums(&trainer), ZERO_CORRUPT);
+    CHECK_EQ(load_bad_sums(&trainer), ZERO_ERR_CORRUPT);
     toy_close(&trainer);
     return ZERO_OK;
 }
@@ -681,7 +682,7 @@ REAL_TEST(what_one_rank_finds_is_every_ranks_error)
     course c = saved_course(&run, 2);
     flip("sums.bin", 3);
     for (int again = 0; again < 20; again++) {
-        CHECK_FAILS(toy_on_ranks(4, &run, load_bad_sums, &c), ZERO_CORRUPT, "sums.bin: ");
+        CHECK_FAILS(toy_on_ranks(4, &run, load_bad_sums, &c), ZERO_ERR_CORRUPT, "sums.bin: ");
         CHECK(strncmp(zero_last_error()->message, "rank 0: ", 8) == 0);
         CHECK(strstr(zero_last_error()->message + 8, "rank ") == NULL);
     }
@@ -716,7 +717,7 @@ static zero_status fail_nth(toy_trainer *trainer)
     TOY_TRY(zero_world_barrier(trainer->world));
     const zero_status status = zero_load(trainer->engine, &f->c->options, NULL);
     error = *zero_last_error();
-    const bool poisoned = zero_save_end(trainer->engine) == ZERO_POISONED;
+    const bool poisoned = zero_save_end(trainer->engine) == ZERO_ERR_POISONED;
     if (trainer->rank == 0) {
         f->over = zi_fault_count(f->kind) < f->nth;
         f->early += status != ZERO_OK && !poisoned;
@@ -762,18 +763,18 @@ static zero_status misuse(toy_trainer *trainer)
     const course *c = trainer->user;
     zero_load_options options = c->options;
     options.path = "./no-such-run";
-    CHECK_EQ(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT);
+    CHECK_EQ(zero_load(trainer->engine, &options, NULL), ZERO_ERR_INVALID_ARGUMENT);
     CHECK(strstr(zero_last_error()->message, "no-such-run") != NULL);
     options = c->options;
     options.name = "two";
-    CHECK_EQ(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT);
+    CHECK_EQ(zero_load(trainer->engine, &options, NULL), ZERO_ERR_INVALID_ARGUMENT);
     CHECK(strstr(zero_last_error()->message, "two") != NULL);
     options = c->options;
     options.partial = (int32_t)trainer->rank;
-    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "a different checkpoint to load");
     TOY_TRY(toy_micro(trainer, false));
-    CHECK_FAILS(zero_load(trainer->engine, &c->options, NULL), ZERO_STATE, "zero_load: ");
+    CHECK_FAILS(zero_load(trainer->engine, &c->options, NULL), ZERO_ERR_STATE, "zero_load: ");
     TOY_TRY(toy_micro(trainer, true));
     TOY_TRY(toy_update(trainer));
     TOY_TRY(zero_load(trainer->engine, &c->options, NULL));

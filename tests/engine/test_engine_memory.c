@@ -91,7 +91,7 @@ static zero_status keep_budget(zero_world *world, void *user)
     check_measured(&trainer, "within the budget");
     toy_close(&trainer);
     run.options.device_budget_bytes = need - 1;
-    CHECK_FAILS(toy_open(&trainer, &run, world), ZERO_OUT_OF_MEMORY, "short by 1");
+    CHECK_FAILS(toy_open(&trainer, &run, world), ZERO_ERR_OUT_OF_MEMORY, "short by 1");
     run.options.device_budget_bytes = need;
     TOY_TRY(toy_open(&trainer, &run, world));
     toy_close(&trainer);

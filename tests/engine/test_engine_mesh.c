@@ -73,7 +73,7 @@ static zero_status find_out(const place *at, void *user)
         CHECK_EQ(stepped, ZERO_OK);
     } else {
         const bool own = odd->part == at->part || odd->elsewhere == NULL;
-        CHECK_FAILS(stepped, ZERO_MISMATCH, own ? odd->text : odd->elsewhere);
+        CHECK_FAILS(stepped, ZERO_ERR_MISMATCH, own ? odd->text : odd->elsewhere);
     }
     atomic_fetch_add(&t->told, 1);
     toy_close(&trainer);
@@ -122,10 +122,10 @@ static zero_status set_states(const place *at, void *user)
     zero_step_state state = zero_step_state_init();
     TOY_TRY(open_part(&trainer, &run, at));
     state.updates = 3 + at->part;
-    CHECK_FAILS(zero_step_state_set(trainer.engine, &state), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_step_state_set(trainer.engine, &state), ZERO_ERR_INVALID_ARGUMENT,
                 "ranks 0 and 1 were given a different step state");
     state.updates = at->part == 1 && at->data == 1 ? UINT64_MAX : 3;
-    CHECK_FAILS(zero_step_state_set(trainer.engine, &state), ZERO_INVALID_ARGUMENT, "");
+    CHECK_FAILS(zero_step_state_set(trainer.engine, &state), ZERO_ERR_INVALID_ARGUMENT, "");
     state.updates = 3;
     state.beta1_product[0] = at->part == 0 ? 0.5 : 0.25; /* betas are each part's own */
     CHECK_OK(zero_step_state_set(trainer.engine, &state));
@@ -187,7 +187,7 @@ static zero_status refuse_then_train(const place *at, void *user)
     const zero_status status = make_mistake(at, &run, kind, &engine);
     CHECK(status != ZERO_OK && engine == NULL);
     if (kind == NO_BUDGET && at->part == 0) {
-        CHECK_FAILS(status, ZERO_OUT_OF_MEMORY, "model-parallel rank 1: ");
+        CHECK_FAILS(status, ZERO_ERR_OUT_OF_MEMORY, "model-parallel rank 1: ");
     }
     if (strstr(zero_last_error()->message, mistake_texts[kind]) == NULL) {
         TEST_FAIL("data %u, part %u: %s", at->data, at->part, zero_last_error()->message);
@@ -215,7 +215,7 @@ static zero_status give_none(const place *at, void *user)
     (void)user;
     run.model = part_model(ZERO_DTYPE_F32, 1, 2, at->part);
     const zero_status status = make_mistake(at, &run, ONE_HAS_NONE, &engine);
-    CHECK_FAILS(status, ZERO_MISMATCH, mistake_texts[ONE_HAS_NONE]);
+    CHECK_FAILS(status, ZERO_ERR_MISMATCH, mistake_texts[ONE_HAS_NONE]);
     CHECK(engine == NULL);
     return ZERO_OK;
 }
@@ -256,7 +256,8 @@ static zero_status destroy_first(const place *at, void *user)
     TOY_TRY(open_part(&trainer, &run, &own));
     CHECK_OK(zero_world_barrier(parts)); /* nobody leaves while another is in create */
     zero_world_destroy(parts);
-    CHECK_FAILS(zero_micro_begin(trainer.engine, 1), ZERO_STATE, "the world was destroyed");
+    CHECK_FAILS(zero_micro_begin(trainer.engine, ZERO_MICRO_LAST), ZERO_ERR_STATE,
+                "the world was destroyed");
     toy_close(&trainer);
     return ZERO_OK;
 }
@@ -289,7 +290,7 @@ static void lose_rank(const place *at, const absence *a)
         status = take_step(&trainer, NONE);
     }
     if (at->data != 1 || at->part != 1) {
-        CHECK_EQ(status, ZERO_COMM);
+        CHECK_EQ(status, ZERO_ERR_COMM);
         if (strstr(zero_last_error()->message, "rank 1") == NULL) {
             TEST_FAIL("data %u, part %u: %s", at->data, at->part, zero_last_error()->message);
         }

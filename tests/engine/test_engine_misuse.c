@@ -21,17 +21,17 @@ static zero_status still_works(toy_trainer *trainer)
 
 TEST_AT_ALL_STAGES(release_without_acquire)
 {
-    CHECK_FAILS(release(trainer, BLOCK0), ZERO_STATE, "block0");
+    CHECK_FAILS(release(trainer, BLOCK0), ZERO_ERR_STATE, "block0");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(release(trainer, HEAD), ZERO_STATE, "head");
+    CHECK_FAILS(release(trainer, HEAD), ZERO_ERR_STATE, "head");
     TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_FORWARD));
     TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_FORWARD));
     TOY_TRY(release(trainer, BLOCK0));
     TOY_TRY(toy_read(trainer, BLOCK0));
     TOY_TRY(release(trainer, BLOCK0));
-    CHECK_FAILS(release(trainer, BLOCK0), ZERO_STATE, "block0");
+    CHECK_FAILS(release(trainer, BLOCK0), ZERO_ERR_STATE, "block0");
     TOY_TRY(end_step(trainer));
-    CHECK_FAILS(release(trainer, BLOCK0), ZERO_STATE, "block0");
+    CHECK_FAILS(release(trainer, BLOCK0), ZERO_ERR_STATE, "block0");
     return still_works(trainer);
 }
 
@@ -40,7 +40,7 @@ TEST_AT_ALL_STAGES(release_of_a_tied_owner)
 {
     TOY_TRY(toy_micro_begin(trainer, true));
     TOY_TRY(acquire(trainer, HEAD, ZERO_PASS_FORWARD));
-    CHECK_FAILS(release(trainer, EMBED), ZERO_STATE, "embed");
+    CHECK_FAILS(release(trainer, EMBED), ZERO_ERR_STATE, "embed");
     TOY_TRY(toy_read(trainer, HEAD));
     TOY_TRY(release(trainer, HEAD));
     TOY_TRY(end_step(trainer));
@@ -49,13 +49,13 @@ TEST_AT_ALL_STAGES(release_of_a_tied_owner)
 
 TEST_AT_ALL_STAGES(passes_at_the_wrong_time)
 {
-    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_FORWARD), ZERO_STATE, "block1");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_FORWARD), ZERO_ERR_STATE, "block1");
     CHECK(strstr(zero_last_error()->message, "forward") != NULL);
-    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_STATE, "backward");
-    CHECK_FAILS(params_acquire(trainer, BLOCK1, (zero_pass)4), ZERO_INVALID_ARGUMENT, "pass 4");
-    CHECK_FAILS(params_acquire(trainer, BLOCK1, (zero_pass)9), ZERO_INVALID_ARGUMENT, "pass 9");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_ERR_STATE, "backward");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, (zero_pass)4), ZERO_ERR_INVALID_ARGUMENT, "pass 4");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, (zero_pass)9), ZERO_ERR_INVALID_ARGUMENT, "pass 9");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_EVAL), ZERO_STATE, "eval");
+    CHECK_FAILS(params_acquire(trainer, BLOCK1, ZERO_PASS_EVAL), ZERO_ERR_STATE, "eval");
     TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
@@ -66,13 +66,13 @@ TEST_AT_ALL_STAGES(tensor_data_of_a_unit_that_is_not_acquired)
     const toy_model *model = trainer->run->model;
     zero_view view;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
-        CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_STATE, model->tensors[t].name);
+        CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_ERR_STATE, model->tensors[t].name);
     }
     TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_EVAL));
-    CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_STATE, "embed");
+    CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_ERR_STATE, "embed");
     TOY_TRY(release(trainer, BLOCK0));
     for (uint32_t t = 0; t < model->tensor_count; t++) {
-        CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_STATE, model->tensors[t].name);
+        CHECK_FAILS(zero_tensor_data(engine, t, &view), ZERO_ERR_STATE, model->tensors[t].name);
     }
     return still_works(trainer);
 }
@@ -82,20 +82,21 @@ TEST_AT_ALL_STAGES(units_tensors_and_roles_out_of_range)
     zero_engine *engine = trainer->engine;
     zero_view view;
     uint64_t first = 0;
-    CHECK_FAILS(acquire(trainer, 6, ZERO_PASS_EVAL), ZERO_INVALID_ARGUMENT, "6");
-    CHECK_FAILS(acquire(trainer, UINT32_MAX, ZERO_PASS_EVAL), ZERO_INVALID_ARGUMENT, "4294967295");
-    CHECK_FAILS(release(trainer, 6), ZERO_INVALID_ARGUMENT, "6");
-    CHECK_FAILS(grads_ready(trainer, 6), ZERO_INVALID_ARGUMENT, "6");
-    CHECK_FAILS(zero_tensor_data(engine, 10000, &view), ZERO_INVALID_ARGUMENT, "10000");
-    CHECK_FAILS(zero_tensor_grad(engine, 10000, &view), ZERO_INVALID_ARGUMENT, "10000");
+    CHECK_FAILS(acquire(trainer, 6, ZERO_PASS_EVAL), ZERO_ERR_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(acquire(trainer, UINT32_MAX, ZERO_PASS_EVAL), ZERO_ERR_INVALID_ARGUMENT,
+                "4294967295");
+    CHECK_FAILS(release(trainer, 6), ZERO_ERR_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(grads_ready(trainer, 6), ZERO_ERR_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(zero_tensor_data(engine, 10000, &view), ZERO_ERR_INVALID_ARGUMENT, "10000");
+    CHECK_FAILS(zero_tensor_grad(engine, 10000, &view), ZERO_ERR_INVALID_ARGUMENT, "10000");
     CHECK_FAILS(zero_shard_view(engine, 10000, ZERO_ROLE_PARAM, &first, &view),
-                ZERO_INVALID_ARGUMENT, "10000");
+                ZERO_ERR_INVALID_ARGUMENT, "10000");
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM_SLOT, &first, &view),
-                ZERO_INVALID_ARGUMENT, "role 5");
-    CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)99, &first, &view), ZERO_INVALID_ARGUMENT,
+                ZERO_ERR_INVALID_ARGUMENT, "role 5");
+    CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)99, &first, &view), ZERO_ERR_INVALID_ARGUMENT,
                 "99");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(grads_acquire(trainer, 6), ZERO_INVALID_ARGUMENT, "6");
+    CHECK_FAILS(grads_acquire(trainer, 6), ZERO_ERR_INVALID_ARGUMENT, "6");
     TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
@@ -105,21 +106,21 @@ TEST_AT_ALL_STAGES(units_tensors_and_roles_out_of_range)
 TEST_AT_ALL_STAGES(micro_steps_out_of_order)
 {
     zero_engine *engine = trainer->engine;
-    CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "zero_micro_begin");
-    CHECK_FAILS(zero_micro_begin(engine, 2), ZERO_INVALID_ARGUMENT, "2");
-    TOY_TRY(zero_micro_begin(engine, 0));
-    CHECK_FAILS(zero_micro_begin(engine, 0), ZERO_STATE, "micro");
-    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "micro");
+    CHECK_FAILS(zero_micro_end(engine), ZERO_ERR_STATE, "zero_micro_begin");
+    CHECK_FAILS(zero_micro_begin(engine, (zero_micro)2), ZERO_ERR_INVALID_ARGUMENT, "2");
+    TOY_TRY(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_EARLIER), ZERO_ERR_STATE, "micro");
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_LAST), ZERO_ERR_STATE, "micro");
     TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_FORWARD));
-    CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "block0");
+    CHECK_FAILS(zero_micro_end(engine), ZERO_ERR_STATE, "block0");
     TOY_TRY(release(trainer, BLOCK0));
     TOY_TRY(grads_acquire(trainer, BLOCK1));
-    CHECK_FAILS(zero_micro_end(engine), ZERO_STATE, "block1");
+    CHECK_FAILS(zero_micro_end(engine), ZERO_ERR_STATE, "block1");
     TOY_TRY(grads_ready(trainer, BLOCK1));
     TOY_TRY(zero_micro_end(engine));
-    TOY_TRY(zero_micro_begin(engine, 1));
+    TOY_TRY(zero_micro_begin(engine, ZERO_MICRO_LAST));
     TOY_TRY(zero_micro_end(engine));
-    CHECK_FAILS(zero_micro_begin(engine, 0), ZERO_STATE, "zero_step");
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_EARLIER), ZERO_ERR_STATE, "zero_step");
     TOY_TRY(toy_update(trainer));
     return still_works(trainer);
 }
@@ -129,20 +130,23 @@ TEST_AT_ALL_STAGES(steps_out_of_order)
     zero_engine *engine = trainer->engine;
     const zero_step_params *params = &trainer->run->params;
     zero_step_result result = zero_step_result_init();
-    CHECK_FAILS(zero_step_wait(engine, &result), ZERO_STATE, "step");
-    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "zero_micro_begin(engine, 1)");
-    TOY_TRY(zero_micro_begin(engine, 0));
-    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_step_wait(engine, &result), ZERO_ERR_STATE, "step");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_ERR_STATE,
+                "zero_micro_begin(engine, ZERO_MICRO_LAST)");
+    TOY_TRY(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_ERR_STATE, "micro-step");
     TOY_TRY(zero_micro_end(engine));
-    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "zero_micro_begin(engine, 1)");
-    TOY_TRY(zero_micro_begin(engine, 1));
-    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "micro-step");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_ERR_STATE,
+                "zero_micro_begin(engine, ZERO_MICRO_LAST)");
+    TOY_TRY(zero_micro_begin(engine, ZERO_MICRO_LAST));
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_ERR_STATE, "micro-step");
     TOY_TRY(zero_micro_end(engine));
     TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_EVAL));
-    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "block0");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_ERR_STATE, "block0");
     TOY_TRY(release(trainer, BLOCK0));
     TOY_TRY(toy_update(trainer));
-    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_STATE, "zero_micro_begin(engine, 1)");
+    CHECK_FAILS(zero_step(engine, params, toy_stream()), ZERO_ERR_STATE,
+                "zero_micro_begin(engine, ZERO_MICRO_LAST)");
     TOY_TRY(zero_step_wait(engine, &result));
     CHECK_EQ(result.step, 1);
     return still_works(trainer);
@@ -154,11 +158,11 @@ TEST_AT_ALL_STAGES(fill_and_shards_at_the_wrong_time)
     zero_view view;
     uint64_t first = 0;
     TOY_TRY(acquire(trainer, BLOCK0, ZERO_PASS_EVAL));
-    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "block0");
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_ERR_STATE, "block0");
     TOY_TRY(release(trainer, BLOCK0));
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "micro-step");
-    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_STATE,
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_ERR_STATE, "micro-step");
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view), ZERO_ERR_STATE,
                 "micro-step");
     TOY_TRY(end_step(trainer));
     TOY_TRY(zero_engine_fill(engine, toy_fill, NULL));
@@ -172,19 +176,20 @@ TEST_AT_ALL_STAGES(gradients_at_the_wrong_time)
     zero_engine *engine = trainer->engine;
     const toy_model *model = trainer->run->model;
     zero_view view;
-    CHECK_FAILS(grads_acquire(trainer, BLOCK0), ZERO_STATE, "block0");
-    CHECK_FAILS(grads_ready(trainer, BLOCK0), ZERO_STATE, "block0");
+    CHECK_FAILS(grads_acquire(trainer, BLOCK0), ZERO_ERR_STATE, "block0");
+    CHECK_FAILS(grads_ready(trainer, BLOCK0), ZERO_ERR_STATE, "block0");
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(grads_acquire(trainer, FROZEN), ZERO_STATE, "frozen");
-    CHECK_FAILS(grads_acquire(trainer, EMPTY), ZERO_STATE, "empty");
-    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_STATE, "block1");
+    CHECK_FAILS(grads_acquire(trainer, FROZEN), ZERO_ERR_STATE, "frozen");
+    CHECK_FAILS(grads_acquire(trainer, EMPTY), ZERO_ERR_STATE, "empty");
+    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_ERR_STATE, "block1");
     TOY_TRY(grads_acquire(trainer, BLOCK1));
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
         if ((tensor->desc.flags & ZERO_TENSOR_FROZEN) != 0) {
-            CHECK_FAILS(zero_tensor_grad(engine, t, &view), ZERO_INVALID_ARGUMENT, tensor->name);
+            CHECK_FAILS(zero_tensor_grad(engine, t, &view), ZERO_ERR_INVALID_ARGUMENT,
+                        tensor->name);
         } else if (tensor->unit != BLOCK1) {
-            CHECK_FAILS(zero_tensor_grad(engine, t, &view), ZERO_STATE, tensor->name);
+            CHECK_FAILS(zero_tensor_grad(engine, t, &view), ZERO_ERR_STATE, tensor->name);
         } else {
             TOY_TRY(zero_tensor_grad(engine, t, &view));
         }
@@ -192,8 +197,8 @@ TEST_AT_ALL_STAGES(gradients_at_the_wrong_time)
     TOY_TRY(grads_acquire(trainer, BLOCK1));
     TOY_TRY(grads_ready(trainer, BLOCK1));
     TOY_TRY(grads_ready(trainer, BLOCK1));
-    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_STATE, "block1");
-    CHECK_FAILS(grads_acquire(trainer, BLOCK1), ZERO_STATE, "block1");
+    CHECK_FAILS(grads_ready(trainer, BLOCK1), ZERO_ERR_STATE, "block1");
+    CHECK_FAILS(grads_acquire(trainer, BLOCK1), ZERO_ERR_STATE, "block1");
     TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
@@ -204,7 +209,7 @@ TEST_AT_ALL_STAGES(second_use_in_backward)
 {
     TOY_TRY(toy_micro_begin(trainer, true));
     TOY_TRY(toy_backward(trainer, BLOCK1));
-    CHECK_FAILS(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_STATE, "block1");
+    CHECK_FAILS(acquire(trainer, BLOCK1, ZERO_PASS_BACKWARD), ZERO_ERR_STATE, "block1");
     CHECK(strstr(zero_last_error()->message,
                  "zero_unit_grads_acquire before its first use and zero_unit_grads_ready after its "
                  "last") != NULL);
@@ -223,13 +228,13 @@ TEST_AT_ALL_STAGES(betas_and_eps_that_were_forgotten)
     const zero_hyper partly = {.adamw = {.lr = 1e-3f}};
     TOY_TRY(toy_micros(trainer));
     params.hyper.adamw = partly.adamw;
-    CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_ERR_INVALID_ARGUMENT,
                 "beta1, beta2 and eps are all 0");
     CHECK(strstr(zero_last_error()->message, "zero_step_params_init()") != NULL);
     params = zero_step_params_init();
     params.groups = &partly;
     params.group_count = 1;
-    CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_ERR_INVALID_ARGUMENT,
                 "group 0: beta1, beta2 and eps are all 0");
     params = zero_step_params_init();
     params.hyper.adamw.beta1 = 0;
@@ -255,8 +260,9 @@ static void fill_badly(void *user, uint32_t tensor, uint64_t first, uint64_t cou
     if (bad->leaves) {
         longjmp(bad->out, 1);
     }
-    CHECK_FAILS(zero_micro_begin(bad->engine, 1), ZERO_STATE, "zero_engine_fill has not returned");
-    CHECK_FAILS(zero_engine_fill(bad->engine, toy_fill, NULL), ZERO_STATE, "let fn return");
+    CHECK_FAILS(zero_micro_begin(bad->engine, ZERO_MICRO_LAST), ZERO_ERR_STATE,
+                "zero_engine_fill has not returned");
+    CHECK_FAILS(zero_engine_fill(bad->engine, toy_fill, NULL), ZERO_ERR_STATE, "let fn return");
     CHECK_EQ(engine_stats(bad->engine).steps, 0); /* what only reads may be asked */
 }
 
@@ -276,8 +282,9 @@ static zero_status leave_fill(toy_trainer *trainer)
         TOY_TRY(zero_engine_fill(trainer->engine, fill_badly, &bad));
         TEST_FAIL("the callback was to leave by longjmp");
     }
-    CHECK_FAILS(zero_micro_begin(trainer->engine, 1), ZERO_STATE, "longjmp or a C++ exception");
-    CHECK_FAILS(zero_unit_pass(trainer->engine, 0, &pass), ZERO_STATE, "destroy the engine");
+    CHECK_FAILS(zero_micro_begin(trainer->engine, ZERO_MICRO_LAST), ZERO_ERR_STATE,
+                "longjmp or a C++ exception");
+    CHECK_FAILS(zero_unit_pass(trainer->engine, 0, &pass), ZERO_ERR_STATE, "destroy the engine");
     return ZERO_OK;
 }
 
@@ -287,7 +294,7 @@ TEST(callback_that_is_left_by_longjmp)
     for (int broadcast = 0; broadcast < 2; broadcast++) {
         run.tuning.broadcast_initial = broadcast;
         for (uint32_t ranks = 1; ranks <= 2; ranks++) {
-            CHECK_FAILS(toy_on_ranks(ranks, &run, leave_fill, NULL), ZERO_COMM,
+            CHECK_FAILS(toy_on_ranks(ranks, &run, leave_fill, NULL), ZERO_ERR_COMM,
                         "a rank destroyed its engine in the middle of a fill");
         }
     }
@@ -437,7 +444,7 @@ static zero_status hold_too_many(toy_trainer *trainer)
     TOY_TRY(toy_micro_begin(trainer, true));
     TOY_TRY(acquire(trainer, 0, ZERO_PASS_FORWARD));
     TOY_TRY(acquire(trainer, 1, ZERO_PASS_FORWARD));
-    CHECK_FAILS(acquire(trainer, 2, ZERO_PASS_FORWARD), ZERO_STATE, "param_slots to 3");
+    CHECK_FAILS(acquire(trainer, 2, ZERO_PASS_FORWARD), ZERO_ERR_STATE, "param_slots to 3");
     TOY_TRY(release(trainer, 0));
     TOY_TRY(acquire(trainer, 2, ZERO_PASS_FORWARD));
     TOY_TRY(toy_read(trainer, 2));
@@ -445,7 +452,7 @@ static zero_status hold_too_many(toy_trainer *trainer)
     TOY_TRY(release(trainer, 1));
     TOY_TRY(grads_acquire(trainer, 3));
     TOY_TRY(grads_acquire(trainer, 2));
-    CHECK_FAILS(grads_acquire(trainer, 1), ZERO_STATE, "grad_slots to 3");
+    CHECK_FAILS(grads_acquire(trainer, 1), ZERO_ERR_STATE, "grad_slots to 3");
     TOY_TRY(grads_ready(trainer, 3));
     TOY_TRY(grads_acquire(trainer, 1));
     TOY_TRY(grads_ready(trainer, 1));
@@ -474,7 +481,7 @@ static zero_status late_gradient(toy_trainer *trainer)
             TOY_TRY(grads_ready(trainer, unit));
         }
     }
-    CHECK_EQ(status, ZERO_STATE);
+    CHECK_EQ(status, ZERO_ERR_STATE);
     CHECK(unit >= 2);
     CHECK(strstr(zero_last_error()->message, "grad_slots") != NULL);
     TOY_TRY(end_step(trainer));
@@ -486,7 +493,7 @@ static zero_status late_unit(toy_trainer *trainer)
 {
     TOY_TRY(toy_micro_begin(trainer, true));
     TOY_TRY(toy_backward(trainer, 2));
-    CHECK_FAILS(acquire(trainer, 3, ZERO_PASS_BACKWARD), ZERO_STATE, "left_out_at_once");
+    CHECK_FAILS(acquire(trainer, 3, ZERO_PASS_BACKWARD), ZERO_ERR_STATE, "left_out_at_once");
     TOY_TRY(end_step(trainer));
     return still_works(trainer);
 }
@@ -568,28 +575,28 @@ TEST_AT_ALL_STAGES(null_arguments)
     zero_engine *engine = trainer->engine;
     uint64_t first = 0;
     zero_view view;
-    CHECK_FAILS(zero_micro_begin(NULL, 0), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_micro_end(NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_micro_begin(NULL, ZERO_MICRO_EARLIER), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_micro_end(NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_unit_acquire(NULL, 0, ZERO_PASS_EVAL, toy_stream(), NULL),
-                ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_release(NULL, 0, toy_stream()), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_grads_acquire(NULL, 0, toy_stream()), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_grads_ready(NULL, 0, toy_stream()), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_tensor_data(NULL, 0, &view), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_tensor_data(engine, 0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_tensor_grad(engine, 0, NULL), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, NULL, &view), ZERO_INVALID_ARGUMENT,
+                ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_release(NULL, 0, toy_stream()), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_grads_acquire(NULL, 0, toy_stream()), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_grads_ready(NULL, 0, toy_stream()), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_data(NULL, 0, &view), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_data(engine, 0, NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_grad(engine, 0, NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, NULL, &view), ZERO_ERR_INVALID_ARGUMENT,
                 "NULL");
-    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, NULL), ZERO_INVALID_ARGUMENT,
-                "NULL");
-    CHECK_FAILS(zero_engine_fill(engine, NULL, NULL), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_loss_scale(engine, NULL), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_engine_create(trainer->world, NULL, NULL, &engine), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_engine_fill(engine, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_loss_scale(engine, NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_engine_create(trainer->world, NULL, NULL, &engine), ZERO_ERR_INVALID_ARGUMENT,
                 "model is NULL");
     CHECK_FAILS(zero_engine_create(NULL, trainer->run->model->model, NULL, &engine),
-                ZERO_INVALID_ARGUMENT, "world is NULL");
+                ZERO_ERR_INVALID_ARGUMENT, "world is NULL");
     TOY_TRY(still_works(trainer));
-    CHECK_FAILS(zero_step_wait(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_step_wait(trainer->engine, NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
     zero_engine_destroy(NULL);
     zero_plan_destroy(NULL);
     zero_model_destroy(NULL);
@@ -606,6 +613,6 @@ TEST_AT_ALL_STAGES(foreign_streams)
     int nothing = 0;
     const zero_stream foreign = {&nothing};
     CHECK_FAILS(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, foreign, NULL),
-                ZERO_INVALID_ARGUMENT, "stream");
+                ZERO_ERR_INVALID_ARGUMENT, "stream");
     return still_works(trainer);
 }

@@ -10,7 +10,7 @@
 /* Plan and create refuse alike, and the world can be used again afterwards. */
 static void refuse(const zero_engine_options *options, const char *field, const char *text)
 {
-    const zero_status status = ZERO_INVALID_ARGUMENT;
+    const zero_status status = ZERO_ERR_INVALID_ARGUMENT;
     const zero_model *model = toy_run_mixed(ZERO_DTYPE_BF16).model->model;
     zero_plan *plan = NULL;
     zero_engine *engine = NULL;
@@ -118,7 +118,7 @@ static void refuse_plan(const toy_run *run, uint32_t ranks, const char *text)
 {
     zero_plan *plan = NULL;
     CHECK_FAILS(zero_plan_create(run->model->model, TOY_OPTIONS(run), ranks, &plan),
-                ZERO_INVALID_ARGUMENT, text);
+                ZERO_ERR_INVALID_ARGUMENT, text);
 }
 
 TEST(groups_that_the_stage_does_not_split)
@@ -196,14 +196,14 @@ static zero_tensor_desc plain_desc(const char *name)
     return (zero_tensor_desc){.name = name, .dims = 2, .shape = {3, 5}};
 }
 
-#define REFUSE_TENSOR(change, text)                                                          \
-    do {                                                                                     \
-        zero_tensor_desc desc = plain_desc("weight");                                        \
-        uint32_t tensor = 77;                                                                \
-        change;                                                                              \
-        CHECK_FAILS(zero_tensor_add(model, 0, &desc, &tensor), ZERO_INVALID_ARGUMENT, text); \
-        CHECK_EQ(tensor, 77);                                                                \
-        CHECK_EQ(zero_model_tensor_count(model), 1);                                         \
+#define REFUSE_TENSOR(change, text)                                                              \
+    do {                                                                                         \
+        zero_tensor_desc desc = plain_desc("weight");                                            \
+        uint32_t tensor = 77;                                                                    \
+        change;                                                                                  \
+        CHECK_FAILS(zero_tensor_add(model, 0, &desc, &tensor), ZERO_ERR_INVALID_ARGUMENT, text); \
+        CHECK_EQ(tensor, 77);                                                                    \
+        CHECK_EQ(zero_model_tensor_count(model), 1);                                             \
     } while (0)
 
 TEST(tensors_that_make_no_sense)
@@ -212,10 +212,10 @@ TEST(tensors_that_make_no_sense)
     uint32_t index = 0;
     zero_tensor_desc first = plain_desc("first");
     CHECK_OK(zero_model_create(&model));
-    CHECK_FAILS(zero_tensor_add(model, 0, &first, &index), ZERO_INVALID_ARGUMENT, "unit");
+    CHECK_FAILS(zero_tensor_add(model, 0, &first, &index), ZERO_ERR_INVALID_ARGUMENT, "unit");
     CHECK_OK(zero_unit_add(model, "layer", &index));
     CHECK_OK(zero_tensor_add(model, 0, &first, &index));
-    CHECK_FAILS(zero_tensor_add(model, 1, &first, &index), ZERO_INVALID_ARGUMENT, "1");
+    CHECK_FAILS(zero_tensor_add(model, 1, &first, &index), ZERO_ERR_INVALID_ARGUMENT, "1");
     REFUSE_TENSOR(desc.name = NULL, "name");
     REFUSE_TENSOR(desc.name = "", "name");
     REFUSE_TENSOR(desc.name = "first", "first");
@@ -225,7 +225,7 @@ TEST(tensors_that_make_no_sense)
     REFUSE_TENSOR(desc.flags = 4, "4");
     zero_tensor_desc newer = plain_desc("weight");
     newer.reserved[7] = 1;
-    CHECK_FAILS(zero_tensor_add(model, 0, &newer, &index), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_tensor_add(model, 0, &newer, &index), ZERO_ERR_INVALID_ARGUMENT,
                 "reserved is not 0");
     REFUSE_TENSOR(desc.group = 64, "64");
     REFUSE_TENSOR(desc.shape[0] = UINT64_MAX, "18446744073709551615");
@@ -266,7 +266,7 @@ TEST(a_model_has_at_most_2_to_the_50_elements)
     CHECK_EQ(zero_model_element_count(model), UINT64_C(1) << 50);
     (void)snprintf(name, sizeof name, "last");
     desc.shape[0] = 1;
-    CHECK_FAILS(zero_tensor_add(model, 0, &desc, &index), ZERO_INVALID_ARGUMENT, "2^50");
+    CHECK_FAILS(zero_tensor_add(model, 0, &desc, &index), ZERO_ERR_INVALID_ARGUMENT, "2^50");
     desc.shape[0] = 0;
     CHECK_OK(zero_tensor_add(model, 0, &desc, &index));
     zero_model_destroy(model);
@@ -279,25 +279,25 @@ TEST(units_and_ties_that_make_no_sense)
     uint32_t tensor = 0;
     zero_tensor_desc desc = plain_desc("table");
     CHECK_OK(zero_model_create(&model));
-    CHECK_FAILS(zero_model_create(NULL), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_add(model, NULL, &index), ZERO_INVALID_ARGUMENT, "name");
-    CHECK_FAILS(zero_unit_add(model, "", &index), ZERO_INVALID_ARGUMENT, "name");
-    CHECK_FAILS(zero_unit_add(NULL, "layer", &index), ZERO_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_model_create(NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_unit_add(model, NULL, &index), ZERO_ERR_INVALID_ARGUMENT, "name");
+    CHECK_FAILS(zero_unit_add(model, "", &index), ZERO_ERR_INVALID_ARGUMENT, "name");
+    CHECK_FAILS(zero_unit_add(NULL, "layer", &index), ZERO_ERR_INVALID_ARGUMENT, "NULL");
     CHECK_OK(zero_unit_add(model, "embed", &index));
-    CHECK_FAILS(zero_unit_add(model, "embed", &index), ZERO_INVALID_ARGUMENT, "embed");
+    CHECK_FAILS(zero_unit_add(model, "embed", &index), ZERO_ERR_INVALID_ARGUMENT, "embed");
     CHECK_OK(zero_unit_add(model, "head", &index));
     CHECK_OK(zero_unit_add(model, "other", &index));
     CHECK_OK(zero_tensor_add(model, 0, &desc, &tensor));
-    CHECK_FAILS(zero_tensor_add(model, 0, NULL, &tensor), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_tensor_add(NULL, 0, &desc, &tensor), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_tensor_tie(model, 0, 0), ZERO_INVALID_ARGUMENT, "table");
-    CHECK_FAILS(zero_tensor_tie(model, 1, 5), ZERO_INVALID_ARGUMENT, "5");
-    CHECK_FAILS(zero_tensor_tie(model, 9, 0), ZERO_INVALID_ARGUMENT, "9");
+    CHECK_FAILS(zero_tensor_add(model, 0, NULL, &tensor), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_add(NULL, 0, &desc, &tensor), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_tensor_tie(model, 0, 0), ZERO_ERR_INVALID_ARGUMENT, "table");
+    CHECK_FAILS(zero_tensor_tie(model, 1, 5), ZERO_ERR_INVALID_ARGUMENT, "5");
+    CHECK_FAILS(zero_tensor_tie(model, 9, 0), ZERO_ERR_INVALID_ARGUMENT, "9");
     CHECK_OK(zero_tensor_tie(model, 1, 0));
     CHECK_OK(zero_tensor_tie(model, 1, 0)); /* once more changes nothing */
     desc.name = "bias";
     CHECK_OK(zero_tensor_add(model, 1, &desc, &tensor));
-    CHECK_FAILS(zero_tensor_tie(model, 2, tensor), ZERO_INVALID_ARGUMENT, "head");
+    CHECK_FAILS(zero_tensor_tie(model, 2, tensor), ZERO_ERR_INVALID_ARGUMENT, "head");
     CHECK(zero_model_tensor_name(model, 99) == NULL);
     CHECK_EQ(zero_model_tensor_count_of(model, 99), 0);
     CHECK_EQ(zero_model_unit_count(model), 3);
@@ -308,12 +308,12 @@ TEST(units_and_ties_that_make_no_sense)
 
 /* ---- hyper-parameters ---- */
 
-#define REFUSE_PARAMS(change, text)                                                           \
-    do {                                                                                      \
-        zero_step_params params = zero_step_params_init();                                    \
-        change;                                                                               \
-        CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_INVALID_ARGUMENT, \
-                    text);                                                                    \
+#define REFUSE_PARAMS(change, text)                                                               \
+    do {                                                                                          \
+        zero_step_params params = zero_step_params_init();                                        \
+        change;                                                                                   \
+        CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_ERR_INVALID_ARGUMENT, \
+                    text);                                                                        \
     } while (0)
 
 static zero_status absurd_params(toy_trainer *trainer)
@@ -342,7 +342,7 @@ static zero_status absurd_params(toy_trainer *trainer)
     REFUSE_PARAMS(params.hyper.kind = (zero_optimizer)9, "kind 9 is not options.optimizer, 1");
     zero_step_params newer = zero_step_params_init();
     newer.hyper.reserved0 = 7;
-    CHECK_FAILS(zero_step(trainer->engine, &newer, toy_stream()), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zero_step(trainer->engine, &newer, toy_stream()), ZERO_ERR_UNSUPPORTED,
                 "reserved0 is 7");
     groups[2].adamw.lr = -5;
     REFUSE_PARAMS((params.groups = groups, params.group_count = 3), "group 2: lr");

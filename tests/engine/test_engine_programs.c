@@ -200,8 +200,8 @@ static void make_refused_call(toy_trainer *trainer, const program *p, uint64_t *
     }
     const zero_status status = refused_calls[pick].make(engine);
     /* Roles that this engine can never evict are that first. */
-    const bool refused = status == ZERO_STATE ||
-                         (status == ZERO_UNSUPPORTED && refused_calls[pick].call == ZI_CALL_EVICT);
+    const bool refused = status == ZERO_ERR_STATE || (status == ZERO_ERR_UNSUPPORTED &&
+                                                      refused_calls[pick].call == ZI_CALL_EVICT);
     if (!refused || engine->state != state) {
         TEST_FAIL("case %" PRIu64 ": call %u while %s: %s, then %s: %s", p->c.number, pick,
                   zi_engine_state_name(state), zero_status_name(status),

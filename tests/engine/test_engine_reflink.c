@@ -465,7 +465,7 @@ TEST(a_damaged_page_is_not_taken)
     CHECK(pwrite(file, wrong, sizeof wrong, 5 * (off_t)MIB) == (ssize_t)sizeof wrong);
     CHECK(close(file) == 0);
     load.reflink = 1;
-    CHECK_FAILS(zero_load(trainer.engine, &load, NULL), ZERO_CORRUPT, "moment1.safetensors");
+    CHECK_FAILS(zero_load(trainer.engine, &load, NULL), ZERO_ERR_CORRUPT, "moment1.safetensors");
     toy_close(&trainer);
     toy_state_free(&saved);
 }
@@ -532,7 +532,7 @@ TEST(updates_have_the_room_that_a_save_reserved)
     CHECK_OK(toy_step(&trainer));
     CHECK_OK(toy_wait(&trainer));
     /* And now they are used up. */
-    CHECK_FAILS(zero_save(trainer.engine, &second), ZERO_IO, "No space left");
+    CHECK_FAILS(zero_save(trainer.engine, &second), ZERO_ERR_IO, "No space left");
     CHECK_OK(toy_step(&trainer));
     CHECK_OK(toy_wait(&trainer));
     toy_close(&trainer);
@@ -556,7 +556,7 @@ TEST(an_update_whose_room_others_take_fails_and_the_checkpoint_stays)
         status = toy_step(&trainer);
         status = status == ZERO_OK ? toy_wait(&trainer) : status;
     }
-    CHECK_EQ(status, ZERO_IO);
+    CHECK_EQ(status, ZERO_ERR_IO);
     CHECK(strstr(zero_last_error()->message, "No space left") != NULL);
     toy_close(&trainer);
     make_room();

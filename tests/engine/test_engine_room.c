@@ -53,11 +53,11 @@ static zero_status share_one_pool(zero_world *world, void *user)
     CHECK_OK(open_and_close(world, run));
     make_pool(7, bytes - 1);
     (void)snprintf(text, sizeof text, "take %llu bytes: short by 1;", (unsigned long long)bytes);
-    CHECK_FAILS(open_and_close(world, run), ZERO_OUT_OF_MEMORY, text);
+    CHECK_FAILS(open_and_close(world, run), ZERO_ERR_OUT_OF_MEMORY, text);
     (void)snprintf(text, sizeof text, "memory.max allows %llu, %d in use;",
                    (unsigned long long)(bytes - 1 + USED), USED);
-    CHECK_FAILS(open_and_close(world, run), ZERO_OUT_OF_MEMORY, text);
-    CHECK_FAILS(open_and_close(world, run), ZERO_OUT_OF_MEMORY, "set tuning.host_overcommit");
+    CHECK_FAILS(open_and_close(world, run), ZERO_ERR_OUT_OF_MEMORY, text);
+    CHECK_FAILS(open_and_close(world, run), ZERO_ERR_OUT_OF_MEMORY, "set tuning.host_overcommit");
     toy_run beyond = *run;
     beyond.tuning.host_overcommit = 1;
     CHECK_OK(open_and_close(world, &beyond));
@@ -80,11 +80,11 @@ static zero_status be_short_on_one(zero_world *world, void *user)
     make_pool(zero_world_rank(world), bytes);
     CHECK_OK(open_and_close(world, run));
     make_pool(zero_world_rank(world), bytes - (last ? 5 : 0));
-    CHECK_FAILS(open_and_close(world, run), ZERO_OUT_OF_MEMORY,
+    CHECK_FAILS(open_and_close(world, run), ZERO_ERR_OUT_OF_MEMORY,
                 last ? "short by 5; /sys/fs/cgroup/job/memory.max"
                      : "the host of rank 2, or its container, is short of 5 bytes");
     make_pool(1, 0);
-    CHECK_FAILS(open_and_close(world, run), ZERO_OUT_OF_MEMORY, "short by");
+    CHECK_FAILS(open_and_close(world, run), ZERO_ERR_OUT_OF_MEMORY, "short by");
     return ZERO_OK;
 }
 
@@ -103,7 +103,7 @@ static zero_status share_with_parts(const place *at, void *user)
     make_pool(7, bytes);
     CHECK_OK(open_and_close(at->world, &run));
     make_pool(7, bytes - 1);
-    CHECK_FAILS(open_and_close(at->world, &run), ZERO_OUT_OF_MEMORY, "short by 1;");
+    CHECK_FAILS(open_and_close(at->world, &run), ZERO_ERR_OUT_OF_MEMORY, "short by 1;");
     return ZERO_OK;
 }
 

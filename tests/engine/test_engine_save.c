@@ -188,7 +188,7 @@ static zero_status load_if_any(toy_trainer *trainer)
 {
     zero_load_options options = run_load_options(NULL);
     zero_load_report report = zero_load_report_init();
-    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "no whole checkpoint");
     options.if_any = 1;
     CHECK_OK(zero_load(trainer->engine, &options, &report));

@@ -155,7 +155,7 @@ static zero_status save_twice(toy_trainer *trainer)
     slow_down(trainer, SLOW_NS);
     TOY_TRY(zero_save_begin(trainer->engine, &first));
     second.refuse_busy = 1;
-    CHECK_FAILS(zero_save_begin(trainer->engine, &second), ZERO_STATE,
+    CHECK_FAILS(zero_save_begin(trainer->engine, &second), ZERO_ERR_STATE,
                 "the save of \"first\" is under way");
     TOY_TRY(steps(trainer, 1));
     second.refuse_busy = 0;
@@ -166,7 +166,7 @@ static zero_status save_twice(toy_trainer *trainer)
     TOY_TRY(check_saved(trainer, "first", &half));
     toy_state_free(&half);
     first.replace = 0;
-    CHECK_FAILS(zero_save(trainer->engine, &first), ZERO_STATE, "first");
+    CHECK_FAILS(zero_save(trainer->engine, &first), ZERO_ERR_STATE, "first");
     return run_step(trainer);
 }
 
@@ -235,7 +235,7 @@ static zero_status fail_nth(toy_trainer *trainer)
         for (uint32_t r = 0; r < trainer->ranks; r++) {
             CHECK_EQ(all[r], mine);
         }
-        CHECK(status == ZERO_OK || status == f->wanted || status == ZERO_INVALID_ARGUMENT);
+        CHECK(status == ZERO_OK || status == f->wanted || status == ZERO_ERR_INVALID_ARGUMENT);
         CHECK(!over || status == ZERO_OK);
         if (status != ZERO_OK) {
             if (trainer->rank == 0) {
@@ -261,17 +261,17 @@ static void fail_each(zi_fault_kind kind, zero_status wanted, uint64_t at_least)
     }
 }
 
-TEST_CALL(every_access_may_fail, fail_each(ZI_FAULT_IO, ZERO_IO, 8));
-TEST_CALL(every_allocation_may_fail, fail_each(ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY, 8));
-TEST_CALL(every_thread_may_fail, fail_each(ZI_FAULT_THREAD, ZERO_DEVICE, 2));
+TEST_CALL(every_access_may_fail, fail_each(ZI_FAULT_IO, ZERO_ERR_IO, 8));
+TEST_CALL(every_allocation_may_fail, fail_each(ZI_FAULT_ALLOC, ZERO_ERR_OUT_OF_MEMORY, 8));
+TEST_CALL(every_thread_may_fail, fail_each(ZI_FAULT_THREAD, ZERO_ERR_DEVICE, 2));
 
 static zero_status poll_failure(toy_trainer *trainer)
 {
     const zero_save_options options = run_save_options("fails");
     zero_save_progress progress = zero_save_progress_init();
     TOY_TRY(steps(trainer, 2));
-    zero_status begun = ZERO_IO; /* as long as it is a header that cannot be written */
-    for (uint64_t nth = 1; begun == ZERO_IO; nth++) {
+    zero_status begun = ZERO_ERR_IO; /* as long as it is a header that cannot be written */
+    for (uint64_t nth = 1; begun == ZERO_ERR_IO; nth++) {
         zi_fault_arm(ZI_FAULT_IO, nth);
         begun = zero_save_begin(trainer->engine, &options);
     }
@@ -279,8 +279,8 @@ static zero_status poll_failure(toy_trainer *trainer)
     while (progress.written == 0) {
         TOY_TRY(zero_save_poll(trainer->engine, &progress));
     }
-    CHECK_EQ(progress.result, ZERO_IO);
-    CHECK_FAILS(zero_save_end(trainer->engine), ZERO_IO, "writing");
+    CHECK_EQ(progress.result, ZERO_ERR_IO);
+    CHECK_FAILS(zero_save_end(trainer->engine), ZERO_ERR_IO, "writing");
     zi_fault_arm(ZI_FAULT_IO, 0);
     TOY_TRY(zero_save_poll(trainer->engine, &progress));
     CHECK_EQ(progress.active, 0);
@@ -309,7 +309,7 @@ static zero_status fill_disk(toy_trainer *trainer)
     TOY_TRY(toy_collect(trainer, &after));
     TOY_TRY(check_saved(trainer, "before", &before));
     trainer->step--;
-    CHECK_FAILS(try_save(trainer), ZERO_IO, "No space left on device");
+    CHECK_FAILS(try_save(trainer), ZERO_ERR_IO, "No space left on device");
     CHECK(strstr(zero_last_error()->message, ".safetensors") != NULL);
     const zero_status status = goes_on(trainer, &before, &after);
     toy_state_free(&before);
@@ -347,7 +347,7 @@ static zero_status load_newest(toy_trainer *trainer)
     TOY_TRY(zero_load(trainer->engine, &options, &report));
     CHECK(strstr(report.folder, "/before") != NULL);
     const zero_load_options torn = run_load_options("torn");
-    CHECK_FAILS(zero_load(trainer->engine, &torn, NULL), ZERO_INVALID_ARGUMENT, "torn");
+    CHECK_FAILS(zero_load(trainer->engine, &torn, NULL), ZERO_ERR_INVALID_ARGUMENT, "torn");
     return ZERO_OK;
 }
 
@@ -527,7 +527,7 @@ static zero_status save_beside(toy_trainer *trainer)
     char says[64];
     (void)snprintf(says, sizeof says, "process %ld on ", (long)other);
     TOY_TRY(steps(trainer, 1));
-    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_STATE, says);
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_ERR_STATE, says);
     CHECK_SAID("saves there");
     TOY_TRY(steps(trainer, 1));
     CHECK_OK(zero_world_barrier(trainer->world));
@@ -538,7 +538,7 @@ static zero_status save_beside(toy_trainer *trainer)
     TOY_TRY(zero_save(trainer->engine, &options));
     if (trainer->rank == 0) {
         zi_run_owner *owner = NULL;
-        CHECK_FAILS(zi_run_owner_take(run_directory, &owner), ZERO_STATE, "another engine");
+        CHECK_FAILS(zi_run_owner_take(run_directory, &owner), ZERO_ERR_STATE, "another engine");
         CHECK(is_owned(run_directory));
     }
     return zero_world_barrier(trainer->world);
@@ -630,7 +630,7 @@ static zero_status lose_the_run(toy_trainer *trainer)
     if (trainer->rank == 0) {
         sign_elsewhere();
     }
-    CHECK_FAILS(zero_save_end(trainer->engine), ZERO_STATE, "process 7 on elsewhere");
+    CHECK_FAILS(zero_save_end(trainer->engine), ZERO_ERR_STATE, "process 7 on elsewhere");
     CHECK_EQ(rig_entries(run_directory), 4); /* before, latest, torn.part and the lock */
     return run_step(trainer);
 }
@@ -649,21 +649,22 @@ TEST(a_run_that_was_lost_is_left_alone)
 static zero_status misuse(toy_trainer *trainer)
 {
     zero_save_options options = run_save_options("a/b");
-    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT, "a/b");
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_ERR_INVALID_ARGUMENT, "a/b");
     options = run_save_options("name");
     options.directory = "./no-such-parent/run";
-    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_IO, "no-such-parent");
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_ERR_IO, "no-such-parent");
     options = run_save_options("name");
     options.keep = trainer->rank;
-    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_ERR_INVALID_ARGUMENT,
                 "different options of a save");
     options = run_save_options("name");
     options.user.bytes_count = (UINT64_C(1) << 20) + 1;
     options.user.bytes = &options;
-    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT, "bytes_count 1048577");
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_ERR_INVALID_ARGUMENT,
+                "bytes_count 1048577");
     options = run_save_options("name");
     options.params_only = trainer->rank == 1;
-    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_save(trainer->engine, &options), ZERO_ERR_INVALID_ARGUMENT,
                 "different options of a save");
     CHECK_EQ(rig_entries(run_directory), 0);
     return run_step(trainer);

@@ -283,7 +283,7 @@ static zero_status save_own_betas(const place *at, void *user)
 static zero_status refuse_betas(toy_trainer *trainer)
 {
     zero_load_options load = run_load_options("betas");
-    CHECK_FAILS(zero_load(trainer->engine, &load, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_load(trainer->engine, &load, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "not of the same updates and betas");
     load.params_only = 1;
     return zero_load(trainer->engine, &load, NULL);
@@ -333,7 +333,7 @@ static zero_status refuse_seed(toy_trainer *trainer)
 {
     const zero_load_options load = run_load_options("seeds");
     const bool compares = zero_world_rank(trainer->run->options.model_parallel) == 0;
-    CHECK_FAILS(zero_load(trainer->engine, &load, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_load(trainer->engine, &load, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 compares ? "options.seed is 5, but the saved run has been rounded with 4"
                          : "model-parallel rank 0: options.seed is 5, but the saved run has been");
     return run_step(trainer);
@@ -421,17 +421,17 @@ TEST(parts_that_do_not_fit_are_refused_on_all_ranks)
 {
     run_directory_make();
     pair p = cut_pair(2, 8);
-    p.status = ZERO_INVALID_ARGUMENT;
+    p.status = ZERO_ERR_INVALID_ARGUMENT;
     p.text = "overlap";
     CHECK_OK(run_mesh(2, 2, save_pair, &p));
     p = cut_pair(4, 8);
-    p.status = ZERO_INVALID_ARGUMENT;
+    p.status = ZERO_ERR_INVALID_ARGUMENT;
     p.text =
         "\"layer0.t0\" is [4, 4] at [0, 0] of [8, 4] in part 0 and [4, 4] at [4, 0] of [9, 4] in";
     p.parts[1].global_shape[0] = 9;
     CHECK_OK(run_mesh(2, 2, save_pair, &p));
     p = cut_pair(0, 4); /* two copies that both count */
-    p.status = ZERO_INVALID_ARGUMENT;
+    p.status = ZERO_ERR_INVALID_ARGUMENT;
     p.text = "overlap";
     CHECK_OK(run_mesh(2, 2, save_pair, &p));
     p.parts[0].replica = 1;
@@ -458,7 +458,7 @@ static void check_finding(toy_trainer *trainer, const finding *f)
     zero_load_options options = run_load_options("pair");
     zero_load_report report = zero_load_report_init();
     if (f->list != NULL) {
-        CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_INVALID_ARGUMENT, "");
+        CHECK_FAILS(zero_load(trainer->engine, &options, NULL), ZERO_ERR_INVALID_ARGUMENT, "");
     }
     options.partial = 1;
     CHECK_OK(zero_load(trainer->engine, &options, &report));
@@ -637,12 +637,14 @@ static zero_status disagree(const place *at, void *user)
     const bool odd = at->part == 1 && at->data == 1;
     TOY_TRY(open_place(c, at, &run, &trainer));
     options.name = odd ? "elsewhere" : options.name;
-    CHECK_FAILS(zero_save(trainer.engine, &options), ZERO_INVALID_ARGUMENT, "options of a save");
+    CHECK_FAILS(zero_save(trainer.engine, &options), ZERO_ERR_INVALID_ARGUMENT,
+                "options of a save");
     options = run_save_options("disagreed");
     options.directory = odd ? NULL : options.directory;
-    CHECK_FAILS(zero_save(trainer.engine, &options), ZERO_INVALID_ARGUMENT, "directory is NULL");
+    CHECK_FAILS(zero_save(trainer.engine, &options), ZERO_ERR_INVALID_ARGUMENT,
+                "directory is NULL");
     load.path = odd ? "/nowhere" : load.path;
-    CHECK_FAILS(zero_load(trainer.engine, &load, NULL), ZERO_INVALID_ARGUMENT, "/nowhere");
+    CHECK_FAILS(zero_load(trainer.engine, &load, NULL), ZERO_ERR_INVALID_ARGUMENT, "/nowhere");
     load = run_load_options("single");
     TOY_TRY(zero_load(trainer.engine, &load, NULL));
     TOY_TRY(run_step(&trainer));
@@ -660,7 +662,7 @@ static zero_status leave_early(const place *at, void *user)
     TOY_TRY(open_place(c, at, &run, &trainer));
     TOY_TRY(zero_save_begin(trainer.engine, &options));
     if (at->part != 1 || at->data != 1) {
-        CHECK_FAILS(zero_save_end(trainer.engine), ZERO_COMM, "");
+        CHECK_FAILS(zero_save_end(trainer.engine), ZERO_ERR_COMM, "");
     }
     toy_close(&trainer);
     return ZERO_OK;
@@ -712,7 +714,7 @@ static said_tensor damaged_tensor; /* has that byte of the first moments, which 
 static zero_status load_damaged(toy_trainer *trainer)
 {
     zero_load_options load = run_load_options("single");
-    CHECK_FAILS(zero_load(trainer->engine, &load, NULL), ZERO_CORRUPT, "differ from their sum");
+    CHECK_FAILS(zero_load(trainer->engine, &load, NULL), ZERO_ERR_CORRUPT, "differ from their sum");
     said_check(zero_last_error()->message, "moment1.safetensors", &damaged_tensor, 4, DAMAGED_AT);
     return ZERO_OK;
 }
@@ -724,7 +726,7 @@ static zero_status load_damaged_part(const place *at, void *user)
     TOY_TRY(open_place(user, at, &run, &trainer));
     const zero_status status = load_damaged(&trainer);
     toy_close(&trainer);
-    return status == ZERO_OK ? ZERO_CORRUPT : status;
+    return status == ZERO_OK ? ZERO_ERR_CORRUPT : status;
 }
 
 TEST(a_box_without_the_other_parts)
@@ -743,8 +745,8 @@ TEST(a_box_without_the_other_parts)
     CHECK(file >= 0 && pread(file, &byte, 1, DAMAGED_AT) == 1);
     byte ^= 0x10;
     CHECK(pwrite(file, &byte, 1, DAMAGED_AT) == 1 && close(file) == 0);
-    CHECK_EQ(toy_on_ranks(2, &run, load_damaged, &c), ZERO_CORRUPT);
+    CHECK_EQ(toy_on_ranks(2, &run, load_damaged, &c), ZERO_ERR_CORRUPT);
     c.cut = (cutting){2, 1, 2, 0}; /* and so do all parts */
-    CHECK_EQ(run_mesh(2, 2, load_damaged_part, &c), ZERO_CORRUPT);
+    CHECK_EQ(run_mesh(2, 2, load_damaged_part, &c), ZERO_ERR_CORRUPT);
     end_course(&c);
 }

@@ -44,7 +44,7 @@ static zero_status add_constant(toy_trainer *trainer, float value)
 {
     const toy_model *model = trainer->run->model;
     const zero_stream host = toy_stream();
-    TOY_TRY(zero_micro_begin(trainer->engine, 1));
+    TOY_TRY(zero_micro_begin(trainer->engine, ZERO_MICRO_LAST));
     for (uint32_t u = model->unit_count; u-- > 0;) {
         if (!toy_unit_trained(model, u)) {
             continue;

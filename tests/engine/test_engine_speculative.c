@@ -431,7 +431,7 @@ static zero_status leave_early(toy_trainer *trainer)
 TEST(destroy_in_the_middle_of_a_speculative_step)
 {
     toy_run run = long_run();
-    CHECK_FAILS(toy_on_ranks(1, &run, leave_early, NULL), ZERO_COMM, "middle of a step");
+    CHECK_FAILS(toy_on_ranks(1, &run, leave_early, NULL), ZERO_ERR_COMM, "middle of a step");
 }
 
 /* ---- what is refused ---- */
@@ -443,26 +443,27 @@ static zero_status step_with_refusals(toy_trainer *trainer)
     const toy_run *given = trainer->run;
     zero_step_params other = run.params;
     if (!given->predicted) {
-        CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_STATE,
+        CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_ERR_STATE,
                     "speculative_step is 0");
         return toy_step(trainer);
     }
     other.hyper.adamw.lr = NAN;
-    CHECK_FAILS(zero_step_predict(trainer->engine, &other), ZERO_INVALID_ARGUMENT, "lr");
+    CHECK_FAILS(zero_step_predict(trainer->engine, &other), ZERO_ERR_INVALID_ARGUMENT, "lr");
     other = run.params;
     other.hyper.adamw.lr = 0.5f;
     TOY_TRY(zero_step_predict(trainer->engine, &other)); /* replaced by the toy's own */
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_STATE,
+    CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_ERR_STATE,
                 "last micro-step begins");
     TOY_TRY(toy_passes(trainer));
     TOY_TRY(toy_micro_end(trainer));
-    CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_STATE,
+    CHECK_FAILS(zero_step_predict(trainer->engine, &run.params), ZERO_ERR_STATE,
                 "last micro-step begins");
-    CHECK_FAILS(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT, "lr 0.5");
+    CHECK_FAILS(zero_step(trainer->engine, &other, toy_stream()), ZERO_ERR_INVALID_ARGUMENT,
+                "lr 0.5");
     other = run.params;
     other.max_norm = 3;
-    CHECK_FAILS(zero_step(trainer->engine, &other, toy_stream()), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_step(trainer->engine, &other, toy_stream()), ZERO_ERR_INVALID_ARGUMENT,
                 "max_norm 3 was predicted as 1");
     return toy_update(trainer);
 }
@@ -485,12 +486,12 @@ TEST(options_that_exclude_it)
     for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
         zero_engine_options options = toy_options(&run);
         options.tier[role] = ZERO_TIER_HOST;
-        CHECK_FAILS(zero_plan_create(run.model->model, &options, 2, &plan), ZERO_INVALID_ARGUMENT,
-                    zero_role_name((zero_role)role));
+        CHECK_FAILS(zero_plan_create(run.model->model, &options, 2, &plan),
+                    ZERO_ERR_INVALID_ARGUMENT, zero_role_name((zero_role)role));
     }
     run.tuning.speculative_step = 2;
     CHECK_FAILS(zero_plan_create(run.model->model, TOY_OPTIONS(&run), 2, &plan),
-                ZERO_INVALID_ARGUMENT, "speculative_step");
+                ZERO_ERR_INVALID_ARGUMENT, "speculative_step");
 }
 
 /* ---- what it costs ---- */

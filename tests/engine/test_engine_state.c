@@ -136,7 +136,7 @@ static zero_status go_on(toy_trainer *trainer, const course *c)
 {
     float scale = 0;
     const zero_stats before = engine_stats(trainer->engine);
-    CHECK_FAILS(toy_wait(trainer), ZERO_STATE, "no step was taken yet");
+    CHECK_FAILS(toy_wait(trainer), ZERO_ERR_STATE, "no step was taken yet");
     TOY_TRY(zero_loss_scale(trainer->engine, &scale));
     CHECK_SAME(scale, c->state.loss_scale);
     for (int s = HALF; s < STEPS; s++) {
@@ -247,34 +247,34 @@ static void refuse_numbers(const toy_trainer *trainer)
     static const float scales[] = {0, -1, NAN, INFINITY};
     zero_step_state bad = good;
     bad.struct_bytes = 7;
-    refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "zero_step_state_init()");
-    CHECK_FAILS(zero_step_state_get(trainer->engine, &bad), ZERO_INVALID_ARGUMENT,
+    refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "zero_step_state_init()");
+    CHECK_FAILS(zero_step_state_get(trainer->engine, &bad), ZERO_ERR_INVALID_ARGUMENT,
                 "struct_bytes of the zero_step_state is 7");
-    refused(trainer, NULL, ZERO_INVALID_ARGUMENT, "zero_step_state is NULL");
-    CHECK_FAILS(zero_step_state_get(trainer->engine, NULL), ZERO_INVALID_ARGUMENT,
+    refused(trainer, NULL, ZERO_ERR_INVALID_ARGUMENT, "zero_step_state is NULL");
+    CHECK_FAILS(zero_step_state_get(trainer->engine, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "zero_step_state is NULL");
     for (size_t i = 0; i < 4; i++) {
         bad = good;
         bad.loss_scale = scales[i];
-        refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "is not finite and above 0");
+        refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "is not finite and above 0");
     }
     for (size_t i = 0; i < 3; i++) {
         bad = good;
         bad.beta1_product[5] = products[i];
-        refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "group 5: beta1_product");
+        refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "group 5: beta1_product");
         bad = good;
         bad.beta2_product[63] = products[i];
-        refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "group 63: beta2_product");
+        refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "group 63: beta2_product");
     }
     bad = good;
     bad.updates = UINT64_MAX;
-    refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "updates 18446744073709551615");
+    refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "updates 18446744073709551615");
     bad = good;
     bad.reserved = 1;
-    refused(trainer, &bad, ZERO_UNSUPPORTED, "reserved is 1");
+    refused(trainer, &bad, ZERO_ERR_UNSUPPORTED, "reserved is 1");
     bad = good;
     bad.loss_scale = 2; /* the toy's are not scaled */
-    refused(trainer, &bad, ZERO_INVALID_ARGUMENT, "loss_scale 2 is not the engine's, 1");
+    refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "loss_scale 2 is not the engine's, 1");
 }
 
 /* A caller's struct from a newer library: what is unknown may be there, but not be set. */
@@ -285,7 +285,7 @@ static void refuse_newer(const toy_trainer *trainer)
         uint64_t more;
     } newer = {zero_step_state_init(), 1};
     newer.known.struct_bytes = sizeof newer;
-    refused(trainer, &newer.known, ZERO_UNSUPPORTED, "newer library");
+    refused(trainer, &newer.known, ZERO_ERR_UNSUPPORTED, "newer library");
     CHECK_OK(zero_step_state_get(trainer->engine, &newer.known));
     CHECK_EQ(newer.more, 0);
     CHECK_EQ(newer.known.struct_bytes, sizeof newer);
@@ -298,14 +298,14 @@ static zero_status misuse(toy_trainer *trainer)
     refuse_numbers(trainer);
     refuse_newer(trainer);
     TOY_TRY(toy_micro(trainer, false));
-    refused(trainer, &state, ZERO_STATE, "zero_step");
+    refused(trainer, &state, ZERO_ERR_STATE, "zero_step");
     TOY_TRY(toy_micro(trainer, true));
-    refused(trainer, &state, ZERO_STATE, "zero_step");
+    refused(trainer, &state, ZERO_ERR_STATE, "zero_step");
     TOY_TRY(zero_step_state_get(trainer->engine, &state)); /* of the step before */
     CHECK_EQ(state.updates, 0);
     TOY_TRY(toy_update(trainer));
     TOY_TRY(zero_unit_acquire(trainer->engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
-    refused(trainer, &state, ZERO_STATE, "still acquired");
+    refused(trainer, &state, ZERO_ERR_STATE, "still acquired");
     TOY_TRY(zero_unit_release(trainer->engine, 0, toy_stream()));
     TOY_TRY(zero_step_state_get(trainer->engine, &state));
     CHECK_EQ(state.updates, 1);
@@ -313,11 +313,12 @@ static zero_status misuse(toy_trainer *trainer)
     /* Ranks that differ, and a rank that refuses: nobody changes anything. */
     zero_step_state other = state;
     other.updates += trainer->rank;
-    refused(trainer, &other, ZERO_INVALID_ARGUMENT, "ranks 0 and 1 were given a different step");
+    refused(trainer, &other, ZERO_ERR_INVALID_ARGUMENT,
+            "ranks 0 and 1 were given a different step");
     other = state;
     other.updates = 7;
     other.beta2_product[3] = trainer->rank == 1 ? 2 : 1;
-    refused(trainer, &other, ZERO_INVALID_ARGUMENT,
+    refused(trainer, &other, ZERO_ERR_INVALID_ARGUMENT,
             trainer->rank == 1 ? "group 3: beta2_product 2" : "rank 1: group 3: beta2_product 2");
     TOY_TRY(zero_step_state_get(trainer->engine, &other));
     CHECK_BYTES(&state, &other, sizeof state);
@@ -329,6 +330,6 @@ TEST(what_is_refused_changes_nothing)
     const toy_run run = toy_run_init(make_model(ZERO_DTYPE_BF16));
     zero_step_state state = zero_step_state_init();
     CHECK_OK(toy_on_ranks(2, &run, misuse, NULL));
-    CHECK_FAILS(zero_step_state_get(NULL, &state), ZERO_INVALID_ARGUMENT, "engine is NULL");
-    CHECK_FAILS(zero_step_state_set(NULL, &state), ZERO_INVALID_ARGUMENT, "engine is NULL");
+    CHECK_FAILS(zero_step_state_get(NULL, &state), ZERO_ERR_INVALID_ARGUMENT, "engine is NULL");
+    CHECK_FAILS(zero_step_state_set(NULL, &state), ZERO_ERR_INVALID_ARGUMENT, "engine is NULL");
 }

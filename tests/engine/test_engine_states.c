@@ -73,7 +73,7 @@ static bool is_of_capture(zi_engine_state state)
 
 static void one_step(zero_engine *engine)
 {
-    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
     CHECK_OK(zero_micro_end(engine));
     CHECK_OK(zero_step(engine, NULL, stream()));
 }
@@ -91,7 +91,7 @@ static void go_back(zero_engine *engine)
     case ZI_ENGINE_ACCUMULATING:
     case ZI_ENGINE_CAPTURING:
     case ZI_ENGINE_CAPTURING_ACCUMULATING:
-        CHECK_OK(zero_micro_begin(engine, 1));
+        CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
         break;
     case ZI_ENGINE_STEP_DUE:
     case ZI_ENGINE_CAPTURING_STEP_DUE:
@@ -124,14 +124,14 @@ static void go_to(zero_engine *engine, zi_engine_state state)
     case ZI_ENGINE_IDLE:
         break;
     case ZI_ENGINE_MICRO:
-        CHECK_OK(zero_micro_begin(engine, 0));
+        CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
         break;
     case ZI_ENGINE_ACCUMULATING:
         go_to(engine, ZI_ENGINE_MICRO);
         CHECK_OK(zero_micro_end(engine));
         break;
     case ZI_ENGINE_LAST_MICRO:
-        CHECK_OK(zero_micro_begin(engine, 1));
+        CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
         break;
     case ZI_ENGINE_STEP_DUE:
         go_to(engine, ZI_ENGINE_LAST_MICRO);
@@ -150,7 +150,7 @@ static void go_to(zero_engine *engine, zi_engine_state state)
         break;
     case ZI_ENGINE_CAPTURING_MICRO:
         go_to(engine, ZI_ENGINE_CAPTURING);
-        CHECK_OK(zero_micro_begin(engine, 0));
+        CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
         break;
     case ZI_ENGINE_CAPTURING_ACCUMULATING:
         go_to(engine, ZI_ENGINE_CAPTURING_MICRO);
@@ -158,7 +158,7 @@ static void go_to(zero_engine *engine, zi_engine_state state)
         break;
     case ZI_ENGINE_CAPTURING_LAST_MICRO:
         go_to(engine, ZI_ENGINE_CAPTURING);
-        CHECK_OK(zero_micro_begin(engine, 1));
+        CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
         break;
     case ZI_ENGINE_CAPTURING_STEP_DUE:
         go_to(engine, ZI_ENGINE_CAPTURING_LAST_MICRO);
@@ -346,7 +346,7 @@ static void expect_refusal(zero_engine *engine, size_t i)
     const zi_engine_cell cell = zi_engine_on(state, calls[i].call);
     const zero_status status = calls[i].make(engine);
     const char *said = zero_last_error()->message;
-    if (status != ZERO_STATE || engine->state != state || strstr(said, calls[i].says) != said ||
+    if (status != ZERO_ERR_STATE || engine->state != state || strstr(said, calls[i].says) != said ||
         strstr(said, zi_engine_state_text(state)) == NULL || strstr(said, cell.remedy) == NULL) {
         TEST_FAIL("%s while %s: %s, then %s: %s", calls[i].says, zi_engine_state_name(state),
                   zero_status_name(status), zi_engine_state_name(engine->state), said);
@@ -394,8 +394,8 @@ static void make_queries(zero_engine *engine)
     CHECK_OK(zero_unit_pass(engine, 0, &pass));
     CHECK_EQ(pass, ZERO_PASS_NONE);
     CHECK_OK(zero_shard_range(engine, 0, ZERO_ROLE_MASTER, &shard));
-    CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_STATE, "not acquired");
-    CHECK_FAILS(zero_tensor_grad(engine, 0, &view), ZERO_STATE, "not acquired");
+    CHECK_FAILS(zero_tensor_data(engine, 0, &view), ZERO_ERR_STATE, "not acquired");
+    CHECK_FAILS(zero_tensor_grad(engine, 0, &view), ZERO_ERR_STATE, "not acquired");
 }
 
 /* What must not be done while a unit is acquired is refused by the unit's name, then done. */
@@ -409,7 +409,7 @@ static void make_calls_with_a_unit(zero_engine *engine, zi_engine_state state)
         }
         stand(engine, state);
         CHECK_OK(zero_unit_acquire(engine, 1, legal_pass(engine), stream(), NULL));
-        CHECK_FAILS(calls[i].make(engine), ZERO_STATE,
+        CHECK_FAILS(calls[i].make(engine), ZERO_ERR_STATE,
                     "unit 1 \"layer1\" is still acquired; release it first");
         CHECK(strstr(zero_last_error()->message, calls[i].says) == zero_last_error()->message);
         CHECK_EQ(engine->state, state);
@@ -422,7 +422,7 @@ static zero_status walk_the_table(toy_trainer *trainer)
 {
     zero_engine *engine = trainer->engine;
     CHECK_EQ(engine->state, ZI_ENGINE_IDLE);
-    CHECK_FAILS(zero_replay_begin(engine, stream()), ZERO_STATE, "no step was captured");
+    CHECK_FAILS(zero_replay_begin(engine, stream()), ZERO_ERR_STATE, "no step was captured");
     for (int s = 0; s < ZI_ENGINE_POISONED; s++) {
         const zi_engine_state state = (zi_engine_state)s;
         if (captures(engine) || !is_of_capture(state)) {
@@ -472,12 +472,12 @@ static zero_status ask_for_roles(toy_trainer *trainer)
     one_step(engine);
     TOY_TRY(zero_engine_evict(
         engine, ZERO_ROLE_BIT(ZERO_ROLE_MOMENT1) | ZERO_ROLE_BIT(ZERO_ROLE_GRAD), ELSEWHERE));
-    CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_MOMENT1, 0, 1, &value), ZERO_STATE,
+    CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_MOMENT1, 0, 1, &value), ZERO_ERR_STATE,
                 "zero_shard_read of moment1: grad, moment1 are evicted; call zero_engine_restore");
     TOY_TRY(zero_shard_read(engine, 0, ZERO_ROLE_MOMENT2, 0, 1, &value));
     TOY_TRY(zero_engine_restore(engine));
     TOY_TRY(zero_shard_read(engine, 0, ZERO_ROLE_MOMENT1, 0, 1, &value));
-    CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_GRAD, 0, 1, &value), ZERO_STATE,
+    CHECK_FAILS(zero_shard_read(engine, 0, ZERO_ROLE_GRAD, 0, 1, &value), ZERO_ERR_STATE,
                 "after the next zero_step");
     one_step(engine);
     return zero_shard_read(engine, 0, ZERO_ROLE_GRAD, 0, 1, &value);
@@ -496,12 +496,12 @@ static zero_status view_sums(toy_trainer *trainer)
     zero_view view;
     zero_engine *engine = trainer->engine;
     go_to(engine, ZI_ENGINE_ACCUMULATING);
-    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view), ZERO_STATE,
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view), ZERO_ERR_STATE,
                 "gradients are being added up, micro-step 1 of a step is over");
     TOY_TRY(zero_shard_view(engine, 0, ZERO_ROLE_PARAM, &first, &view));
     go_back(engine);
     go_back(engine);
-    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view), ZERO_STATE,
+    CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view), ZERO_ERR_STATE,
                 "the step is due; call zero_step, or zero_step_discard, first");
     go_back(engine);
     return zero_shard_view(engine, 0, ZERO_ROLE_GRAD, &first, &view);
@@ -522,16 +522,16 @@ static zero_status poison(toy_trainer *trainer)
     zero_engine *engine = trainer->engine;
     zero_step_params params = zero_step_params_init();
     params.max_norm = 1.0f + (float)trainer->rank;
-    TOY_TRY(zero_micro_begin(engine, 1));
+    TOY_TRY(zero_micro_begin(engine, ZERO_MICRO_LAST));
     TOY_TRY(zero_micro_end(engine));
     TOY_TRY(zero_step(engine, &params, stream()));
-    CHECK_EQ(toy_wait(trainer), ZERO_MISMATCH);
+    CHECK_EQ(toy_wait(trainer), ZERO_ERR_MISMATCH);
     CHECK_EQ(engine->state, ZI_ENGINE_POISONED);
     for (size_t i = 0; i < CALLS; i++) {
-        CHECK_FAILS(calls[i].make(engine), ZERO_POISONED, "max_norm is 1 on rank 0 and 2 on");
+        CHECK_FAILS(calls[i].make(engine), ZERO_ERR_POISONED, "max_norm is 1 on rank 0 and 2 on");
         CHECK_EQ(engine->state, ZI_ENGINE_POISONED);
     }
-    CHECK_EQ(zero_unit_pass(engine, 0, &pass), ZERO_POISONED);
+    CHECK_EQ(zero_unit_pass(engine, 0, &pass), ZERO_ERR_POISONED);
     CHECK(zero_engine_plan(engine) != NULL);
     return ZERO_OK;
 }
@@ -540,7 +540,7 @@ TEST(no_call_is_legal_after_a_failure)
 {
     toy_run run = table_run();
     toy_double_begin(test_seed);
-    CHECK_FAILS(toy_on_ranks(2, &run, poison, NULL), ZERO_MISMATCH, "max_norm is 1");
+    CHECK_FAILS(toy_on_ranks(2, &run, poison, NULL), ZERO_ERR_MISMATCH, "max_norm is 1");
 }
 
 /* ---- destroyed in any state ---- */
@@ -578,7 +578,7 @@ TEST(destroyed_in_every_state)
         }
         toy_double_begin(test_seed);
         if (zi_engine_state_owes(of.state)) {
-            CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, end_in_state, &of), ZERO_COMM,
+            CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, end_in_state, &of), ZERO_ERR_COMM,
                         "a rank destroyed its engine in the middle of a step");
         } else {
             CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, end_in_state, &of));

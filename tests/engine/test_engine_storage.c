@@ -116,7 +116,7 @@ static zero_status train_over_faults(zero_world *world, void *user)
     if (status != ZERO_OK && opened) {
         /* The collecting is the test's own: what ends that reaches the engine in its next call. */
         CHECK(toy_step(&trainer) != ZERO_OK);
-        CHECK_FAILS(toy_step(&trainer), ZERO_POISONED, " of the file ");
+        CHECK_FAILS(toy_step(&trainer), ZERO_ERR_POISONED, " of the file ");
     }
     toy_state_free(&state);
     if (opened) {
@@ -130,8 +130,8 @@ static void check_stopped(const fault_run *f, const char *code)
 {
     const char *cause[RANKS];
     for (int rank = 0; rank < RANKS; rank++) {
-        CHECK(f->status[rank] == ZERO_IO || f->status[rank] == ZERO_COMM ||
-              f->status[rank] == ZERO_CORRUPT);
+        CHECK(f->status[rank] == ZERO_ERR_IO || f->status[rank] == ZERO_ERR_COMM ||
+              f->status[rank] == ZERO_ERR_CORRUPT);
         cause[rank] = strstr(f->message[rank], " bytes at ");
         if (cause[rank] == NULL || strstr(cause[rank], folder) == NULL ||
             strstr(cause[rank], code) == NULL) {
@@ -161,7 +161,7 @@ static bool strike(fault_run *f, int kind, int nth, const char *code)
         return f->below[struck].faults != 0;
     }
     /* What ends early is damage where it is read. */
-    CHECK(status == ZERO_IO || (status == ZERO_CORRUPT && kind == FAULTY_NOTHING));
+    CHECK(status == ZERO_ERR_IO || (status == ZERO_ERR_CORRUPT && kind == FAULTY_NOTHING));
     check_stopped(f, code);
     return true;
 }
@@ -418,7 +418,7 @@ static void refuse_second(const toy_run *run, pid_t owner)
     toy_trainer second;
     char pid[32];
     (void)snprintf(pid, sizeof pid, "%d", (int)owner);
-    CHECK_FAILS(toy_open(&second, run, NULL), ZERO_STATE, pid);
+    CHECK_FAILS(toy_open(&second, run, NULL), ZERO_ERR_STATE, pid);
     CHECK(strstr(zero_last_error()->message, folder) != NULL);
 }
 
@@ -508,7 +508,7 @@ TEST(a_disk_too_small_is_refused_with_the_shortfall)
     const uint64_t wanted = toy_planned(&run, 1).tier_bytes[ZERO_TIER_DISK];
     (void)snprintf(text, sizeof text, "%" PRIu64 " bytes wanted on disk, %" PRIu64 " free", wanted,
                    16 * MIB - PAGE); /* the lock's file has a page */
-    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_OUT_OF_MEMORY, text);
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_ERR_OUT_OF_MEMORY, text);
     CHECK(strstr(zero_last_error()->message, folder) != NULL);
     CHECK_EQ(free_blocks(), before);
     CHECK(umount2(folder, MNT_DETACH) == 0);

@@ -41,7 +41,7 @@ zero_status __wrap_zi_rate_choose(const zi_rate_options *options, uint64_t store
         return __real_zi_rate_choose(options, store_bytes, rates);
     }
     if (to_find == FOUND_FAULT) {
-        ZI_FAIL(ZERO_IO, "the disk of %s is worn out", options->directories[1]);
+        ZI_FAIL(ZERO_ERR_IO, "the disk of %s is worn out", options->directories[1]);
     }
     seen.choices++;
     seen.rank = options->rank;
@@ -173,6 +173,6 @@ static zero_status open_one(zero_world *world, void *user)
 TEST(a_measurement_that_fails_is_what_create_says)
 {
     toy_run run = open_run(true, FOUND_FAULT);
-    CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, open_one, &run), ZERO_IO, "is worn out");
+    CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, open_one, &run), ZERO_ERR_IO, "is worn out");
     CHECK_EQ(seen.stores, 0);
 }

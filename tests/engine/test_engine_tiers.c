@@ -197,36 +197,38 @@ static zero_status ask_wrongly(toy_trainer *trainer)
     CHECK(shard.count > 1);
     CHECK_EQ(shard.tier, trainer->run->options.tier[role]);
     CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, shard.count + 1, room),
-                ZERO_INVALID_ARGUMENT, "not all here");
+                ZERO_ERR_INVALID_ARGUMENT, "not all here");
     CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first + shard.count, 1, room),
-                ZERO_INVALID_ARGUMENT, "not all here");
-    CHECK_FAILS(zero_shard_write(engine, WIDE, role, UINT64_MAX, 2, room), ZERO_INVALID_ARGUMENT,
-                "not all here");
-    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, NULL), ZERO_INVALID_ARGUMENT,
-                "values");
-    CHECK_FAILS(zero_shard_range(engine, WIDE, ZERO_ROLE_IO_WINDOW, &shard), ZERO_INVALID_ARGUMENT,
-                "role 9");
-    CHECK_FAILS(zero_shard_range(engine, WIDE, role, NULL), ZERO_INVALID_ARGUMENT, "shard");
-    CHECK_FAILS(zero_shard_read(engine, 99999, role, 0, 1, room), ZERO_INVALID_ARGUMENT, "99999");
+                ZERO_ERR_INVALID_ARGUMENT, "not all here");
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, UINT64_MAX, 2, room),
+                ZERO_ERR_INVALID_ARGUMENT, "not all here");
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "values");
+    CHECK_FAILS(zero_shard_range(engine, WIDE, ZERO_ROLE_IO_WINDOW, &shard),
+                ZERO_ERR_INVALID_ARGUMENT, "role 9");
+    CHECK_FAILS(zero_shard_range(engine, WIDE, role, NULL), ZERO_ERR_INVALID_ARGUMENT, "shard");
+    CHECK_FAILS(zero_shard_read(engine, 99999, role, 0, 1, room), ZERO_ERR_INVALID_ARGUMENT,
+                "99999");
     if (on_disk(m)) {
-        CHECK_FAILS(zero_shard_view(engine, WIDE, role, &first, &view), ZERO_UNSUPPORTED,
+        CHECK_FAILS(zero_shard_view(engine, WIDE, role, &first, &view), ZERO_ERR_UNSUPPORTED,
                     "zero_shard_read");
     }
     TOY_TRY(toy_micro(trainer, false));
     TOY_TRY(zero_shard_read(engine, WIDE, role, shard.first, 1, room));
     TOY_TRY(zero_shard_range(engine, WIDE, ZERO_ROLE_GRAD, &shard));
-    CHECK_FAILS(zero_shard_read(engine, WIDE, ZERO_ROLE_GRAD, shard.first, 1, room), ZERO_STATE,
+    CHECK_FAILS(zero_shard_read(engine, WIDE, ZERO_ROLE_GRAD, shard.first, 1, room), ZERO_ERR_STATE,
                 "micro-step 1");
     TOY_TRY(zero_shard_range(engine, WIDE, role, &shard));
     TOY_TRY(toy_micro_begin(trainer, true));
-    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, room), ZERO_STATE,
+    CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, room), ZERO_ERR_STATE,
                 "micro-step");
     TOY_TRY(zero_micro_end(engine));
-    CHECK_FAILS(zero_shard_write(engine, WIDE, role, shard.first, 1, room), ZERO_STATE,
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, shard.first, 1, room), ZERO_ERR_STATE,
                 "step is due");
     TOY_TRY(toy_update(trainer));
     TOY_TRY(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL));
-    CHECK_FAILS(zero_shard_write(engine, WIDE, role, shard.first, 1, room), ZERO_STATE, "acquired");
+    CHECK_FAILS(zero_shard_write(engine, WIDE, role, shard.first, 1, room), ZERO_ERR_STATE,
+                "acquired");
     TOY_TRY(zero_shard_read(engine, WIDE, role, shard.first, 1, room));
     TOY_TRY(zero_unit_release(engine, 0, toy_stream()));
     return ZERO_OK;
@@ -244,7 +246,7 @@ TEST(wrong_questions_are_refused)
 
 static zero_status capture_it(toy_trainer *trainer)
 {
-    CHECK_FAILS(zero_capture_prepare(trainer->engine), ZERO_UNSUPPORTED, "ZERO_UPDATER_GPU");
+    CHECK_FAILS(zero_capture_prepare(trainer->engine), ZERO_ERR_UNSUPPORTED, "ZERO_UPDATER_GPU");
     return toy_step(trainer);
 }
 
@@ -438,11 +440,11 @@ TEST(directories_that_will_not_do)
         const char *text;
         const uint32_t *weights;
     } wrong[] = {
-        {missing, 2, ZERO_IO, "/nonexistent/zero", NULL},
-        {file, 1, ZERO_IO, "/proc/self/status", NULL},
-        {file, 0, ZERO_INVALID_ARGUMENT, "disk_directories", NULL},
-        {NULL, 1, ZERO_INVALID_ARGUMENT, "disk_directories", NULL},
-        {rig_paths, 2, ZERO_INVALID_ARGUMENT, "directory 1 has the rate 1, the fastest 1000",
+        {missing, 2, ZERO_ERR_IO, "/nonexistent/zero", NULL},
+        {file, 1, ZERO_ERR_IO, "/proc/self/status", NULL},
+        {file, 0, ZERO_ERR_INVALID_ARGUMENT, "disk_directories", NULL},
+        {NULL, 1, ZERO_ERR_INVALID_ARGUMENT, "disk_directories", NULL},
+        {rig_paths, 2, ZERO_ERR_INVALID_ARGUMENT, "directory 1 has the rate 1, the fastest 1000",
          hopeless},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -467,14 +469,14 @@ TEST(paths_that_will_not_do)
     toy_run_disk(&run, NULL, 0);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         run.options.disk_path = wrong[i][0];
-        open_refused(&run, i == 0 ? ZERO_IO : ZERO_INVALID_ARGUMENT, wrong[i][1]);
+        open_refused(&run, i == 0 ? ZERO_ERR_IO : ZERO_ERR_INVALID_ARGUMENT, wrong[i][1]);
     }
     run.options.disk_path = rig_paths[0];
     run.tuning.disk_weights = weights;
-    open_refused(&run, ZERO_INVALID_ARGUMENT, "disk_weights");
+    open_refused(&run, ZERO_ERR_INVALID_ARGUMENT, "disk_weights");
     run.tuning.disk_weights = NULL;
     toy_run_disk(&run, rig_paths, 2);
-    open_refused(&run, ZERO_INVALID_ARGUMENT,
+    open_refused(&run, ZERO_ERR_INVALID_ARGUMENT,
                  "2 disk_directories are given; leave one of them out");
 }
 
@@ -484,7 +486,7 @@ TEST(a_full_disk_is_refused_with_what_is_missing)
     toy_run run = disk_run(toy_run_equal(4, 100000, ZERO_DTYPE_BF16));
     const char *list[] = {folder};
     run.options.disk_directories = list;
-    open_refused(&run, ZERO_OUT_OF_MEMORY, folder);
+    open_refused(&run, ZERO_ERR_OUT_OF_MEMORY, folder);
     rig_small_disk_remove(folder);
 }
 
@@ -495,7 +497,7 @@ TEST(one_directory_one_engine)
     CHECK_OK(toy_open(&first, &run, NULL));
     char pid[32];
     (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
-    open_refused(&run, ZERO_STATE, pid);
+    open_refused(&run, ZERO_ERR_STATE, pid);
     CHECK_OK(toy_step(&first));
     toy_close(&first);
 }
@@ -517,7 +519,7 @@ static zero_status one_without(zero_world *world, void *user)
 TEST(a_rank_without_its_directory)
 {
     toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
-    CHECK_FAILS(zero_world_run(3, TOY_DEADLINE_MS, one_without, &run), ZERO_IO,
+    CHECK_FAILS(zero_world_run(3, TOY_DEADLINE_MS, one_without, &run), ZERO_ERR_IO,
                 "/nonexistent/zero");
 }
 
@@ -542,9 +544,9 @@ static zero_status lose_the_disk(toy_trainer *trainer)
     for (int i = 0; i < 3 && status == ZERO_OK; i++) {
         status = toy_step_or_skip(trainer, false);
     }
-    CHECK(status == ZERO_CORRUPT || (trainer->ranks > 1 && status == ZERO_COMM));
+    CHECK(status == ZERO_ERR_CORRUPT || (trainer->ranks > 1 && status == ZERO_ERR_COMM));
     CHECK(strstr(zero_last_error()->message, run->options.disk_directories[0]) != NULL);
-    CHECK_FAILS(toy_step(trainer), ZERO_POISONED, run->options.disk_directories[0]);
+    CHECK_FAILS(toy_step(trainer), ZERO_ERR_POISONED, run->options.disk_directories[0]);
     return ZERO_OK;
 }
 
@@ -555,7 +557,7 @@ TEST(a_fault_in_a_step_names_the_directory)
         toy_run run = disk_run(toy_run_wide(ZERO_DTYPE_BF16));
         run.options.disk_directories = &rig_paths[ranks % 2 == 0 ? 2 : 0];
         run.options.tier[ZERO_ROLE_PARAM] = ranks >= 2 ? DISK : DEV;
-        CHECK_FAILS(toy_on_ranks(ranks, &run, lose_the_disk, NULL), ZERO_CORRUPT,
+        CHECK_FAILS(toy_on_ranks(ranks, &run, lose_the_disk, NULL), ZERO_ERR_CORRUPT,
                     run.options.disk_directories[0]);
     }
 }

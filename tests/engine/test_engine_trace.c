@@ -327,7 +327,8 @@ static zero_status check_off(toy_trainer *trainer)
     const zero_engine *engine = trainer->engine;
     TOY_TRY(toy_step(trainer));
     CHECK(engine->timeline == NULL && engine->device->timeline == NULL);
-    CHECK_FAILS(zero_engine_trace(trainer->engine, "./no-such-trace"), ZERO_STATE, "trace_events");
+    CHECK_FAILS(zero_engine_trace(trainer->engine, "./no-such-trace"), ZERO_ERR_STATE,
+                "trace_events");
     CHECK(access("./no-such-trace", F_OK) != 0);
     return ZERO_OK;
 }
@@ -339,13 +340,13 @@ TEST(no_timeline_unless_it_is_asked_for)
     CHECK_OK(toy_on_ranks(1, &run, check_off, NULL));
     run.tuning.trace_events = 7;
     toy_trainer trainer;
-    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_INVALID_ARGUMENT, "trace_events");
+    CHECK_FAILS(toy_open(&trainer, &run, NULL), ZERO_ERR_INVALID_ARGUMENT, "trace_events");
 }
 
 static zero_status check_refusals(toy_trainer *trainer)
 {
-    CHECK_FAILS(zero_engine_trace(trainer->engine, NULL), ZERO_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_engine_trace(trainer->engine, "./no/such/folder"), ZERO_IO, "./no/such");
+    CHECK_FAILS(zero_engine_trace(trainer->engine, NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_FAILS(zero_engine_trace(trainer->engine, "./no/such/folder"), ZERO_ERR_IO, "./no/such");
     TOY_TRY(toy_step(trainer));
     trainer->engine->state = ZI_ENGINE_POISONED;
     const file f = take(trainer->engine); /* what happened before a failure can be seen */

@@ -143,7 +143,7 @@ static zero_status walk_through(toy_trainer *trainer)
     expect_pass(trainer, BLOCK1, ZERO_PASS_NONE);
     TOY_TRY(release(trainer, BLOCK0));
     expect_pass(trainer, BLOCK0, ZERO_PASS_NONE);
-    TOY_TRY(zero_micro_begin(trainer->engine, 0));
+    TOY_TRY(zero_micro_begin(trainer->engine, ZERO_MICRO_EARLIER));
     for (uint32_t u = 0; u < trainer->run->model->unit_count; u++) {
         TOY_TRY(acquire(trainer, u, ZERO_PASS_FORWARD));
         expect_pass(trainer, u, ZERO_PASS_FORWARD);
@@ -163,10 +163,11 @@ static zero_status walk_through(toy_trainer *trainer)
     TOY_TRY(release(trainer, BLOCK1));
     expect_pass(trainer, BLOCK1, ZERO_PASS_NONE);
     TOY_TRY(zero_micro_end(trainer->engine));
-    CHECK_FAILS(zero_unit_pass(trainer->engine, 6, &pass), ZERO_INVALID_ARGUMENT, "unit 6");
-    CHECK_FAILS(zero_unit_pass(trainer->engine, 0, NULL), ZERO_INVALID_ARGUMENT, "pass is NULL");
-    CHECK_FAILS(zero_unit_pass(NULL, 0, &pass), ZERO_INVALID_ARGUMENT, "engine is NULL");
-    CHECK_FAILS(acquire(trainer, 0, (zero_pass)4), ZERO_INVALID_ARGUMENT, "pass 4");
+    CHECK_FAILS(zero_unit_pass(trainer->engine, 6, &pass), ZERO_ERR_INVALID_ARGUMENT, "unit 6");
+    CHECK_FAILS(zero_unit_pass(trainer->engine, 0, NULL), ZERO_ERR_INVALID_ARGUMENT,
+                "pass is NULL");
+    CHECK_FAILS(zero_unit_pass(NULL, 0, &pass), ZERO_ERR_INVALID_ARGUMENT, "engine is NULL");
+    CHECK_FAILS(acquire(trainer, 0, (zero_pass)4), ZERO_ERR_INVALID_ARGUMENT, "pass 4");
     return ZERO_OK;
 }
 

@@ -114,13 +114,13 @@ static zero_status try_weight(toy_trainer *trainer)
     float *place = toy_scalar_open(trainer->rank == trainer->ranks - 1 ? bad->weight : 0);
     weighed.params.grad_weight = place;
     CHECK_FAILS(zero_grad_norm(trainer->engine, &weighed.params, toy_stream(), &norm),
-                ZERO_INVALID_ARGUMENT, bad->text);
+                ZERO_ERR_INVALID_ARGUMENT, bad->text);
     CHECK_OK(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm));
     CHECK(norm > 0);
     trainer->run = &weighed;
     TOY_TRY(toy_update(trainer));
     trainer->run = run;
-    CHECK_FAILS(toy_wait(trainer), ZERO_INVALID_ARGUMENT, bad->text);
+    CHECK_FAILS(toy_wait(trainer), ZERO_ERR_INVALID_ARGUMENT, bad->text);
     toy_scalar_close(place);
     CHECK_OK(toy_wait(trainer));
     CHECK_EQ(trainer->result.step, 1);
@@ -154,7 +154,8 @@ static zero_status hear_later(toy_trainer *trainer)
     for (uint32_t s = 0; s < 4; s++) {
         TOY_TRY(weigh_step(trainer, s == 0 ? 0 : 1, NULL));
     }
-    CHECK_FAILS(weigh_step(trainer, 1, NULL), ZERO_INVALID_ARGUMENT, "grad_weight adds up to 0");
+    CHECK_FAILS(weigh_step(trainer, 1, NULL), ZERO_ERR_INVALID_ARGUMENT,
+                "grad_weight adds up to 0");
     TOY_TRY(toy_update(trainer));
     TOY_TRY(toy_wait(trainer));
     CHECK_EQ(trainer->result.updates, 4);
@@ -178,11 +179,11 @@ static zero_status try_divisors(toy_trainer *trainer)
     TOY_TRY(toy_micro(trainer, true));
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         odd.params.grad_divisor = wrong[i];
-        CHECK_FAILS(toy_update(trainer), ZERO_INVALID_ARGUMENT, "is not finite and > 0");
+        CHECK_FAILS(toy_update(trainer), ZERO_ERR_INVALID_ARGUMENT, "is not finite and > 0");
     }
     odd.params.grad_divisor = 3;
     odd.params.grad_weight = weight;
-    CHECK_FAILS(toy_update(trainer), ZERO_INVALID_ARGUMENT, "divided by one of them");
+    CHECK_FAILS(toy_update(trainer), ZERO_ERR_INVALID_ARGUMENT, "divided by one of them");
     odd.params.grad_divisor = 0;
     TOY_TRY(toy_update(trainer));
     CHECK_OK(toy_wait(trainer));
@@ -191,7 +192,7 @@ static zero_status try_divisors(toy_trainer *trainer)
     TOY_TRY(toy_micro(trainer, true));
     odd.params.grad_weight = trainer->rank == 0 ? weight : NULL;
     TOY_TRY(toy_update(trainer));
-    CHECK_FAILS(toy_wait(trainer), ZERO_MISMATCH,
+    CHECK_FAILS(toy_wait(trainer), ZERO_ERR_MISMATCH,
                 "what gradients are divided by (0: the sum of grad_weight) is 0 on rank 0 and 2 on "
                 "rank 1");
     return ZERO_OK;
@@ -202,7 +203,7 @@ TEST(numbers_that_cannot_divide_are_refused)
 {
     float *weights[] = {toy_scalar_open(1), toy_scalar_open(1)};
     const toy_run run = toy_run_equal(2, 150, ZERO_DTYPE_F32);
-    CHECK_EQ(toy_on_ranks(2, &run, try_divisors, weights), ZERO_MISMATCH);
+    CHECK_EQ(toy_on_ranks(2, &run, try_divisors, weights), ZERO_ERR_MISMATCH);
     toy_scalar_close(weights[0]);
     toy_scalar_close(weights[1]);
 }
@@ -214,13 +215,13 @@ static zero_status predict_divisors(toy_trainer *trainer)
     toy_run odd = *run;
     float *weight = toy_scalar_open(1);
     odd.params.grad_weight = weight;
-    CHECK_FAILS(zero_step_predict(trainer->engine, &odd.params), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_step_predict(trainer->engine, &odd.params), ZERO_ERR_INVALID_ARGUMENT,
                 "give grad_divisor");
     odd.params.grad_weight = NULL;
     odd.params.grad_divisor = 6;
     CHECK_OK(zero_step_predict(trainer->engine, &odd.params));
     TOY_TRY(toy_micro(trainer, true));
-    CHECK_FAILS(toy_update(trainer), ZERO_INVALID_ARGUMENT, "were predicted as 6");
+    CHECK_FAILS(toy_update(trainer), ZERO_ERR_INVALID_ARGUMENT, "were predicted as 6");
     trainer->run = &odd;
     TOY_TRY(toy_update(trainer));
     CHECK_OK(toy_wait(trainer));

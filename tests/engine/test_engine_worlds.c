@@ -61,13 +61,13 @@ static void go_on(zero_world *world, const absence *a)
     }
     const char *said = zero_last_error()->message;
     const bool died = a->how == IS_KILLED || a->how == IS_KILLED_IN_FORWARD;
-    if (status != ZERO_COMM || strstr(said, "rank 2") == NULL ||
+    if (status != ZERO_ERR_COMM || strstr(said, "rank 2") == NULL ||
         strstr(said, died ? "died" : "left") == NULL) {
         TEST_FAIL("rank %u: %s: %s", zero_world_rank(world), zero_status_name(status), said);
     }
     CHECK(in_time(start_ns, SOON_MS));
     if (made) {
-        CHECK_FAILS(zero_micro_begin(trainer.engine, 1), ZERO_POISONED, "rank 2");
+        CHECK_FAILS(zero_micro_begin(trainer.engine, ZERO_MICRO_LAST), ZERO_ERR_POISONED, "rank 2");
         toy_close(&trainer);
     }
 }
@@ -90,7 +90,7 @@ static void lose(departure how, bool threads)
         if (threads) {
             /* Poisoned engines abort the world, unless none was made. */
             const zero_status status = zero_world_run(RANKS, TOY_DEADLINE_MS, take_part, &a);
-            CHECK_EQ(status, how == LEAVES_BEFORE_CREATE ? ZERO_OK : ZERO_COMM);
+            CHECK_EQ(status, how == LEAVES_BEFORE_CREATE ? ZERO_OK : ZERO_ERR_COMM);
             continue;
         }
         launched part = {take_part, &a};
@@ -146,12 +146,13 @@ static void destroy_in_wrong_order(zero_world *world)
     CHECK_OK(zero_engine_create(world, model, NULL, &engines[0]));
     CHECK_OK(zero_engine_create(world, model, NULL, &engines[1]));
     zero_world_destroy(world);
-    CHECK_FAILS(zero_micro_begin(engines[0], 1), ZERO_STATE, "world was destroyed");
+    CHECK_FAILS(zero_micro_begin(engines[0], 1), ZERO_ERR_STATE, "world was destroyed");
     CHECK_FAILS(zero_unit_acquire(engines[1], 0, ZERO_PASS_EVAL, zero_stream_host(), NULL),
-                ZERO_STATE, "world was destroyed");
+                ZERO_ERR_STATE, "world was destroyed");
     CHECK_EQ(engine_stats(engines[1]).steps, 0);
     zero_engine_destroy(engines[1]);
-    CHECK_FAILS(zero_step(engines[0], NULL, zero_stream_host()), ZERO_STATE, "destroy its engines");
+    CHECK_FAILS(zero_step(engines[0], NULL, zero_stream_host()), ZERO_ERR_STATE,
+                "destroy its engines");
     zero_engine_destroy(engines[0]);
     zero_model_destroy(model);
 }
@@ -188,10 +189,11 @@ static zero_status forget(zero_world *world, void *user)
 /* Threads whose function returns have no world any more. */
 TEST(an_engine_that_outlives_its_rank)
 {
-    CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, forget, NULL), ZERO_STATE,
+    CHECK_FAILS(zero_world_run(2, TOY_DEADLINE_MS, forget, NULL), ZERO_ERR_STATE,
                 "destroy the engine first");
     for (int i = 0; i < 2; i++) {
-        CHECK_FAILS(zero_micro_begin(forgotten[i], 1), ZERO_STATE, "world was destroyed");
+        CHECK_FAILS(zero_micro_begin(forgotten[i], ZERO_MICRO_LAST), ZERO_ERR_STATE,
+                    "world was destroyed");
         zero_engine_destroy(forgotten[i]);
     }
 }
@@ -212,14 +214,15 @@ static void be_a_child(zero_world *world, zero_engine *engine)
     uint32_t value = 0;
     alarm(20);
     CHECK_EQ(stats.steps, 1);
-    CHECK_FAILS(zero_micro_begin(engine, 1), ZERO_STATE, "make them in the child");
-    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_STATE,
+    CHECK_FAILS(zero_micro_begin(engine, ZERO_MICRO_LAST), ZERO_ERR_STATE,
+                "make them in the child");
+    CHECK_FAILS(zero_unit_acquire(engine, 0, ZERO_PASS_EVAL, toy_stream(), NULL), ZERO_ERR_STATE,
                 "child");
-    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_STATE, "child");
-    CHECK_FAILS(zero_step(engine, NULL, toy_stream()), ZERO_STATE, "child");
-    CHECK_FAILS(zero_world_barrier(world), ZERO_STATE, "child");
-    CHECK_FAILS(zero_world_gather(world, &value, &value, 4), ZERO_STATE, "child");
-    CHECK_FAILS(zero_engine_create(world, NULL, NULL, &engine), ZERO_STATE, "child");
+    CHECK_FAILS(zero_engine_fill(engine, toy_fill, NULL), ZERO_ERR_STATE, "child");
+    CHECK_FAILS(zero_step(engine, NULL, toy_stream()), ZERO_ERR_STATE, "child");
+    CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_STATE, "child");
+    CHECK_FAILS(zero_world_gather(world, &value, &value, 4), ZERO_ERR_STATE, "child");
+    CHECK_FAILS(zero_engine_create(world, NULL, NULL, &engine), ZERO_ERR_STATE, "child");
     CHECK_EQ(zero_world_size(world) != 0, 1);
     zero_world_abort(world);
     zero_engine_destroy(engine);

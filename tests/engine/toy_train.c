@@ -290,7 +290,7 @@ zero_status toy_micro_begin(toy_trainer *trainer, bool last)
     if (last && trainer->run->predicted) {
         TOY_TRY(zero_step_predict(trainer->engine, &trainer->run->params));
     }
-    return zero_micro_begin(trainer->engine, last ? 1 : 0);
+    return zero_micro_begin(trainer->engine, last ? ZERO_MICRO_LAST : ZERO_MICRO_EARLIER);
 }
 
 zero_status toy_micro_end(toy_trainer *trainer)

@@ -43,7 +43,8 @@ static zero_status run_rank(zero_world *world, void *user)
                                   .samples = 1,
                                   .seed = 1};
     float *logits = malloc(all->config.vocab * sizeof *logits);
-    zero_status status = logits != NULL ? gpt2_net_create(&net, world, &setup) : ZERO_OUT_OF_MEMORY;
+    zero_status status =
+        logits != NULL ? gpt2_net_create(&net, world, &setup) : ZERO_ERR_OUT_OF_MEMORY;
     status = status == ZERO_OK ? gpt2_weights_load(&net, world, all->path, &error) : status;
     status = status == ZERO_OK ? print_logits(&net, world, all, logits) : status;
     if (status != ZERO_OK && zero_world_rank(world) == 0) {

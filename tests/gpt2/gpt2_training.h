@@ -55,7 +55,8 @@ static inline void train_step(gpt2_net *net, gpt2_case *tokens, history *past, u
                                   reference_shape.seq};
         float scale = 0;
         double loss = 0;
-        CHECK_OK(zero_micro_begin(net->engine, micro + 1 == micro_steps));
+        CHECK_OK(zero_micro_begin(net->engine,
+                                  micro + 1 == micro_steps ? ZERO_MICRO_LAST : ZERO_MICRO_EARLIER));
         CHECK_OK(gpt2_net_forward(net, &batch, ZERO_PASS_FORWARD));
         CHECK_OK(zero_loss_scale(net->engine, &scale));
         CHECK_OK(gpt2_net_backward(net, scale));

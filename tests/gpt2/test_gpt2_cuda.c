@@ -403,7 +403,7 @@ TEST(a_gpu_that_is_full_before_the_first_pass_says_so)
     CHECK(strstr(table->warning(space), "GiB left for a pass ahead of the first step") != NULL);
     table->destroy(space);
     emulated_limit.malloc = 1;
-    CHECK_EQ(table->create(&setup, &space), ZERO_OUT_OF_MEMORY);
+    CHECK_EQ(table->create(&setup, &space), ZERO_ERR_OUT_OF_MEMORY);
     memset(&emulated_limit, 0, sizeof emulated_limit);
     CHECK(strstr(error.text, "no memory for activations") != NULL);
 }

@@ -55,7 +55,7 @@ static uint32_t count_calls(uint32_t layers)
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(gpt2_net_create(&net, world, &setup));
     const gpt2_batch batch = {tokens.tokens, tokens.targets, SAMPLES, shape.seq};
-    CHECK_OK(zero_micro_begin(net.engine, 1));
+    CHECK_OK(zero_micro_begin(net.engine, ZERO_MICRO_LAST));
     calls = 0;
     CHECK_OK(gpt2_net_forward(&net, &batch, ZERO_PASS_FORWARD));
     CHECK_OK(gpt2_net_backward(&net, 1));

@@ -75,7 +75,7 @@ static zero_status one_step(gpt2_net *net, const gpt2_batch *batch, trial *out)
     if (out->made == TIE_NOT_ACQUIRED) { /* backward would be refused the matrix's gradient */
         return ZERO_OK;
     }
-    CHECK_OK(zero_micro_begin(net->engine, 1));
+    CHECK_OK(zero_micro_begin(net->engine, ZERO_MICRO_LAST));
     CHECK_OK(gpt2_net_forward(net, batch, ZERO_PASS_FORWARD));
     CHECK_OK(gpt2_net_backward(net, 1));
     CHECK_OK(zero_micro_end(net->engine));

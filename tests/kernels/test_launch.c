@@ -248,7 +248,7 @@ TEST(create_survives_every_failing_allocation)
             zi_kernels_destroy(&kernels);
             break;
         }
-        CHECK_EQ(status, ZERO_OUT_OF_MEMORY);
+        CHECK_EQ(status, ZERO_ERR_OUT_OF_MEMORY);
         CHECK(kernels.ops == NULL);
         zi_kernels_destroy(&kernels);
     }

@@ -158,7 +158,7 @@ TEST(a_kernel_that_is_not_to_be_had_is_told)
     loaded.count = 0;
     refused = 1;
     zi_kernels kernels;
-    CHECK_FAILS(zi_cuda_kernels_create(NULL, &kernels), ZERO_DEVICE, "loading update");
+    CHECK_FAILS(zi_cuda_kernels_create(NULL, &kernels), ZERO_ERR_DEVICE, "loading update");
 }
 
 TEST(more_blocks_than_a_grid_has_are_refused)

@@ -290,7 +290,7 @@ static void keep_budget(const zero_model *model, zero_tier tier, size_t at, cons
     zero_plan_destroy(plan_of(model, &o, 2));
     const uint64_t less = need - 1;
     memcpy((char *)&o + at, &less, sizeof less);
-    refuse_plan(model, &o, 2, ZERO_OUT_OF_MEMORY, text);
+    refuse_plan(model, &o, 2, ZERO_ERR_OUT_OF_MEMORY, text);
     CHECK_SAID("short by 1;");
 }
 
@@ -360,10 +360,10 @@ TEST(the_ring_is_what_the_budget_allows)
     check_ring(ring_of(model, 12 * mib, 4 * mib, 0), 4 * mib, 3);
     zero_engine_options o = disk_options();
     o.host_budget_bytes = 3 * mib / 4 - 1;
-    refuse_plan(model, &o, 1, ZERO_OUT_OF_MEMORY, "short by 1;");
+    refuse_plan(model, &o, 1, ZERO_ERR_OUT_OF_MEMORY, "short by 1;");
     tuning.extent_bytes = 8 * mib;
     o.host_budget_bytes = 24 * mib - 1;
-    refuse_plan(model, &o, 1, ZERO_OUT_OF_MEMORY, "short by 1;");
+    refuse_plan(model, &o, 1, ZERO_ERR_OUT_OF_MEMORY, "short by 1;");
     /* Checksums count too: 15 ranges have 15480 bytes of them, in 4 pages. */
     unchecked = false;
     check_ring(ring_of(model, 32 * mib, 0, 0), 8 * mib, 3);
@@ -508,37 +508,37 @@ TEST(tiers_that_cannot_be)
     o.device = ZERO_DEVICE_CUDA;
     tuning.nccl_memory = ZERO_NCCL_MEMORY_REGISTERED;
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_HOST;
-    refuse(o, ZERO_UNSUPPORTED, "options.tier of param is host and nccl_memory 1");
+    refuse(o, ZERO_ERR_UNSUPPORTED, "options.tier of param is host and nccl_memory 1");
     o.tier[ZERO_ROLE_PARAM] = ZERO_TIER_DEVICE;
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_HOST;
-    refuse(o, ZERO_UNSUPPORTED, "options.tier of grad is host and nccl_memory 1");
+    refuse(o, ZERO_ERR_UNSUPPORTED, "options.tier of grad is host and nccl_memory 1");
     o.tier[ZERO_ROLE_GRAD] = ZERO_TIER_DISK;
-    refuse(o, ZERO_UNSUPPORTED, "options.tier of grad is disk");
+    refuse(o, ZERO_ERR_UNSUPPORTED, "options.tier of grad is disk");
     o = fresh_options();
     o.tier[ZERO_ROLE_MOMENT2] = (zero_tier)4;
-    refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is 4");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "options.tier of moment2 is 4");
     o.tier[ZERO_ROLE_MOMENT2] = (zero_tier)-1;
-    refuse(o, ZERO_INVALID_ARGUMENT, "options.tier of moment2 is -1");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "options.tier of moment2 is -1");
     o = fresh_options();
     tuning.extent_bytes = 4097;
-    refuse(o, ZERO_INVALID_ARGUMENT, "extent_bytes 4097");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "extent_bytes 4097");
     tuning.extent_bytes = UINT64_MAX - 4095;
-    refuse(o, ZERO_INVALID_ARGUMENT, "extent_bytes");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "extent_bytes");
     o = fresh_options();
     tuning.io_window = 2;
-    refuse(o, ZERO_INVALID_ARGUMENT, "io_window 2");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "io_window 2");
     tuning.io_window = 65;
-    refuse(o, ZERO_INVALID_ARGUMENT, "io_window 65");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "io_window 65");
     o = fresh_options();
     o.disk_directory_count = 17;
-    refuse(o, ZERO_INVALID_ARGUMENT, "disk_directory_count 17");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "disk_directory_count 17");
     o = fresh_options();
     tuning.io_depth = 1025;
-    refuse(o, ZERO_INVALID_ARGUMENT, "io_depth 1025");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "io_depth 1025");
     o = fresh_options();
     static const uint32_t weights[] = {3, 0};
     tuning.disk_weights = weights;
-    refuse(o, ZERO_INVALID_ARGUMENT, "disk_directory_count 0");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "disk_directory_count 0");
     o.disk_directory_count = 2;
-    refuse(o, ZERO_INVALID_ARGUMENT, "disk_weights[1] is 0");
+    refuse(o, ZERO_ERR_INVALID_ARGUMENT, "disk_weights[1] is 0");
 }

@@ -102,7 +102,8 @@ TEST(defaults_are_told)
     CHECK_EQ(desc.box_first[0], 0);
     CHECK_EQ(model->extra_count, 0); /* defaults take no memory */
     zero_tensor_desc out;
-    CHECK_FAILS(zero_model_tensor_desc(model, 1, &out), ZERO_INVALID_ARGUMENT, "tensor 1 is not");
+    CHECK_FAILS(zero_model_tensor_desc(model, 1, &out), ZERO_ERR_INVALID_ARGUMENT,
+                "tensor 1 is not");
     zero_model_destroy(model);
 }
 
@@ -216,12 +217,12 @@ TEST(refusals_name_the_field)
     uint32_t tensor = 0;
     for (size_t i = 0; i < REFUSALS; i++) {
         const zero_tensor_desc both[] = {{.name = "good"}, refusals[i].desc};
-        CHECK_FAILS(zero_tensor_add(model, 0, &refusals[i].desc, &tensor), ZERO_INVALID_ARGUMENT,
-                    refusals[i].text);
-        CHECK_FAILS(zero_model_add_unit(model, "u", both, 2, NULL, NULL), ZERO_INVALID_ARGUMENT,
+        CHECK_FAILS(zero_tensor_add(model, 0, &refusals[i].desc, &tensor),
+                    ZERO_ERR_INVALID_ARGUMENT, refusals[i].text);
+        CHECK_FAILS(zero_model_add_unit(model, "u", both, 2, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
                     refusals[i].text);
         CHECK_FAILS(zero_model_add_layers(model, "h", 2, both, 2, NULL, NULL),
-                    ZERO_INVALID_ARGUMENT, refusals[i].text);
+                    ZERO_ERR_INVALID_ARGUMENT, refusals[i].text);
         CHECK_SAID("tensor \"h.0.w\"");
         CHECK_EQ(model_hash(model), before);
     }
@@ -247,11 +248,12 @@ TEST(names_that_no_checkpoint_can_have)
     uint32_t index = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const zero_tensor_desc desc = {.name = rows[i].name};
-        CHECK_FAILS(zero_tensor_add(model, 0, &desc, &index), ZERO_INVALID_ARGUMENT, rows[i].text);
+        CHECK_FAILS(zero_tensor_add(model, 0, &desc, &index), ZERO_ERR_INVALID_ARGUMENT,
+                    rows[i].text);
         CHECK_SAID("tensor name");
         CHECK_FAILS(zero_model_add_layers(model, "h", 1, &desc, 1, NULL, NULL),
-                    ZERO_INVALID_ARGUMENT, rows[i].text);
-        CHECK_FAILS(zero_unit_add(model, rows[i].name, &index), ZERO_INVALID_ARGUMENT,
+                    ZERO_ERR_INVALID_ARGUMENT, rows[i].text);
+        CHECK_FAILS(zero_unit_add(model, rows[i].name, &index), ZERO_ERR_INVALID_ARGUMENT,
                     rows[i].text);
         CHECK_SAID("unit name");
     }
@@ -271,31 +273,31 @@ TEST(what_fails_adds_nothing)
     const uint64_t before = model_hash(model);
     uint32_t tensor = 0;
     const zero_tensor_desc twice[] = {{.name = "a"}, {.name = "b"}, {.name = "a"}};
-    CHECK_FAILS(zero_model_add_unit(model, "u", twice, 3, NULL, NULL), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_model_add_unit(model, "u", twice, 3, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "tensor name \"a\" is taken");
     CHECK_OK(zero_tensor_add(model, 0, &(zero_tensor_desc){.name = "h.2.b"}, &tensor));
-    CHECK_FAILS(zero_model_add_layers(model, "h", 4, twice, 2, NULL, NULL), ZERO_INVALID_ARGUMENT,
-                "tensor name \"h.2.b\" is taken");
+    CHECK_FAILS(zero_model_add_layers(model, "h", 4, twice, 2, NULL, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "tensor name \"h.2.b\" is taken");
     CHECK_EQ(zero_model_tensor_count(model), 2);
-    CHECK_FAILS(zero_model_add_layers(model, name, 11, NULL, 0, NULL, NULL), ZERO_INVALID_ARGUMENT,
-                "layer 10 of");
+    CHECK_FAILS(zero_model_add_layers(model, name, 11, NULL, 0, NULL, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "layer 10 of");
     CHECK_FAILS(zero_model_add_layers(model, "h", 2, &(zero_tensor_desc){.dims = 0}, 1, NULL, NULL),
-                ZERO_INVALID_ARGUMENT, "tensor name \"(null)\"");
+                ZERO_ERR_INVALID_ARGUMENT, "tensor name \"(null)\"");
     zero_tensor_desc strided = block[2];
     strided.layer_stride = 0;
     CHECK_FAILS(zero_model_add_layers(model, "g", 2, &strided, 1, NULL, NULL),
-                ZERO_INVALID_ARGUMENT, "\"norm.bias\" of the layers \"g\": layer_stride is 0");
+                ZERO_ERR_INVALID_ARGUMENT, "\"norm.bias\" of the layers \"g\": layer_stride is 0");
     strided.layer_stride = UINT64_C(1) << 41;
     CHECK_FAILS(zero_model_add_layers(model, "g", 2, &strided, 1, NULL, NULL),
-                ZERO_INVALID_ARGUMENT, "layer_stride 2199023255552");
-    CHECK_FAILS(zero_model_add_unit(model, "u", NULL, 1, NULL, NULL), ZERO_INVALID_ARGUMENT,
+                ZERO_ERR_INVALID_ARGUMENT, "layer_stride 2199023255552");
+    CHECK_FAILS(zero_model_add_unit(model, "u", NULL, 1, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "descs is NULL");
     CHECK_EQ(zero_model_unit_count(model), 1);
     CHECK_EQ(zero_model_element_count(model), 16 * WIDTH + 1);
     /* All names are free again, and those that were there are taken still. */
     CHECK_OK(zero_model_add_unit(model, "u", twice, 2, NULL, NULL));
     CHECK_OK(zero_model_add_layers(model, "g", 4, twice, 2, NULL, NULL));
-    CHECK_FAILS(zero_unit_add(model, "embedding", &tensor), ZERO_INVALID_ARGUMENT, "taken");
+    CHECK_FAILS(zero_unit_add(model, "embedding", &tensor), ZERO_ERR_INVALID_ARGUMENT, "taken");
     CHECK(model_hash(model) != before);
     zero_model_destroy(model);
 }

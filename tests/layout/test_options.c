@@ -60,7 +60,7 @@ TEST(the_table_has_every_field)
 static void refuse(const zero_option *option, both *b)
 {
     zero_model *model = one_tensor_model();
-    refuse_plan(model, whole(b), 4, ZERO_INVALID_ARGUMENT,
+    refuse_plan(model, whole(b), 4, ZERO_ERR_INVALID_ARGUMENT,
                 test_text("%s.%s", option->is_tuning != 0 ? "tuning" : "options", option->name));
     zero_model_destroy(model);
 }
@@ -213,7 +213,8 @@ static void check_refused(const char *name, const char *text, const char *said)
 {
     both b = defaults();
     const both before = b;
-    CHECK_FAILS(zero_option_set(&b.options, &b.tuning, name, text), ZERO_INVALID_ARGUMENT, said);
+    CHECK_FAILS(zero_option_set(&b.options, &b.tuning, name, text), ZERO_ERR_INVALID_ARGUMENT,
+                said);
     CHECK_BYTES(&b, &before, sizeof b);
 }
 
@@ -249,7 +250,7 @@ TEST(an_older_struct_lacks_newer_options)
 {
     both b = defaults();
     b.tuning.struct_bytes = zero_option_find("io_window")->offset;
-    CHECK_FAILS(zero_option_set(&b.options, &b.tuning, "io_window", "5"), ZERO_UNSUPPORTED,
+    CHECK_FAILS(zero_option_set(&b.options, &b.tuning, "io_window", "5"), ZERO_ERR_UNSUPPORTED,
                 "io_window");
     CHECK_EQ(b.tuning.io_window, 0);
     CHECK_OK(zero_option_set(&b.options, &b.tuning, "extent_bytes", "4096"));

@@ -254,7 +254,7 @@ static void refuse_groups(uint32_t shard, uint32_t grad, uint32_t optimizer, con
     o.shard_group = shard;
     tuning.grad_group = grad;
     tuning.optimizer_group = optimizer;
-    refuse_plan(model, &o, 8, ZERO_INVALID_ARGUMENT, text);
+    refuse_plan(model, &o, 8, ZERO_ERR_INVALID_ARGUMENT, text);
     zero_model_destroy(model);
 }
 
@@ -263,11 +263,11 @@ TEST(a_transport_is_for_gpus)
     zero_engine_options o = fresh_options();
     zero_model *model = empty_model();
     tuning.transport = ZERO_TRANSPORT_NCCL;
-    refuse_plan(model, &o, 2, ZERO_INVALID_ARGUMENT, "ZERO_DEVICE_CUDA");
+    refuse_plan(model, &o, 2, ZERO_ERR_INVALID_ARGUMENT, "ZERO_DEVICE_CUDA");
     o.device = ZERO_DEVICE_CUDA;
     zero_plan_destroy(plan_of(model, &o, 2));
     tuning.transport = (zero_transport)4;
-    refuse_plan(model, &o, 2, ZERO_INVALID_ARGUMENT, "tuning.transport 4");
+    refuse_plan(model, &o, 2, ZERO_ERR_INVALID_ARGUMENT, "tuning.transport 4");
     zero_model_destroy(model);
 }
 
@@ -418,7 +418,7 @@ TEST(budget_is_exact)
             o.device_budget_bytes = need;
             zero_plan_destroy(plan_of(d.model, &o, 4));
             o.device_budget_bytes = need - 1;
-            refuse_plan(d.model, &o, 4, ZERO_OUT_OF_MEMORY, "short by 1");
+            refuse_plan(d.model, &o, 4, ZERO_ERR_OUT_OF_MEMORY, "short by 1");
             CHECK_SAID(test_text("%" PRIu64, need));
         }
         zero_model_destroy(d.model);
@@ -554,19 +554,19 @@ TEST(older_and_newer_structs)
     CHECK_EQ(resolved(ZERO_DTYPE_F32, &newer.known).options.stage, ZERO_STAGE_2);
     newer.more[9] = 1;
     zero_model *model = empty_model();
-    refuse_plan(model, &newer.known, 2, ZERO_UNSUPPORTED, "bytes");
+    refuse_plan(model, &newer.known, 2, ZERO_ERR_UNSUPPORTED, "bytes");
     newer.known.struct_bytes = 0;
-    refuse_plan(model, &newer.known, 2, ZERO_INVALID_ARGUMENT, "struct_bytes");
+    refuse_plan(model, &newer.known, 2, ZERO_ERR_INVALID_ARGUMENT, "struct_bytes");
     zero_model_destroy(model);
 }
 
 TEST(world_sizes_out_of_range)
 {
     zero_model *model = empty_model();
-    refuse_plan(model, NULL, 0, ZERO_INVALID_ARGUMENT, "0");
-    refuse_plan(model, NULL, 65537, ZERO_INVALID_ARGUMENT, "65537");
-    refuse_plan(NULL, NULL, 1, ZERO_INVALID_ARGUMENT, "model");
-    CHECK_FAILS(zero_plan_create(model, NULL, 1, NULL), ZERO_INVALID_ARGUMENT, "plan");
+    refuse_plan(model, NULL, 0, ZERO_ERR_INVALID_ARGUMENT, "0");
+    refuse_plan(model, NULL, 65537, ZERO_ERR_INVALID_ARGUMENT, "65537");
+    refuse_plan(NULL, NULL, 1, ZERO_ERR_INVALID_ARGUMENT, "model");
+    CHECK_FAILS(zero_plan_create(model, NULL, 1, NULL), ZERO_ERR_INVALID_ARGUMENT, "plan");
     zero_model_destroy(model);
 }
 

@@ -40,10 +40,10 @@ TEST(four_million_tensors)
         }
     }
     CHECK_EQ(zero_model_tensor_count(model), TENSORS);
-    CHECK_FAILS(zero_unit_add(model, "model.layers.17", &index), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_unit_add(model, "model.layers.17", &index), ZERO_ERR_INVALID_ARGUMENT,
                 "is taken by unit 17");
     const zero_tensor_desc again = {.name = "model.layers.17.weight.3", .dims = 0};
-    CHECK_FAILS(zero_tensor_add(model, 18, &again, &index), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_tensor_add(model, 18, &again, &index), ZERO_ERR_INVALID_ARGUMENT,
                 "is taken by tensor 71");
     zero_engine_options options = zero_engine_options_init();
     zero_tuning tuning = zero_tuning_init();
@@ -81,8 +81,8 @@ TEST(many_ties)
         CHECK_OK(zero_tensor_tie(model, first, 2 * u + 1));
     }
     const uint32_t held = add_tensor(model, first, 0, 1);
-    CHECK_FAILS(zero_tensor_tie(model, second, held), ZERO_INVALID_ARGUMENT, "do not chain");
-    CHECK_FAILS(zero_tensor_tie(model, 5, held), ZERO_INVALID_ARGUMENT, "do not chain");
+    CHECK_FAILS(zero_tensor_tie(model, second, held), ZERO_ERR_INVALID_ARGUMENT, "do not chain");
+    CHECK_FAILS(zero_tensor_tie(model, 5, held), ZERO_ERR_INVALID_ARGUMENT, "do not chain");
     CHECK_OK(zi_layout_create(model, NULL, 2, true, NULL, &layout));
     zero_model_destroy(model);
     CHECK_EQ(layout->units[first].owner_count, owners);

@@ -283,7 +283,7 @@ static zero_status train(zero_world *world, void *user)
     for (int step = 0; step < 3; step++) {
         zero_step_params params = zero_step_params_init();
         params.hyper.adamw = (zero_adamw){1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f};
-        CHECK_OK(zero_micro_begin(engine, 1));
+        CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
         for (uint32_t u = 0; u < UNITS; u++) {
             CHECK_OK(zero_unit_acquire(engine, u, ZERO_PASS_FORWARD, zero_stream_host(), NULL));
             CHECK_OK(zero_unit_release(engine, u, zero_stream_host()));

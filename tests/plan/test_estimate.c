@@ -444,7 +444,7 @@ TEST(matrices_of_blocks_may_be_in_fp8)
     const double attention = 2048.0 * 96 * 4 * 2048 * 12288.0;
     m.batch.fp8 = 1;
     CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
-                ZERO_INVALID_ARGUMENT, "device_fp8_flops of the cluster is 0");
+                ZERO_ERR_INVALID_ARGUMENT, "device_fp8_flops of the cluster is 0");
     m.cluster.device_fp8_flops = UINT64_C(200000000000000);
     e = estimate_of(&m);
     CHECK_NEAR(term(&e, ZERO_ESTIMATE_PRODUCTS),
@@ -472,7 +472,7 @@ TEST(a_rate_that_is_needed_is_named)
             m.options.tier[role] = ZERO_TIER_DISK;
         }
         CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, NULL, &e),
-                    ZERO_INVALID_ARGUMENT, names[i]);
+                    ZERO_ERR_INVALID_ARGUMENT, names[i]);
     }
 }
 
@@ -492,7 +492,7 @@ TEST(batches_of_too_many_micro_steps_are_refused)
     zero_estimate e = zero_estimate_init();
     m.batch.micro_steps = 65537;
     CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
-                ZERO_INVALID_ARGUMENT, "micro_steps of the batch is 65537");
+                ZERO_ERR_INVALID_ARGUMENT, "micro_steps of the batch is 65537");
 }
 
 TEST(steps_that_cannot_be_counted_are_refused)
@@ -502,5 +502,5 @@ TEST(steps_that_cannot_be_counted_are_refused)
     m.batch.micro_steps = 65536;
     m.cluster.device_flops = 1;
     CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
-                ZERO_INVALID_ARGUMENT, "more than can be counted");
+                ZERO_ERR_INVALID_ARGUMENT, "more than can be counted");
 }

@@ -115,12 +115,14 @@ TEST(what_cannot_be_counted_is_refused)
     zero_transformer t = preset("gpt2");
     zero_batch batch = zero_batch_init();
     uint64_t flops = 0;
-    CHECK_FAILS(zi_transformer_flops(&t, NULL, 14, &flops), ZERO_INVALID_ARGUMENT, "no unit 14");
+    CHECK_FAILS(zi_transformer_flops(&t, NULL, 14, &flops), ZERO_ERR_INVALID_ARGUMENT,
+                "no unit 14");
     batch.sequence = 2048;
-    CHECK_FAILS(zi_transformer_flops(&t, &batch, 1, &flops), ZERO_INVALID_ARGUMENT, "2048 tokens");
+    CHECK_FAILS(zi_transformer_flops(&t, &batch, 1, &flops), ZERO_ERR_INVALID_ARGUMENT,
+                "2048 tokens");
     t.positions = 0;
     t.sequence = UINT64_C(1) << 24;
     t.head_width = UINT64_C(1) << 20;
     batch = zero_batch_init();
-    CHECK_FAILS(zi_transformer_flops(&t, &batch, 1, &flops), ZERO_INVALID_ARGUMENT, "2^63");
+    CHECK_FAILS(zi_transformer_flops(&t, &batch, 1, &flops), ZERO_ERR_INVALID_ARGUMENT, "2^63");
 }

@@ -16,7 +16,7 @@ TEST(every_preset_is_a_cluster)
     }
     CHECK_EQ(count, 5);
     zero_cluster c = zero_cluster_init();
-    CHECK_FAILS(zero_cluster_preset("tpu", &c), ZERO_INVALID_ARGUMENT, "dgx-h200");
+    CHECK_FAILS(zero_cluster_preset("tpu", &c), ZERO_ERR_INVALID_ARGUMENT, "dgx-h200");
 }
 
 /* ---- fields ---- */
@@ -37,10 +37,10 @@ TEST(every_field_has_bounds)
         unsigned char *at = (unsigned char *)&c + field->offset;
         const uint64_t over = field->high + 1;
         memcpy(at, &over, sizeof over);
-        CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, field->name);
+        CHECK_FAILS(zero_cluster_check(&c), ZERO_ERR_INVALID_ARGUMENT, field->name);
         if (field->low > 0) {
             memset(at, 0, sizeof over);
-            CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, field->name);
+            CHECK_FAILS(zero_cluster_check(&c), ZERO_ERR_INVALID_ARGUMENT, field->name);
         }
     }
 }
@@ -49,10 +49,10 @@ TEST(fields_that_contradict_one_another_are_refused)
 {
     zero_cluster c = v100();
     c.nodes = 65536;
-    CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, "at most 65536");
+    CHECK_FAILS(zero_cluster_check(&c), ZERO_ERR_INVALID_ARGUMENT, "at most 65536");
     c = v100();
     c.device_reserve_bytes = c.device_bytes;
-    CHECK_FAILS(zero_cluster_check(&c), ZERO_INVALID_ARGUMENT, "reserve");
+    CHECK_FAILS(zero_cluster_check(&c), ZERO_ERR_INVALID_ARGUMENT, "reserve");
 }
 
 /* ---- files ---- */
@@ -86,7 +86,8 @@ TEST(files_are_read_or_refused_by_key)
         if (files[i].words == NULL) {
             CHECK_OK(zero_cluster_read(home.file, &c));
         } else {
-            CHECK_FAILS(zero_cluster_read(home.file, &c), ZERO_INVALID_ARGUMENT, files[i].words);
+            CHECK_FAILS(zero_cluster_read(home.file, &c), ZERO_ERR_INVALID_ARGUMENT,
+                        files[i].words);
         }
     }
     zero_cluster c = zero_cluster_init();
@@ -95,7 +96,7 @@ TEST(files_are_read_or_refused_by_key)
     CHECK_EQ(c.nodes, 64);
     CHECK_EQ(c.ranks_per_node, 8);
     folder_destroy(&home);
-    CHECK_FAILS(zero_cluster_read(home.file, &c), ZERO_IO, "cluster.json");
+    CHECK_FAILS(zero_cluster_read(home.file, &c), ZERO_ERR_IO, "cluster.json");
 }
 
 /* All fields of a preset, written and read, are what they were. */
@@ -203,20 +204,20 @@ TEST(meshes_that_mean_nothing_are_refused)
     uint64_t bytes = 0;
     CHECK_OK(zero_transformer_preset("gpt2", &t));
     batch.interleave = 2;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT,
                 "interleave of the batch is 2");
     t.pipeline_parallel = 4;
     CHECK_OK(zero_activation_bytes(&t, &batch, &bytes));
     batch.interleave = 4;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT,
                 "4 pipeline stages has at most 3 groups");
     batch.interleave = 0;
     batch.context_parallel = 3;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT,
                 "context_parallel of the batch, 3, does not divide its sequence, 1024");
     batch.context_parallel = 0;
     batch.fp8 = 2;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "fp8 2");
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT, "fp8 2");
 }
 
 TEST(batches_that_mean_nothing_are_refused)
@@ -226,16 +227,18 @@ TEST(batches_that_mean_nothing_are_refused)
     uint64_t bytes = 0;
     CHECK_OK(zero_transformer_preset("gpt2", &t));
     batch.sequence = 1025;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "1025 tokens");
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT,
+                "1025 tokens");
     batch = zero_batch_init();
     batch.samples = (UINT64_C(1) << 20) + 1;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "2^20 samples");
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT,
+                "2^20 samples");
     batch = zero_batch_init();
     batch.recompute = 2;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "recompute");
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT, "recompute");
     batch = zero_batch_init();
     batch.dtype = ZERO_DTYPE_NONE;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "dtype");
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT, "dtype");
     t.layers = 40000;
     t.width = 768;
     t.ffn_width = UINT64_C(1) << 24;
@@ -243,7 +246,7 @@ TEST(batches_that_mean_nothing_are_refused)
     t.sequence = UINT64_C(1) << 24;
     batch = zero_batch_init();
     batch.samples = 256;
-    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_INVALID_ARGUMENT, "2^63 bytes");
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT, "2^63 bytes");
 }
 
 /* ---- footprints ---- */
@@ -309,7 +312,7 @@ TEST(a_part_needs_what_the_plan_of_its_engine_says)
         CHECK_EQ(zero_footprint_fits(&f), t.layers == layers);
     }
     c.nodes = 23;
-    CHECK_FAILS(zero_footprint_of(&t, &c, &options, NULL, &f), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_footprint_of(&t, &c, &options, NULL, &f), ZERO_ERR_INVALID_ARGUMENT,
                 "tensor_parallel 8 x pipeline_parallel 12 x context_parallel 1 does not divide");
 }
 

@@ -115,7 +115,7 @@ static void make_files(void)
 static void check_refusal(zero_status status, const void *out, const void *before, size_t bytes)
 {
     const char *said = zero_last_error()->message;
-    zi_assert(status == ZERO_INVALID_ARGUMENT || status == ZERO_IO);
+    zi_assert(status == ZERO_ERR_INVALID_ARGUMENT || status == ZERO_ERR_IO);
     zi_assert(strlen(said) > 10 && strlen(said) < 256);
     zi_assert(memcmp(out, before, bytes) == 0);
 }

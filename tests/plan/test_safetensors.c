@@ -92,7 +92,7 @@ TEST(headers_that_lie_are_refused)
     zero_transformer t = zero_transformer_init();
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         write_header("m.safetensors", headers[i].json);
-        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &t), ZERO_INVALID_ARGUMENT,
+        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &t), ZERO_ERR_INVALID_ARGUMENT,
                     headers[i].words);
     }
     remove_file("m.safetensors");
@@ -119,7 +119,7 @@ TEST(lengths_that_lie_are_refused)
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         write_file("m.safetensors", files[i].text, files[i].bytes);
-        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &t), ZERO_INVALID_ARGUMENT,
+        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &t), ZERO_ERR_INVALID_ARGUMENT,
                     files[i].words);
     }
     remove_file("m.safetensors");
@@ -313,7 +313,7 @@ TEST(gpt2_needs_no_config_and_others_are_told_that_they_do)
             check_same(&read, &written);
         } else {
             CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read),
-                        ZERO_INVALID_ARGUMENT, "put the model's config.json beside it");
+                        ZERO_ERR_INVALID_ARGUMENT, "put the model's config.json beside it");
         }
         free(w.text);
     }
@@ -346,16 +346,16 @@ TEST(a_config_of_another_model_is_refused)
         zero_transformer other = written;
         memcpy((unsigned char *)&other + changes[i].offset, &changes[i].value, sizeof(uint64_t));
         write_text("config.json", weights_config(&other));
-        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read), ZERO_INVALID_ARGUMENT,
-                    changes[i].words);
+        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read),
+                    ZERO_ERR_INVALID_ARGUMENT, changes[i].words);
     }
     zero_transformer other = written;
     other.flags = ZERO_TRANSFORMER_GATED;
     write_text("config.json", weights_config(&other));
-    CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read), ZERO_ERR_INVALID_ARGUMENT,
                 "flags (tied head");
     write_text("config.json", "{");
-    CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read), ZERO_ERR_INVALID_ARGUMENT,
                 "config.json, line 1");
     remove_file("m.safetensors");
     remove_file("config.json");
@@ -440,8 +440,8 @@ TEST(tensors_that_fit_no_transformer_are_named)
         cases[i].spoil(&w, &t);
         weights_close(&w);
         write_file("m.safetensors", w.text, w.bytes);
-        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read), ZERO_INVALID_ARGUMENT,
-                    cases[i].words);
+        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read),
+                    ZERO_ERR_INVALID_ARGUMENT, cases[i].words);
         free(w.text);
     }
     remove_file("m.safetensors");
@@ -484,7 +484,7 @@ TEST(a_missing_expert_is_named)
     weights_close(&w);
     write_file("m.safetensors", w.text, w.bytes);
     free(w.text);
-    CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read), ZERO_ERR_INVALID_ARGUMENT,
                 "routers choose from 11 experts, and there are 12");
     remove_file("m.safetensors");
     rig_remove(home);
@@ -557,13 +557,13 @@ TEST(an_index_joins_its_files)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_index(&t, cases[i].head, cases[i].more);
         CHECK_FAILS(zero_transformer_read(path_of("m.safetensors.index.json"), &read),
-                    ZERO_INVALID_ARGUMENT, cases[i].words);
+                    ZERO_ERR_INVALID_ARGUMENT, cases[i].words);
     }
     write_index(&t, "\"m-1.safetensors\"", ", \"other.weight\": \"m-2.safetensors\"");
     CHECK_FAILS(zero_transformer_read(path_of("m.safetensors.index.json"), &read),
-                ZERO_INVALID_ARGUMENT, "\"lm_head.weight\", which");
+                ZERO_ERR_INVALID_ARGUMENT, "\"lm_head.weight\", which");
     write_index(&t, "\"m-3.safetensors\"", "");
-    CHECK_FAILS(zero_transformer_read(path_of("m.safetensors.index.json"), &read), ZERO_IO,
+    CHECK_FAILS(zero_transformer_read(path_of("m.safetensors.index.json"), &read), ZERO_ERR_IO,
                 "m-3.safetensors");
     static const char *const names[] = {"m-1.safetensors", "m-2.safetensors", "config.json",
                                         "m.safetensors.index.json"};

@@ -470,15 +470,16 @@ TEST(files_that_describe_no_transformer_are_refused)
     zero_transformer t = zero_transformer_init();
     for (size_t i = 0; i < sizeof refused_files / sizeof refused_files[0]; i++) {
         write_bytes(&home, refused_files[i].text, strlen(refused_files[i].text));
-        CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_INVALID_ARGUMENT,
+        CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_ERR_INVALID_ARGUMENT,
                     refused_files[i].words);
     }
     CHECK(truncate(home.file, 2 << 20) == 0);
-    CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_INVALID_ARGUMENT, "at most 1 MiB");
+    CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_ERR_INVALID_ARGUMENT, "at most 1 MiB");
     folder_destroy(&home);
-    CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_IO, "config.json");
-    CHECK_FAILS(zero_transformer_read("/dev/zero", &t), ZERO_INVALID_ARGUMENT, "no regular file");
-    CHECK_FAILS(zero_transformer_read("/", &t), ZERO_INVALID_ARGUMENT, "no regular file");
+    CHECK_FAILS(zero_transformer_read(home.file, &t), ZERO_ERR_IO, "config.json");
+    CHECK_FAILS(zero_transformer_read("/dev/zero", &t), ZERO_ERR_INVALID_ARGUMENT,
+                "no regular file");
+    CHECK_FAILS(zero_transformer_read("/", &t), ZERO_ERR_INVALID_ARGUMENT, "no regular file");
 }
 
 static uint64_t random_state;
@@ -517,7 +518,7 @@ TEST(damaged_files_are_read_or_refused)
         if (status == ZERO_OK) {
             CHECK_OK(zero_transformer_check(&t));
         } else {
-            CHECK_EQ(status, ZERO_INVALID_ARGUMENT);
+            CHECK_EQ(status, ZERO_ERR_INVALID_ARGUMENT);
             CHECK(strlen(zero_last_error()->message) > 10);
             refused++;
         }
@@ -567,21 +568,22 @@ TEST(dimensions_that_describe_nothing_are_refused)
         zero_model *model = NULL;
         CHECK_OK(zero_transformer_preset("gpt2", &t));
         memcpy((unsigned char *)&t + changes[i].offset, &changes[i].value, sizeof(uint64_t));
-        CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, changes[i].words);
-        CHECK_FAILS(zero_transformer_model(&t, &model), ZERO_INVALID_ARGUMENT, changes[i].words);
+        CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, changes[i].words);
+        CHECK_FAILS(zero_transformer_model(&t, &model), ZERO_ERR_INVALID_ARGUMENT,
+                    changes[i].words);
         CHECK(model == NULL);
     }
     zero_transformer t = zero_transformer_init();
     CHECK_OK(zero_transformer_preset("gpt2", &t));
     t.flags = 32;
-    CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "flags 0x20");
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "flags 0x20");
     t.flags = 0;
     t.units = ZERO_TRANSFORMER_UNITS_COUNT;
-    CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "units is 3");
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "units is 3");
     t.units = ZERO_TRANSFORMER_UNITS_BLOCK;
     t.dtype = ZERO_DTYPE_NONE;
-    CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "dtype");
-    CHECK_FAILS(zero_transformer_preset("gpt5", &t), ZERO_INVALID_ARGUMENT, "qwen3-235b");
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "dtype");
+    CHECK_FAILS(zero_transformer_preset("gpt5", &t), ZERO_ERR_INVALID_ARGUMENT, "qwen3-235b");
 }
 
 TEST(the_largest_dimensions_are_refused_without_overflow)
@@ -595,5 +597,5 @@ TEST(the_largest_dimensions_are_refused_without_overflow)
     t.vocab = t.positions = t.sequence = UINT64_C(1) << 24;
     t.experts = t.experts_used = 65536;
     t.flags = ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_BIASES;
-    CHECK_FAILS(zero_transformer_check(&t), ZERO_INVALID_ARGUMENT, "more than 2^50 parameters");
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "more than 2^50 parameters");
 }

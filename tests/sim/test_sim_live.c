@@ -132,7 +132,7 @@ static void pass(zero_engine *engine, uint32_t unit, zero_pass what, uint64_t ns
 static void step(zero_engine *engine, const zi_sim_job *job)
 {
     const uint32_t units = zero_model_unit_count(job->model);
-    CHECK_OK(zero_micro_begin(engine, 1));
+    CHECK_OK(zero_micro_begin(engine, ZERO_MICRO_LAST));
     for (uint32_t u = 0; u < units; u++) {
         pass(engine, u, ZERO_PASS_FORWARD, job->forward_ns[u]);
     }

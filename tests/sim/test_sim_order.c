@@ -296,7 +296,8 @@ static zero_status train(zero_world *world, void *user)
     CHECK_OK(zi_engine_create_with(world, job->model, job->options, &live, &engine));
     for (uint64_t step = 0; step < ZI_SIM_WARM_STEPS + job->steps; step++) {
         for (uint64_t micro = 1; micro <= job->micro_steps; micro++) {
-            CHECK_OK(zero_micro_begin(engine, micro == job->micro_steps));
+            CHECK_OK(zero_micro_begin(engine, micro == job->micro_steps ? ZERO_MICRO_LAST
+                                                                        : ZERO_MICRO_EARLIER));
             for (uint32_t u = 0; u < units; u++) {
                 CHECK_OK(pass(engine, u, ZERO_PASS_FORWARD));
             }

@@ -233,13 +233,13 @@ TEST(no_time_wraps)
         }
         const zero_status estimated =
             zero_estimate_of(&r.transformer, &r.cluster, &r.options, &r.batch, &estimate);
-        CHECK(estimated == ZERO_OK || estimated == ZERO_INVALID_ARGUMENT);
+        CHECK(estimated == ZERO_OK || estimated == ZERO_ERR_INVALID_ARGUMENT);
         const zero_status status = try(&r);
         if (status == ZERO_OK) {
             check_times(&r, &estimate);
             simulated++;
         } else {
-            CHECK_EQ(status, ZERO_INVALID_ARGUMENT);
+            CHECK_EQ(status, ZERO_ERR_INVALID_ARGUMENT);
             late += strstr(zero_last_error()->message, "73 years") != NULL;
         }
     }
@@ -251,14 +251,14 @@ TEST(a_cluster_that_is_too_slow_is_named)
     request r;
     describe(&r, "gpt2", "dgx-h100", 2);
     r.cluster.device_flops = 1;
-    CHECK_FAILS(try(&r), ZERO_INVALID_ARGUMENT, "device_flops");
+    CHECK_FAILS(try(&r), ZERO_ERR_INVALID_ARGUMENT, "device_flops");
     describe(&r, "gpt2", "dgx-h100", 2);
     r.cluster.fabric_bytes_per_s = 1;
     r.cluster.fabric_permille = 1;
-    CHECK_FAILS(try(&r), ZERO_INVALID_ARGUMENT, "\"fabric\"");
+    CHECK_FAILS(try(&r), ZERO_ERR_INVALID_ARGUMENT, "\"fabric\"");
     describe(&r, "gpt2", "dgx-h100", 2);
     r.cluster.device_flops = 200; /* each pass ends in time, but a step of them does not */
-    CHECK_FAILS(try(&r), ZERO_INVALID_ARGUMENT, "fewer steps");
+    CHECK_FAILS(try(&r), ZERO_ERR_INVALID_ARGUMENT, "fewer steps");
 }
 
 /* ---- refusals ---- */
@@ -274,24 +274,24 @@ TEST(a_cluster_that_is_too_slow_is_named)
 
 TEST(a_rate_that_is_needed_is_not_0)
 {
-    REFUSED(r.cluster.device_flops = 0, ZERO_INVALID_ARGUMENT, "device_flops");
-    REFUSED(r.cluster.device_permille = 0, ZERO_INVALID_ARGUMENT, "device_permille");
-    REFUSED(r.cluster.device_bytes_per_s = 0, ZERO_INVALID_ARGUMENT, "device_bytes_per_s");
-    REFUSED(r.cluster.local_bytes_per_s = 0, ZERO_INVALID_ARGUMENT, "local_bytes_per_s");
-    REFUSED(r.cluster.fabric_bytes_per_s = 0, ZERO_INVALID_ARGUMENT, "fabric_bytes_per_s");
-    REFUSED(r.cluster.fabric_permille = 0, ZERO_INVALID_ARGUMENT, "fabric_permille");
+    REFUSED(r.cluster.device_flops = 0, ZERO_ERR_INVALID_ARGUMENT, "device_flops");
+    REFUSED(r.cluster.device_permille = 0, ZERO_ERR_INVALID_ARGUMENT, "device_permille");
+    REFUSED(r.cluster.device_bytes_per_s = 0, ZERO_ERR_INVALID_ARGUMENT, "device_bytes_per_s");
+    REFUSED(r.cluster.local_bytes_per_s = 0, ZERO_ERR_INVALID_ARGUMENT, "local_bytes_per_s");
+    REFUSED(r.cluster.fabric_bytes_per_s = 0, ZERO_ERR_INVALID_ARGUMENT, "fabric_bytes_per_s");
+    REFUSED(r.cluster.fabric_permille = 0, ZERO_ERR_INVALID_ARGUMENT, "fabric_permille");
 }
 
 TEST(a_rate_of_a_tier_that_is_used_is_not_0)
 {
     REFUSED((put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_HOST), r.cluster.host_link_bytes_per_s = 0),
-            ZERO_INVALID_ARGUMENT, "host_link_bytes_per_s");
+            ZERO_ERR_INVALID_ARGUMENT, "host_link_bytes_per_s");
     REFUSED((put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_DISK), r.cluster.disk_read_bytes_per_s = 0),
-            ZERO_INVALID_ARGUMENT, "disk_read_bytes_per_s");
+            ZERO_ERR_INVALID_ARGUMENT, "disk_read_bytes_per_s");
     REFUSED((put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_DISK), r.cluster.disk_write_bytes_per_s = 0),
-            ZERO_INVALID_ARGUMENT, "disk_write_bytes_per_s");
+            ZERO_ERR_INVALID_ARGUMENT, "disk_write_bytes_per_s");
     REFUSED((put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_DISK), r.cluster.host_bytes_per_s = 0),
-            ZERO_INVALID_ARGUMENT, "host_bytes_per_s");
+            ZERO_ERR_INVALID_ARGUMENT, "host_bytes_per_s");
 }
 
 /* What is not used may be 0. */
@@ -311,33 +311,33 @@ TEST(a_rate_that_is_not_needed_may_be_0)
 
 TEST(what_cannot_be_simulated_is_refused)
 {
-    REFUSED(r.tuning.updater = ZERO_UPDATER_BOTH, ZERO_UNSUPPORTED, "ZERO_UPDATER_BOTH");
-    REFUSED(r.tuning.speculative_step = 1, ZERO_UNSUPPORTED, "speculative_step");
-    REFUSED(r.options.optimizer = ZERO_OPTIMIZER_CALLBACK, ZERO_UNSUPPORTED,
+    REFUSED(r.tuning.updater = ZERO_UPDATER_BOTH, ZERO_ERR_UNSUPPORTED, "ZERO_UPDATER_BOTH");
+    REFUSED(r.tuning.speculative_step = 1, ZERO_ERR_UNSUPPORTED, "speculative_step");
+    REFUSED(r.options.optimizer = ZERO_OPTIMIZER_CALLBACK, ZERO_ERR_UNSUPPORTED,
             "ZERO_OPTIMIZER_CALLBACK");
-    REFUSED(r.transformer.tensor_parallel = 2, ZERO_UNSUPPORTED, "context_parallel is 2");
-    REFUSED(r.transformer.pipeline_parallel = 3, ZERO_UNSUPPORTED, "context_parallel is 3");
-    REFUSED(r.batch.context_parallel = 4, ZERO_UNSUPPORTED, "context_parallel is 4");
-    REFUSED(r.batch.wire = ZERO_WIRE_ZEROPP, ZERO_UNSUPPORTED, "wire 1");
+    REFUSED(r.transformer.tensor_parallel = 2, ZERO_ERR_UNSUPPORTED, "context_parallel is 2");
+    REFUSED(r.transformer.pipeline_parallel = 3, ZERO_ERR_UNSUPPORTED, "context_parallel is 3");
+    REFUSED(r.batch.context_parallel = 4, ZERO_ERR_UNSUPPORTED, "context_parallel is 4");
+    REFUSED(r.batch.wire = ZERO_WIRE_ZEROPP, ZERO_ERR_UNSUPPORTED, "wire 1");
 }
 
 TEST(numbers_out_of_bounds_are_named)
 {
-    REFUSED(r.sim.steps = 1025, ZERO_INVALID_ARGUMENT, "steps");
-    REFUSED(r.sim.forward_ns = UINT64_MAX, ZERO_INVALID_ARGUMENT, "forward_ns");
-    REFUSED(r.sim.jitter_ns = UINT64_MAX, ZERO_INVALID_ARGUMENT, "jitter_ns");
-    REFUSED(r.cluster.nodes = 0, ZERO_INVALID_ARGUMENT, "nodes");
-    REFUSED(r.transformer.layers = 0, ZERO_INVALID_ARGUMENT, "layers");
-    REFUSED(r.batch.sequence = 1 << 20, ZERO_INVALID_ARGUMENT, "batch");
+    REFUSED(r.sim.steps = 1025, ZERO_ERR_INVALID_ARGUMENT, "steps");
+    REFUSED(r.sim.forward_ns = UINT64_MAX, ZERO_ERR_INVALID_ARGUMENT, "forward_ns");
+    REFUSED(r.sim.jitter_ns = UINT64_MAX, ZERO_ERR_INVALID_ARGUMENT, "jitter_ns");
+    REFUSED(r.cluster.nodes = 0, ZERO_ERR_INVALID_ARGUMENT, "nodes");
+    REFUSED(r.transformer.layers = 0, ZERO_ERR_INVALID_ARGUMENT, "layers");
+    REFUSED(r.batch.sequence = 1 << 20, ZERO_ERR_INVALID_ARGUMENT, "batch");
 }
 
 TEST(ranks_that_do_not_divide_are_refused_by_the_engine)
 {
-    REFUSED(r.options.shard_group = 3, ZERO_INVALID_ARGUMENT, "shard_group");
+    REFUSED(r.options.shard_group = 3, ZERO_ERR_INVALID_ARGUMENT, "shard_group");
 }
 
 /* The engine's budget holds for a simulated one too. */
 TEST(a_budget_that_is_too_small_is_refused)
 {
-    REFUSED(r.options.device_budget_bytes = 1 << 20, ZERO_OUT_OF_MEMORY, "budget");
+    REFUSED(r.options.device_budget_bytes = 1 << 20, ZERO_ERR_OUT_OF_MEMORY, "budget");
 }

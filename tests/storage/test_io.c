@@ -27,7 +27,7 @@ static void open_queue(io_case *io, zi_io_backend_kind backend)
                                    .segment_bytes = BLOCK};
     if (zi_io_create(&options, &io->queue) != ZERO_OK) {
         CHECK(backend != ZI_IO_BACKEND_POSIX);
-        CHECK_EQ(zero_last_error()->status, ZERO_UNSUPPORTED);
+        CHECK_EQ(zero_last_error()->status, ZERO_ERR_UNSUPPORTED);
         printf("  %s: %s\n", zi_io_backend_name(backend), zero_last_error()->message);
     }
 }
@@ -91,7 +91,7 @@ static void part_many(io_case *io)
     for (uint64_t i = 0; i < OPS; i++) {
         rig_start(io->queue, ops, ZI_IO_WRITE, io->memory, i, bytes);
     }
-    CHECK_FAILS(zi_io_start(io->queue, &ops[OPS - 1]), ZERO_STATE, "runs already");
+    CHECK_FAILS(zi_io_start(io->queue, &ops[OPS - 1]), ZERO_ERR_STATE, "runs already");
     for (uint64_t i = OPS; i-- > 0;) {
         CHECK_OK(zi_io_wait(io->queue, &ops[i]));
         CHECK_EQ(ops[i].phase, ZI_IO_DONE);
@@ -134,17 +134,18 @@ static void part_misuse(io_case *io)
     zi_io *queue = io->queue;
     unsigned char *memory = io->memory;
     const zi_io_kind read_kind = ZI_IO_READ;
-    CHECK_FAILS(rig_move(queue, read_kind, memory + 512, 0, PAGE), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(rig_move(queue, read_kind, memory + 512, 0, PAGE), ZERO_ERR_INVALID_ARGUMENT,
                 "multiples of 4096");
-    CHECK_FAILS(rig_move(queue, read_kind, memory, 512, PAGE), ZERO_INVALID_ARGUMENT, "512");
-    CHECK_FAILS(rig_move(queue, read_kind, memory, 0, 100), ZERO_INVALID_ARGUMENT, "100 bytes");
-    CHECK_FAILS(rig_move(queue, read_kind, memory, STORE_BYTES, PAGE), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(rig_move(queue, read_kind, memory, 512, PAGE), ZERO_ERR_INVALID_ARGUMENT, "512");
+    CHECK_FAILS(rig_move(queue, read_kind, memory, 0, 100), ZERO_ERR_INVALID_ARGUMENT, "100 bytes");
+    CHECK_FAILS(rig_move(queue, read_kind, memory, STORE_BYTES, PAGE), ZERO_ERR_INVALID_ARGUMENT,
                 "do not lie in");
     CHECK_FAILS(rig_move(queue, read_kind, memory, 2 * PAGE, UINT64_MAX - PAGE + 1),
-                ZERO_INVALID_ARGUMENT, "do not lie in");
-    CHECK_FAILS(rig_move(queue, read_kind, NULL, 0, PAGE), ZERO_INVALID_ARGUMENT, "without memory");
+                ZERO_ERR_INVALID_ARGUMENT, "do not lie in");
+    CHECK_FAILS(rig_move(queue, read_kind, NULL, 0, PAGE), ZERO_ERR_INVALID_ARGUMENT,
+                "without memory");
     zi_io_op op = {.kind = (zi_io_kind)7, .memory = memory, .bytes = PAGE};
-    CHECK_FAILS(zi_io_start(queue, &op), ZERO_INVALID_ARGUMENT, "7 is neither");
+    CHECK_FAILS(zi_io_start(queue, &op), ZERO_ERR_INVALID_ARGUMENT, "7 is neither");
     CHECK_OK(rig_move(queue, read_kind, memory, STORE_BYTES - PAGE, PAGE));
 }
 
@@ -369,16 +370,16 @@ TEST(bad_options_are_refused)
     unsigned char *memory = rig_memory(2 * PAGE);
     zi_io *queue = NULL;
     zi_io_options options = {.store = store, .segment_bytes = 1000};
-    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "1000");
+    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_ERR_INVALID_ARGUMENT, "1000");
     options.segment_bytes = UINT64_C(2) << 30;
-    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "2147483648");
+    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_ERR_INVALID_ARGUMENT, "2147483648");
     options = (zi_io_options){.store = store, .file_depth = 1025};
-    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "1025");
+    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_ERR_INVALID_ARGUMENT, "1025");
     options = (zi_io_options){.store = store, .kind = (zi_io_backend_kind)9};
-    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "9");
+    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_ERR_INVALID_ARGUMENT, "9");
     const zi_io_region region = {memory + 8, PAGE};
     options = (zi_io_options){.store = store, .regions = &region, .region_count = 1};
-    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_INVALID_ARGUMENT, "region 0");
+    CHECK_FAILS(zi_io_create(&options, &queue), ZERO_ERR_INVALID_ARGUMENT, "region 0");
     CHECK(queue == NULL);
     munmap(memory, 2 * PAGE);
     zi_store_destroy(store);
@@ -410,7 +411,7 @@ static void fail_each(zi_io_backend_kind backend, zi_fault_kind kind, zero_statu
 
 TEST(every_allocation_may_fail)
 {
-    fail_each(ZI_IO_BACKEND_BEST, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
-    fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_ALLOC, ZERO_OUT_OF_MEMORY);
+    fail_each(ZI_IO_BACKEND_BEST, ZI_FAULT_ALLOC, ZERO_ERR_OUT_OF_MEMORY);
+    fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_ALLOC, ZERO_ERR_OUT_OF_MEMORY);
 }
-TEST_CALL(every_thread_may_fail, fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_THREAD, ZERO_DEVICE));
+TEST_CALL(every_thread_may_fail, fail_each(ZI_IO_BACKEND_POSIX, ZI_FAULT_THREAD, ZERO_ERR_DEVICE));

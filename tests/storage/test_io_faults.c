@@ -132,7 +132,7 @@ static void fail_one(zi_io_kind kind, int fault, zero_status expected, int nativ
     CHECK(strstr(message, io.folders[1]) != NULL);
     CHECK(strstr(message, "65536 bytes at 65536 of the file") != NULL);
     CHECK(strstr(message, "checkpoint") != NULL);
-    if (expected == ZERO_IO) {
+    if (expected == ZERO_ERR_IO) {
         CHECK(strstr(message, kind == ZI_IO_READ ? "reading" : "writing") != NULL);
     }
     CHECK_EQ(zi_io_stats_of(io.queue)->failed, 1);
@@ -143,12 +143,12 @@ static void fail_one(zi_io_kind kind, int fault, zero_status expected, int nativ
 
 TEST(io_errors_fail_the_operation)
 {
-    fail_one(ZI_IO_READ, FAULTY_ERRNO + EIO, ZERO_IO, EIO, "Input/output error");
-    fail_one(ZI_IO_WRITE, FAULTY_ERRNO + EIO, ZERO_IO, EIO, "errno 5");
-    fail_one(ZI_IO_WRITE, FAULTY_ERRNO + ENOSPC, ZERO_IO, ENOSPC, "No space left");
-    fail_one(ZI_IO_READ, FAULTY_ERRNO + EBADF, ZERO_IO, EBADF, "Bad file");
-    fail_one(ZI_IO_READ, FAULTY_NOTHING, ZERO_CORRUPT, ENODATA, "cut short");
-    fail_one(ZI_IO_WRITE, FAULTY_NOTHING, ZERO_IO, EIO, "Input/output error");
+    fail_one(ZI_IO_READ, FAULTY_ERRNO + EIO, ZERO_ERR_IO, EIO, "Input/output error");
+    fail_one(ZI_IO_WRITE, FAULTY_ERRNO + EIO, ZERO_ERR_IO, EIO, "errno 5");
+    fail_one(ZI_IO_WRITE, FAULTY_ERRNO + ENOSPC, ZERO_ERR_IO, ENOSPC, "No space left");
+    fail_one(ZI_IO_READ, FAULTY_ERRNO + EBADF, ZERO_ERR_IO, EBADF, "Bad file");
+    fail_one(ZI_IO_READ, FAULTY_NOTHING, ZERO_ERR_CORRUPT, ENODATA, "cut short");
+    fail_one(ZI_IO_WRITE, FAULTY_NOTHING, ZERO_ERR_IO, EIO, "Input/output error");
 }
 
 TEST(a_failed_operation_says_so_again_until_it_is_restarted)
@@ -157,8 +157,8 @@ TEST(a_failed_operation_says_so_again_until_it_is_restarted)
     open_case(&io, 1, 0);
     zi_io_op op = {.kind = ZI_IO_WRITE, .memory = io.memory, .bytes = PIECE};
     CHECK_OK(zi_io_start(io.queue, &op));
-    CHECK_FAILS(zi_io_wait(io.queue, &op), ZERO_IO, "errno 5");
-    CHECK_FAILS(zi_io_wait(io.queue, &op), ZERO_IO, "errno 5");
+    CHECK_FAILS(zi_io_wait(io.queue, &op), ZERO_ERR_IO, "errno 5");
+    CHECK_FAILS(zi_io_wait(io.queue, &op), ZERO_ERR_IO, "errno 5");
     CHECK_EQ(op.phase, ZI_IO_FAILED);
     CHECK_OK(zi_io_start(io.queue, &op));
     CHECK_OK(zi_io_wait(io.queue, &op));
@@ -207,7 +207,7 @@ TEST(trying_again_ends)
             .below = {.hold_file = -1, .seed = test_seed, .always = true, .kind = kinds[i]}};
         open_case(&io, 1, retry_ns);
         const uint64_t start = zi_clock_ns();
-        CHECK_FAILS(rig_move(io.queue, ZI_IO_WRITE, io.memory, 0, PAGE), ZERO_IO, "writing");
+        CHECK_FAILS(rig_move(io.queue, ZI_IO_WRITE, io.memory, 0, PAGE), ZERO_ERR_IO, "writing");
         CHECK_EQ(zero_last_error()->native, native[i]);
         CHECK(zi_clock_ns() - start >= retry_ns);
         CHECK(zi_io_stats_of(io.queue)->retries >= 2);
@@ -252,9 +252,9 @@ TEST(a_broken_backend_fails_everything)
     CHECK_OK(zi_io_start(io.queue, &first));
     CHECK_OK(zi_io_start(io.queue, &second));
     io.below.broken = EBADFD;
-    CHECK_FAILS(zi_io_wait(io.queue, &second), ZERO_IO, strerror(EBADFD));
-    CHECK_FAILS(zi_io_wait(io.queue, &first), ZERO_IO, strerror(EBADFD));
-    CHECK_FAILS(zi_io_start(io.queue, &first), ZERO_IO, strerror(EBADFD));
+    CHECK_FAILS(zi_io_wait(io.queue, &second), ZERO_ERR_IO, strerror(EBADFD));
+    CHECK_FAILS(zi_io_wait(io.queue, &first), ZERO_ERR_IO, strerror(EBADFD));
+    CHECK_FAILS(zi_io_start(io.queue, &first), ZERO_ERR_IO, strerror(EBADFD));
     /* Whom it concerns has never heard of queues. */
     const char *message = zero_last_error()->message;
     CHECK(strstr(message, "queue") == NULL && strstr(message, "checkpoint") != NULL);

@@ -70,7 +70,7 @@ static void check_refused(zi_io_backend_kind backend, const char *text)
     refusal_case io;
     open_case(&io);
     zi_io *queue = NULL;
-    CHECK_FAILS(make_queue(&io, backend, &queue), ZERO_UNSUPPORTED, text);
+    CHECK_FAILS(make_queue(&io, backend, &queue), ZERO_ERR_UNSUPPORTED, text);
     CHECK(queue == NULL);
     CHECK_EQ(warnings, 0);
     close_case(&io);
@@ -131,7 +131,7 @@ TEST(without_io_uring_posix_is_taken_with_a_reason)
         close_case(&io);
         SKIP("io_uring is had here");
     }
-    CHECK_EQ(zero_last_error()->status, ZERO_UNSUPPORTED);
+    CHECK_EQ(zero_last_error()->status, ZERO_ERR_UNSUPPORTED);
     char reason[256];
     (void)snprintf(reason, sizeof reason, "%.60s", zero_last_error()->message);
     close_case(&io);

@@ -174,7 +174,7 @@ TEST(a_hopeless_disk_is_refused_with_both_rates)
     zi_rate_options options = rate_options(2);
     options.pass_ns = 10000 * MS;
     const zero_status status = zi_rate_measure(&options, &rates);
-    CHECK_FAILS(status, ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(status, ZERO_ERR_INVALID_ARGUMENT,
                 "directory 1 was measured at 6 MB/s, the fastest at 1049");
     CHECK(strstr(zero_last_error()->message, folders[1]) != NULL);
 }
@@ -194,13 +194,13 @@ TEST(a_failing_disk_is_named_and_nothing_stays)
         }
         struck->below.nth = nths[i % 4];
         struck->below.kind = FAULTY_ERRNO + EIO;
-        CHECK_FAILS(zi_rate_measure(&options, &rates), ZERO_IO, struck->folder);
+        CHECK_FAILS(zi_rate_measure(&options, &rates), ZERO_ERR_IO, struck->folder);
         CHECK_EQ(struck->below.faults, 1);
         CHECK_EQ(rig_entries(folders[0]) + rig_entries(folders[1]), 0);
         CHECK_EQ(rig_descriptors(), descriptors);
     }
     folders[1] = "./there/is/none";
-    CHECK_FAILS(zi_rate_measure(&options, &rates), ZERO_IO, "./there/is/none");
+    CHECK_FAILS(zi_rate_measure(&options, &rates), ZERO_ERR_IO, "./there/is/none");
 }
 
 TEST(no_memory_leaves_nothing)
@@ -210,11 +210,11 @@ TEST(no_memory_leaves_nothing)
     plain = true;
     const zi_rate_options options = rate_options(1);
     const unsigned descriptors = rig_descriptors();
-    zero_status status = ZERO_OUT_OF_MEMORY;
+    zero_status status = ZERO_ERR_OUT_OF_MEMORY;
     for (uint64_t nth = 1; status != ZERO_OK; nth++) {
         zi_fault_arm(ZI_FAULT_ALLOC, nth);
         status = zi_rate_measure(&options, &rates);
-        CHECK(status == ZERO_OK || status == ZERO_OUT_OF_MEMORY);
+        CHECK(status == ZERO_OK || status == ZERO_ERR_OUT_OF_MEMORY);
         CHECK_EQ(rig_entries(folders[0]), 0);
         CHECK_EQ(rig_descriptors(), descriptors);
         CHECK(nth < 100);

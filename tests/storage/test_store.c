@@ -82,27 +82,27 @@ TEST(misuse_is_refused)
     const char *folders[] = {folder, folder};
     zi_store *store = NULL;
     zi_store_options options = options_of(folders, 2);
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "are the same");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_INVALID_ARGUMENT, "are the same");
     options.directory_count = 0;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "0 directories");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_INVALID_ARGUMENT, "0 directories");
     options.directory_count = 17;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "17 directories");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_INVALID_ARGUMENT, "17 directories");
     options = options_of(folders, 1);
     options.bytes = 4097;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "4097");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_INVALID_ARGUMENT, "4097");
     options.bytes = 0;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "0 bytes");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_INVALID_ARGUMENT, "0 bytes");
     options = options_of(folders, 1);
     options.unit_bytes = 100;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_INVALID_ARGUMENT, "100");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_INVALID_ARGUMENT, "100");
     CHECK(store == NULL);
     const char *missing[] = {"./there/is/none"};
     options = options_of(missing, 1);
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_IO, "./there/is/none");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_IO, "./there/is/none");
     CHECK_EQ(zero_last_error()->native, ENOENT);
     const char *no_folder[] = {"/dev/null"};
     options = options_of(no_folder, 1);
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_IO, "/dev/null");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_IO, "/dev/null");
     rig_remove(folder);
 }
 
@@ -117,7 +117,7 @@ TEST(a_folder_that_cannot_be_written_is_refused)
     const char *folders[] = {folder};
     zi_store_options options = options_of(folders, 1);
     zi_store *store = NULL;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_IO, folder);
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_IO, folder);
     CHECK_EQ(zero_last_error()->native, EACCES);
     CHECK(!root || setresuid(0, 0, 0) == 0);
     rig_remove(folder);
@@ -132,8 +132,8 @@ TEST(alignments_above_ours_are_refused)
     CHECK(direct);
     CHECK_OK(zi_store_direct_rule(4096, 4096, "D", &direct));
     CHECK(direct);
-    CHECK_FAILS(zi_store_direct_rule(4, 8192, "D", &direct), ZERO_UNSUPPORTED, "8192");
-    CHECK_FAILS(zi_store_direct_rule(65536, 512, "D", &direct), ZERO_UNSUPPORTED, "65536");
+    CHECK_FAILS(zi_store_direct_rule(4, 8192, "D", &direct), ZERO_ERR_UNSUPPORTED, "8192");
+    CHECK_FAILS(zi_store_direct_rule(65536, 512, "D", &direct), ZERO_ERR_UNSUPPORTED, "65536");
 }
 
 /* A process that has a store in the folder until it is killed; *pid is whom. */
@@ -175,7 +175,7 @@ TEST(a_second_job_is_refused_with_the_owner_s_pid)
     const char *text = test_text("process %ld on ", (long)owner);
     zi_store_options options = options_of(rig_paths, 1);
     zi_store *store = NULL;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, text);
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_STATE, text);
     CHECK(strstr(zero_last_error()->message, rig_paths[0]) != NULL);
     /* Another rank has its own place. */
     options.rank = 1;
@@ -222,7 +222,7 @@ static void check_refused(const char *folder, const char *text)
     zi_store_options options = options_of(&folder, 1);
     zi_store *store = NULL;
     const unsigned descriptors = rig_descriptors();
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, text);
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_STATE, text);
     CHECK(strstr(zero_last_error()->message, folder) != NULL);
     CHECK(strstr(zero_last_error()->message, "remove it") != NULL);
     CHECK(store == NULL);
@@ -291,7 +291,7 @@ TEST(what_a_lock_file_says_is_shown_in_plain_characters)
     CHECK(flock(file, LOCK_EX | LOCK_NB) == 0);
     zi_store_options options = options_of(rig_paths, 1);
     zi_store *store = NULL;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_STATE, "taken by ?]0;owned??[2J????xx");
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_STATE, "taken by ?]0;owned??[2J????xx");
     const char *message = zero_last_error()->message;
     for (const char *c = message; *c != '\0'; c++) {
         CHECK(*c >= ' ' && *c <= '~');
@@ -362,7 +362,7 @@ TEST(too_little_space_is_named)
     zi_store_options options = options_of(folders, 2);
     options.bytes = 64 * MIB;
     zi_store *store = NULL;
-    CHECK_FAILS(zi_store_create(&options, &store), ZERO_OUT_OF_MEMORY, folder);
+    CHECK_FAILS(zi_store_create(&options, &store), ZERO_ERR_OUT_OF_MEMORY, folder);
     CHECK(strstr(zero_last_error()->message, "33554432 bytes wanted") != NULL);
     CHECK(strstr(zero_last_error()->message, "8388608 free") != NULL ||
           strstr(zero_last_error()->message, "8384512 free") != NULL);
@@ -386,7 +386,7 @@ TEST(every_allocation_may_fail)
         zi_fault_arm(ZI_FAULT_ALLOC, ++nth);
         const zero_status status = zi_store_create(&options, &store);
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
-        CHECK(status == ZERO_OK || status == ZERO_OUT_OF_MEMORY);
+        CHECK(status == ZERO_OK || status == ZERO_ERR_OUT_OF_MEMORY);
         CHECK((store != NULL) == (status == ZERO_OK));
         CHECK_EQ(rig_entries(rig_paths[0]), store != NULL);
     } while (store == NULL);

@@ -127,7 +127,7 @@ TEST(hopeless_rates_are_refused)
     static const uint32_t none[2] = {100, 0};
     static const uint32_t slow[2] = {10001, 7};
     zi_stripe_map map;
-    CHECK_FAILS(zi_stripe_init(&map, 80, UNIT, none, 2), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zi_stripe_init(&map, 80, UNIT, none, 2), ZERO_ERR_INVALID_ARGUMENT,
                 "directory 1 has the rate 0");
-    CHECK_FAILS(zi_stripe_init(&map, 80, UNIT, slow, 2), ZERO_INVALID_ARGUMENT, "leave it out");
+    CHECK_FAILS(zi_stripe_init(&map, 80, UNIT, slow, 2), ZERO_ERR_INVALID_ARGUMENT, "leave it out");
 }

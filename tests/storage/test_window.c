@@ -379,7 +379,7 @@ TEST(the_first_fault_ends_a_walk)
             status = walk_all(&r, step % 2 == 1);
         }
         ended = faults.segments < nth;
-        CHECK_EQ(status, ended ? ZERO_OK : ZERO_IO);
+        CHECK_EQ(status, ended ? ZERO_OK : ZERO_ERR_IO);
         failures += !ended;
         if (!ended) {
             CHECK(strstr(zero_last_error()->message, r.folder) != NULL);
@@ -482,10 +482,10 @@ TEST(what_is_damaged_is_given_to_nobody)
         flip(&r, at);
         (void)snprintf(text, sizeof text, "extent %u: %" PRIu64 " bytes at %" PRIu64 " of", bad,
                        place->bytes, place->at);
-        CHECK_FAILS(walk(&r, 0, EXTENTS - 1, false), ZERO_CORRUPT, text);
+        CHECK_FAILS(walk(&r, 0, EXTENTS - 1, false), ZERO_ERR_CORRUPT, text);
         CHECK(strstr(zero_last_error()->message, r.folder) != NULL);
-        CHECK_FAILS(acquire(&r, bad, false, &memory), ZERO_CORRUPT, text);
-        CHECK_FAILS(acquire(&r, bad, true, &memory), ZERO_CORRUPT, text);
+        CHECK_FAILS(acquire(&r, bad, false, &memory), ZERO_ERR_CORRUPT, text);
+        CHECK_FAILS(acquire(&r, bad, true, &memory), ZERO_ERR_CORRUPT, text);
         CHECK_OK(replace(&r, bad, &memory));
         rig_fill(memory, place->at, place->bytes, ++r.round[bad]);
         CHECK_OK(walk_all(&r, false));
@@ -516,7 +516,7 @@ TEST(an_extent_and_its_speculative_copy_have_checksums_of_their_own)
                 memcpy(r.round, before, sizeof before);
             }
             const zero_status status = walk(&r, 0, EXTENTS - 1, false);
-            CHECK_EQ(status, of_copy == keeps ? ZERO_CORRUPT : ZERO_OK);
+            CHECK_EQ(status, of_copy == keeps ? ZERO_ERR_CORRUPT : ZERO_OK);
             close_rig(&r);
         }
     }

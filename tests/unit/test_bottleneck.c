@@ -115,15 +115,15 @@ TEST(readings_that_do_not_fit_are_refused)
     const zero_stats first = started();
     zero_stats second = started();
     zero_bottleneck_report report = zero_bottleneck_report_init();
-    CHECK_FAILS(zero_stats_bottleneck(NULL, &second, &report), ZERO_INVALID_ARGUMENT, "before");
-    CHECK_FAILS(zero_stats_bottleneck(&first, NULL, &report), ZERO_INVALID_ARGUMENT, "after");
-    CHECK_FAILS(zero_stats_bottleneck(&first, &second, NULL), ZERO_INVALID_ARGUMENT, "report");
+    CHECK_FAILS(zero_stats_bottleneck(NULL, &second, &report), ZERO_ERR_INVALID_ARGUMENT, "before");
+    CHECK_FAILS(zero_stats_bottleneck(&first, NULL, &report), ZERO_ERR_INVALID_ARGUMENT, "after");
+    CHECK_FAILS(zero_stats_bottleneck(&first, &second, NULL), ZERO_ERR_INVALID_ARGUMENT, "report");
     second.taken_ns--;
-    CHECK_FAILS(zero_stats_bottleneck(&first, &second, &report), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_stats_bottleneck(&first, &second, &report), ZERO_ERR_INVALID_ARGUMENT,
                 "taken_ns is 1000 before and 999 after");
     second = started();
     second.reduce_bytes = 0;
-    CHECK_FAILS(zero_stats_bottleneck(&first, &second, &report), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(zero_stats_bottleneck(&first, &second, &report), ZERO_ERR_INVALID_ARGUMENT,
                 "reduce_bytes");
 }
 

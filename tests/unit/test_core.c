@@ -38,7 +38,7 @@ TEST(nth_fault_hits_once)
     void *second = NULL;
     void *third = NULL;
     CHECK_OK(zi_calloc(1, 8, &first));
-    CHECK_FAILS(zi_calloc(3, 8, &second), ZERO_OUT_OF_MEMORY, "3 x 8 bytes");
+    CHECK_FAILS(zi_calloc(3, 8, &second), ZERO_ERR_OUT_OF_MEMORY, "3 x 8 bytes");
     CHECK(second == NULL);
     CHECK_OK(zi_calloc(1, 8, &third));
     CHECK_EQ(zi_fault_count(ZI_FAULT_ALLOC), 3);
@@ -46,7 +46,7 @@ TEST(nth_fault_hits_once)
     zi_free(first);
     zi_free(third);
     zi_fault_arm(ZI_FAULT_ALLOC, 1);
-    CHECK_FAILS(zi_pages_alloc(8192, &first), ZERO_OUT_OF_MEMORY, "8192 bytes");
+    CHECK_FAILS(zi_pages_alloc(8192, &first), ZERO_ERR_OUT_OF_MEMORY, "8192 bytes");
     zi_fault_arm(ZI_FAULT_ALLOC, 0);
 }
 
@@ -156,7 +156,7 @@ TEST(pool_that_cannot_start_a_thread)
     for (uint64_t nth = 1; nth <= 3; nth++) {
         zi_pool *pool = NULL;
         zi_fault_arm(ZI_FAULT_THREAD, nth);
-        CHECK_FAILS(zi_pool_create(4, &pool), ZERO_DEVICE, "cannot start a thread");
+        CHECK_FAILS(zi_pool_create(4, &pool), ZERO_ERR_DEVICE, "cannot start a thread");
         zi_fault_arm(ZI_FAULT_THREAD, 0);
         CHECK(pool == NULL);
     }
@@ -164,7 +164,7 @@ TEST(pool_that_cannot_start_a_thread)
 
 static zero_status fail_with(int value)
 {
-    ZI_FAIL_NATIVE(ZERO_IO, 5, "value %d is wrong", value);
+    ZI_FAIL_NATIVE(ZERO_ERR_IO, 5, "value %d is wrong", value);
 }
 
 static zero_status pass_on(int value)
@@ -208,15 +208,15 @@ TEST(tables_find_what_was_added)
 
 TEST(errors_are_set_where_found)
 {
-    CHECK_FAILS(pass_on(42), ZERO_IO, "value 42 is wrong");
+    CHECK_FAILS(pass_on(42), ZERO_ERR_IO, "value 42 is wrong");
     const zero_error *error = zero_last_error();
-    CHECK_EQ(error->status, ZERO_IO);
+    CHECK_EQ(error->status, ZERO_ERR_IO);
     CHECK_EQ(error->native, 5);
     CHECK(strcmp(error->file, "test_core.c") == 0);
     CHECK(error->line > 0);
-    CHECK(strcmp(zero_status_name(ZERO_TIMEOUT), "TIMEOUT") == 0);
+    CHECK(strcmp(zero_status_name(ZERO_ERR_TIMEOUT), "TIMEOUT") == 0);
     CHECK(strcmp(zero_status_name((zero_status)99), "UNKNOWN") == 0);
-    CHECK(strlen(zero_status_text(ZERO_MISMATCH)) > 0);
+    CHECK(strlen(zero_status_text(ZERO_ERR_MISMATCH)) > 0);
     CHECK(strcmp(zero_version(), ZERO_VERSION_TEXT) == 0);
 }
 
@@ -240,23 +240,23 @@ TEST(causes_go_before_what_follows_from_them)
         told[i] = told[0];
     }
     CHECK_EQ(zi_error_first_cause(told, sizeof told[0], 4), 4);
-    (void)zi_error_set(ZERO_COMM, 0, "a.c", 1, "rank 3: gone");
-    told[0] = zi_error_tell(ZERO_COMM);
+    (void)zi_error_set(ZERO_ERR_COMM, 0, "a.c", 1, "rank 3: gone");
+    told[0] = zi_error_tell(ZERO_ERR_COMM);
     CHECK_EQ(zi_error_first_cause(told, sizeof told[0], 4), 0);
-    (void)zi_error_set_other(ZERO_CORRUPT, 5, "", 3, "sums.bin differs");
-    told[1] = zi_error_tell(ZERO_CORRUPT);
+    (void)zi_error_set_other(ZERO_ERR_CORRUPT, 5, "", 3, "sums.bin differs");
+    told[1] = zi_error_tell(ZERO_ERR_CORRUPT);
     CHECK_EQ(zi_error_first_cause(told, sizeof told[0], 4), 0);
-    (void)zi_error_set(ZERO_CORRUPT, 5, "a.c", 1, "sums.bin differs");
-    told[3] = zi_error_tell(ZERO_CORRUPT);
+    (void)zi_error_set(ZERO_ERR_CORRUPT, 5, "a.c", 1, "sums.bin differs");
+    told[3] = zi_error_tell(ZERO_ERR_CORRUPT);
     CHECK_EQ(zi_error_first_cause(told, sizeof told[0], 4), 3);
     CHECK(strcmp(zi_error_cause(zero_last_error(), &rank), "sums.bin differs") == 0);
     CHECK_EQ(rank, 7); /* whoever reports it */
-    CHECK_EQ(zi_error_hear(&told[3], "", 3), ZERO_CORRUPT);
+    CHECK_EQ(zi_error_hear(&told[3], "", 3), ZERO_ERR_CORRUPT);
     CHECK(strcmp(zero_last_error()->message, "rank 3: sums.bin differs") == 0);
     CHECK_EQ(zero_last_error()->native, 5);
     CHECK(strcmp(zi_error_cause(zero_last_error(), &rank), "sums.bin differs") == 0);
     CHECK_EQ(rank, 3);
-    CHECK_EQ(zi_error_hear(&told[3], "model-parallel ", 2), ZERO_CORRUPT);
+    CHECK_EQ(zi_error_hear(&told[3], "model-parallel ", 2), ZERO_ERR_CORRUPT);
     CHECK(strcmp(zi_error_cause(zero_last_error(), &rank),
                  "model-parallel rank 2: sums.bin differs") == 0);
     CHECK_EQ(rank, 3); /* not a rank of this world */

@@ -37,7 +37,7 @@ static zero_status append(void *argument)
 static zero_status fail(void *argument)
 {
     const int *value = argument;
-    ZI_FAIL(ZERO_COMM, "task %d failed", *value);
+    ZI_FAIL(ZERO_ERR_COMM, "task %d failed", *value);
 }
 
 static zi_device open_device(void)
@@ -82,7 +82,7 @@ static zero_status ask_within(void *argument)
 {
     const ask_argument *a = argument;
     ZI_TRY(a->device->ops->timestamp(a->device->self, a->stream, a->ns));
-    return *a->ns != 0 ? ZERO_OK : ZERO_STATE;
+    return *a->ns != 0 ? ZERO_OK : ZERO_ERR_STATE;
 }
 
 TEST(times_are_of_the_stream)
@@ -189,11 +189,11 @@ TEST(failure_travels_with_events)
     CHECK_OK(OPS->stream_wait(SELF, second, bad, NULL));
     CHECK_OK(OPS->task(SELF, second, append, &mark, sizeof mark));
     CHECK_OK(OPS->event_record(SELF, after, second));
-    CHECK_FAILS(OPS->event_wait(SELF, after, NULL), ZERO_COMM, "task 7 failed");
+    CHECK_FAILS(OPS->event_wait(SELF, after, NULL), ZERO_ERR_COMM, "task 7 failed");
     CHECK_EQ(atomic_load(&log), 0); /* nothing ran after the failure */
     zi_stream *host = NULL;
     CHECK_OK(OPS->stream_wrap(SELF, zero_stream_host(), &host));
-    CHECK_FAILS(OPS->stream_wait(SELF, host, bad, NULL), ZERO_COMM, "task 7 failed");
+    CHECK_FAILS(OPS->stream_wait(SELF, host, bad, NULL), ZERO_ERR_COMM, "task 7 failed");
     OPS->stream_destroy(SELF, first);
     OPS->stream_destroy(SELF, second);
     OPS->event_destroy(SELF, bad);
@@ -208,7 +208,7 @@ TEST(the_host_stream_is_the_caller)
     zi_event *event = NULL;
     atomic_uint log = 0;
     int other = 0;
-    CHECK_FAILS(OPS->stream_wrap(SELF, (zero_stream){&other}, &host), ZERO_INVALID_ARGUMENT,
+    CHECK_FAILS(OPS->stream_wrap(SELF, (zero_stream){&other}, &host), ZERO_ERR_INVALID_ARGUMENT,
                 "zero_stream_host");
     CHECK_OK(OPS->stream_wrap(SELF, zero_stream_host(), &host));
     CHECK_OK(OPS->event_create(SELF, &event));
@@ -217,7 +217,7 @@ TEST(the_host_stream_is_the_caller)
     CHECK_EQ(atomic_load(&log), 4);
     CHECK_OK(OPS->event_record(SELF, event, host));
     CHECK(zi_cpu_event_done(event));
-    CHECK_FAILS(OPS->task(SELF, host, fail, &(int){1}, sizeof(int)), ZERO_COMM, "task 1");
+    CHECK_FAILS(OPS->task(SELF, host, fail, &(int){1}, sizeof(int)), ZERO_ERR_COMM, "task 1");
     char target[8] = "";
     CHECK_OK(OPS->copy(SELF, host, target, "abc", 4));
     CHECK(strcmp(target, "abc") == 0);

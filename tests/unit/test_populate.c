@@ -37,7 +37,7 @@ TEST(pages_that_are_not_to_be_had_are_refused)
     static const int codes[][1] = {{ENOMEM}, {EFAULT}, {EHWPOISON}};
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         void *memory = NULL;
-        CHECK_FAILS(alloc_when(codes[i], &memory), ZERO_OUT_OF_MEMORY, strerror(codes[i][0]));
+        CHECK_FAILS(alloc_when(codes[i], &memory), ZERO_ERR_OUT_OF_MEMORY, strerror(codes[i][0]));
         CHECK_EQ(zero_last_error()->native, codes[i][0]);
         CHECK(memory == NULL);
         CHECK_EQ(asked, 1);

@@ -33,9 +33,9 @@ static void *run_cpu(void *argument)
             while (count == cpu->take_max && !atomic_load(&cpu->gate)) {
                 sched_yield();
             }
-            const zero_status status =
-                cpu->fails ? zi_error_set(ZERO_IO, 5, __FILE__, __LINE__, "unit %u is lost", unit)
-                           : ZERO_OK;
+            const zero_status status = cpu->fails ? zi_error_set(ZERO_ERR_IO, 5, __FILE__, __LINE__,
+                                                                 "unit %u is lost", unit)
+                                                  : ZERO_OK;
             zi_share_done(cpu->share, status);
             if (status != ZERO_OK) {
                 return NULL;
@@ -129,7 +129,7 @@ TEST(a_cpu_that_fails)
     }
     CHECK(zi_share_claim(cpu.share, 0)); /* it stopped at its first, the last */
     CHECK(!zi_share_claim(cpu.share, UNITS - 1));
-    CHECK_FAILS(zi_share_await(cpu.share, UNITS - 1), ZERO_IO, "unit 11 is lost");
+    CHECK_FAILS(zi_share_await(cpu.share, UNITS - 1), ZERO_ERR_IO, "unit 11 is lost");
     finish(&cpu, thread);
 }
 

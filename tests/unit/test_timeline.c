@@ -178,8 +178,9 @@ TEST(a_file_that_cannot_be_written)
 {
     zi_timeline *timeline = open_timeline();
     const zi_timeline_file file = {.version = "1", .parts = 1};
-    CHECK_FAILS(zi_timeline_write(timeline, &file, "/nowhere/at/all"), ZERO_IO, "/nowhere/at/all");
-    CHECK_FAILS(zi_timeline_write(timeline, &file, "/dev/full"), ZERO_IO, "/dev/full");
+    CHECK_FAILS(zi_timeline_write(timeline, &file, "/nowhere/at/all"), ZERO_ERR_IO,
+                "/nowhere/at/all");
+    CHECK_FAILS(zi_timeline_write(timeline, &file, "/dev/full"), ZERO_ERR_IO, "/dev/full");
     zi_timeline_destroy(timeline);
 }
 

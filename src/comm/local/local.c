@@ -120,7 +120,7 @@ void zi_local_hub_release(zi_local_hub *hub)
  * one that is of another rank because it was told. */
 static int nearness(const zero_error *error)
 {
-    const bool follows = error->status == ZERO_COMM || error->status == ZERO_POISONED;
+    const bool follows = error->status == ZERO_ERR_COMM || error->status == ZERO_ERR_POISONED;
     return follows ? 0 : error->of_other != 0 ? 1 : 2;
 }
 
@@ -166,7 +166,7 @@ static void name_rank(zero_error *error, uint32_t rank)
 }
 
 static const zero_error left_error = {
-    .status = ZERO_COMM,
+    .status = ZERO_ERR_COMM,
     .file = "local.c",
     .line = __LINE__,
     .message = "left the world, its function returned; all ranks must make the same calls"};
@@ -316,7 +316,7 @@ static zero_status join_locked(zi_local_hub *hub, uint32_t rank, const uint32_t 
         zero_error error = block->error;
         if (block->error_rank != rank) {
             name_rank(&error, block->error_rank);
-            error.status = ZERO_COMM;
+            error.status = ZERO_ERR_COMM;
         }
         leave_locked(block);
         return zi_error_adopt(&error);
@@ -366,7 +366,7 @@ static void arrive(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status m
         name_rank(&rendezvous->error, rank);
         rendezvous->error.of_other = 1;
     } else if (bytes != rendezvous->bytes) {
-        (void)zi_error_set(ZERO_MISMATCH, 0, __FILE__, __LINE__,
+        (void)zi_error_set(ZERO_ERR_MISMATCH, 0, __FILE__, __LINE__,
                            "rank %u allocates %zu bytes of shared memory, rank %u %zu; all ranks "
                            "must ask for the same",
                            rank, bytes, rendezvous->bytes_rank, rendezvous->bytes);
@@ -381,7 +381,7 @@ static zero_status late(zi_local_hub *hub, uint32_t rank)
     while (missing < hub->rank_count && hub->arrived[missing]) {
         missing++;
     }
-    (void)zi_error_set(ZERO_TIMEOUT, 0, __FILE__, __LINE__,
+    (void)zi_error_set(ZERO_ERR_TIMEOUT, 0, __FILE__, __LINE__,
                        "rank %u (of %u that are missing) did not come to an allocation of shared "
                        "memory within %u ms",
                        missing, hub->rank_count - hub->rendezvous.arrived_count, hub->deadline_ms);

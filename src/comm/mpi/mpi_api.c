@@ -37,7 +37,7 @@ static const zi_library plugin_library = {
 static zero_status take(const zi_mpi_plugin *plugin, const char *file)
 {
     if (plugin->version != ZI_MPI_PLUGIN_VERSION) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "%s was compiled for another libzero, version %u and not %d; compile it again",
                 file, plugin->version, ZI_MPI_PLUGIN_VERSION);
     }

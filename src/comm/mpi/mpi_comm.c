@@ -63,17 +63,19 @@ static zero_status check_mpi(void)
     int yes = 0;
     ZI_TRY(check_code(zi_mpi->initialized(&yes), "MPI_Initialized"));
     if (!yes) {
-        ZI_FAIL(ZERO_STATE, "MPI is not initialised; call MPI_Init_thread with MPI_THREAD_MULTIPLE "
-                            "first, or use zero_world_create_launched");
+        ZI_FAIL(ZERO_ERR_STATE,
+                "MPI is not initialised; call MPI_Init_thread with MPI_THREAD_MULTIPLE "
+                "first, or use zero_world_create_launched");
     }
     ZI_TRY(check_code(zi_mpi->finalized(&yes), "MPI_Finalized"));
     if (yes) {
-        ZI_FAIL(ZERO_STATE, "MPI was finalised in this process and cannot start again; keep the "
-                            "first world until the program ends");
+        ZI_FAIL(ZERO_ERR_STATE,
+                "MPI was finalised in this process and cannot start again; keep the "
+                "first world until the program ends");
     }
     ZI_TRY(check_code(zi_mpi->query_thread(&level), "MPI_Query_thread"));
     if (level < ZI_MPI_SERIALIZED) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "MPI was initialised with thread level %d; ask MPI_Init_thread for "
                 "MPI_THREAD_MULTIPLE, or at least MPI_THREAD_SERIALIZED",
                 level);
@@ -121,7 +123,7 @@ static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine
     }
     for (uint32_t i = 0; i < comm->base.size; i++) {
         if (all[i].bytes != bytes) {
-            ZI_FAIL(ZERO_MISMATCH,
+            ZI_FAIL(ZERO_ERR_MISMATCH,
                     "memory_alloc: rank %u asked for %llu bytes, rank %u for %zu; all ranks of a "
                     "world allocate alike",
                     i, (unsigned long long)all[i].bytes, comm->base.rank, bytes);
@@ -218,7 +220,7 @@ static bool leave_together(zi_mpi_comm *comm)
 static void tell_failure(const zi_mpi_comm *comm)
 {
     const zero_error last = *zero_last_error();
-    const zero_error left = {.status = ZERO_COMM, .message = "the rank left a failed world"};
+    const zero_error left = {.status = ZERO_ERR_COMM, .message = "the rank left a failed world"};
     const zero_error error = zi_shared_check(comm->shared) != ZERO_OK ? *zero_last_error() : left;
     zi_control_abort(comm->plane, &error);
     (void)zi_error_adopt(&last);
@@ -283,7 +285,7 @@ static zero_status duplicate(zi_mpi_handle parent, uint32_t deadline_ms, zi_mpi_
     bool done = false;
     ZI_TRY(poll_request(&request, deadline_ms, &done));
     if (!done) {
-        ZI_FAIL(ZERO_TIMEOUT,
+        ZI_FAIL(ZERO_ERR_TIMEOUT,
                 "not all ranks of the communicator made a world within %u ms; the call is "
                 "collective",
                 deadline_ms);
@@ -495,7 +497,8 @@ zero_status zi_mpi_comm_create(int parent, uint32_t deadline_ms, const zi_mpi_op
         ranks = zi_mpi->comm_f2c(parent);
     }
     if (ranks.word == 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is MPI_COMM_NULL; pass a communicator of this rank");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "comm is MPI_COMM_NULL; pass a communicator of this rank");
     }
     return create_over(ranks, deadline_ms, options, out);
 }
@@ -538,7 +541,7 @@ zero_status zi_mpi_launch(const zi_launch *launch, uint32_t deadline_ms, zi_comm
     ZI_TRY(check_code(zi_mpi->comm_size(all, &size), "MPI_Comm_size"));
     ZI_TRY(check_code(zi_mpi->comm_rank(all, &rank), "MPI_Comm_rank"));
     if ((uint32_t)size != launch->size || (uint32_t)rank != launch->rank) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "%s calls this rank %u of %u, MPI calls it rank %d of %d; start the program with "
                 "the mpirun of the MPI it was built with (srun: add --mpi=pmix or --mpi=pmi2)",
                 launch->launcher, launch->rank, launch->size, rank, size);

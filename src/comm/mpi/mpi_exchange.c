@@ -94,10 +94,10 @@ zero_status zi_mpi_exchange_run(zi_mpi_exchange *exchange, const char *what)
     exchange->op.late = exchange->late;
     const zero_status status =
         zi_mpi_progress_run(exchange->progress, &exchange->op, exchange->deadline_ms);
-    if (status == ZERO_TIMEOUT && !exchange->op.notified) {
+    if (status == ZERO_ERR_TIMEOUT && !exchange->op.notified) {
         char text[80];
         char silent[ZI_SILENCE_TEXT_BYTES];
-        ZI_FAIL(ZERO_TIMEOUT, "%s did not arrive at %s within %u ms%s",
+        ZI_FAIL(ZERO_ERR_TIMEOUT, "%s did not arrive at %s within %u ms%s",
                 find_late(exchange, text, sizeof text), what, exchange->deadline_ms,
                 zi_silence_text(exchange->silence, silent, sizeof silent));
     }

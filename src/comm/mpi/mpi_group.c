@@ -28,7 +28,7 @@ _Static_assert(sizeof(int) == sizeof(uint32_t), "MPI takes a member list as it i
 
 zero_status zi_mpi_fail_left(uint32_t world_rank, const char *what)
 {
-    ZI_FAIL(ZERO_COMM,
+    ZI_FAIL(ZERO_ERR_COMM,
             "rank %u has left, its engine or world is destroyed; %s needs it: all ranks must make "
             "the same calls",
             world_rank, what);
@@ -158,7 +158,7 @@ static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
 {
     zi_fault_sleep(ZI_FAULT_COLLECTIVE);
     if (zi_fault_hit(ZI_FAULT_COLLECTIVE)) {
-        ZI_FAIL(ZERO_COMM, "group %s: a collective failed (injected)", group->base.name);
+        ZI_FAIL(ZERO_ERR_COMM, "group %s: a collective failed (injected)", group->base.name);
     }
     ZI_TRY(compare(group, batch));
     for (uint32_t i = 0; i < batch->batch_count; i++) {
@@ -174,7 +174,7 @@ static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
 static void notify_failure(zi_mpi_group *group)
 {
     const zero_error *error = &group->first_error;
-    if (error->status == ZERO_MISMATCH) {
+    if (error->status == ZERO_ERR_MISMATCH) {
         return; /* all have found it, and no message is under way */
     }
     group->link->dead = true;
@@ -183,7 +183,7 @@ static void notify_failure(zi_mpi_group *group)
     }
     const uint32_t *whom = group->members;
     uint32_t count = group->base.size;
-    if (error->status == ZERO_TIMEOUT) {
+    if (error->status == ZERO_ERR_TIMEOUT) {
         /* Members that arrived time out by themselves; only the late ones get the notice. */
         whom = group->late;
         count = 0;
@@ -373,7 +373,7 @@ static zero_status rendezvous(zi_mpi_group *group, uint64_t members_hash, const 
         }
         if (all[i].members_hash != members_hash ||
             strncmp(all[i].name, mine.name, sizeof mine.name) != 0) {
-            ZI_FAIL(ZERO_MISMATCH,
+            ZI_FAIL(ZERO_ERR_MISMATCH,
                     "rank %u makes group '%.23s', this rank '%s'%s; all ranks of a world make "
                     "their groups in the same order",
                     group->members[i], all[i].name, group->base.name,
@@ -402,8 +402,8 @@ static zero_status make_link(zi_mpi_group *group, uint64_t members_hash)
 {
     zi_mpi_comm *comm = group->comm;
     if (comm->link_count == ZI_MPI_GROUPS_MAX) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "this world has made %d communicators; destroy an engine first",
-                ZI_MPI_GROUPS_MAX);
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "this world has made %d communicators; destroy an engine first", ZI_MPI_GROUPS_MAX);
     }
     group->link = &comm->links[comm->link_count++];
     *group->link = (zi_mpi_link){
@@ -413,8 +413,8 @@ static zero_status make_link(zi_mpi_group *group, uint64_t members_hash)
     group->op = (zi_mpi_op){.start = start_create, .argument = group};
     const zero_status status =
         zi_mpi_progress_run(comm->progress, &group->op, comm->base.deadline_ms);
-    if (status == ZERO_TIMEOUT) {
-        ZI_FAIL(ZERO_TIMEOUT, "group %s: MPI did not make its communicator within %u ms",
+    if (status == ZERO_ERR_TIMEOUT) {
+        ZI_FAIL(ZERO_ERR_TIMEOUT, "group %s: MPI did not make its communicator within %u ms",
                 group->base.name, comm->base.deadline_ms);
     }
     group->link->made = status == ZERO_OK;

@@ -448,9 +448,9 @@ static zero_status run_own(zi_mpi_group *group, const zi_collective *c)
     group->op.requests = &group->op_request;
     group->op.request_capacity = 1;
     const zero_status status = zi_mpi_progress_run(group->comm->progress, &group->op, deadline_ms);
-    if (status == ZERO_TIMEOUT) {
+    if (status == ZERO_ERR_TIMEOUT) {
         char text[ZI_COLLECTIVE_TEXT_BYTES];
-        ZI_FAIL(ZERO_TIMEOUT,
+        ZI_FAIL(ZERO_ERR_TIMEOUT,
                 "group %s: %s began but did not end within %u ms; a rank hangs or a link is down",
                 group->base.name, zi_collective_text(c, text, sizeof text), deadline_ms);
     }

@@ -74,7 +74,7 @@ zero_status zi_mpi_error(int code, const char *call)
 {
     char text[181];
     (void)zi_mpi->error_string(code, text, sizeof text);
-    ZI_FAIL_NATIVE(ZERO_COMM, code, "%s: %s", call, text);
+    ZI_FAIL_NATIVE(ZERO_ERR_COMM, code, "%s: %s", call, text);
 }
 
 static void finish(zi_mpi_progress *progress, zi_mpi_op *op, const zero_error *error)
@@ -160,8 +160,9 @@ static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
 
 static void notice_error(const notice *about, zero_error *error)
 {
-    if (about->status == ZERO_TIMEOUT) {
-        (void)zi_error_set(ZERO_TIMEOUT, about->native, __FILE__, __LINE__, "%.235s", about->text);
+    if (about->status == ZERO_ERR_TIMEOUT) {
+        (void)zi_error_set(ZERO_ERR_TIMEOUT, about->native, __FILE__, __LINE__, "%.235s",
+                           about->text);
     } else {
         (void)zi_error_set(zi_abort_status((zero_status)about->status), about->native, __FILE__,
                            __LINE__, "rank %u: %.235s", about->world_rank, about->text);
@@ -243,7 +244,7 @@ static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
         open = op->requests[i].word != 0;
     }
     /* A notice counts even if all data has arrived: the others have failed and will not go on. */
-    zero_error error = {.status = ZERO_TIMEOUT};
+    zero_error error = {.status = ZERO_ERR_TIMEOUT};
     const notice *about = notice_about(progress, op);
     if (about == NULL && !open) {
         finish_ok(progress, op);
@@ -339,7 +340,7 @@ static bool advance_all(zi_mpi_progress *progress)
 static void drain(zi_mpi_progress *progress, zi_mpi_op *list)
 {
     zero_error error;
-    (void)zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__,
+    (void)zi_error_set(ZERO_ERR_COMM, 0, __FILE__, __LINE__,
                        "an MPI operation was given up in the middle; restart the job");
     error = *zero_last_error();
     while (list != NULL) {
@@ -513,9 +514,10 @@ zero_status zi_mpi_progress_run(zi_mpi_progress *progress, zi_mpi_op *op, uint32
     }
     (void)pthread_mutex_unlock(&progress->mutex);
     if (!done) {
-        ZI_FAIL(ZERO_COMM, "MPI is of no use any more after an earlier failure; restart the job");
+        ZI_FAIL(ZERO_ERR_COMM,
+                "MPI is of no use any more after an earlier failure; restart the job");
     }
-    if (op->error.status == ZERO_TIMEOUT && gone.status != ZERO_OK && !op->notified) {
+    if (op->error.status == ZERO_ERR_TIMEOUT && gone.status != ZERO_OK && !op->notified) {
         op->notified = true;
         op->error = gone;
     }

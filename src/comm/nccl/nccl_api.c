@@ -44,11 +44,11 @@ static zero_status check_version(const zi_nccl_api *api, int *version)
     *version = 0;
     const ncclResult_t result = api->get_version(version);
     if (result != ncclSuccess) {
-        ZI_FAIL_NATIVE(ZERO_UNSUPPORTED, (int)result, "ncclGetVersion: %s",
+        ZI_FAIL_NATIVE(ZERO_ERR_UNSUPPORTED, (int)result, "ncclGetVersion: %s",
                        api->get_error_string(result));
     }
     if (*version < ZI_NCCL_VERSION_MIN) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "NCCL %d.%d.%d is too old; install 2.22 or later, or set tuning.transport = "
                 "ZERO_TRANSPORT_HOST to stage through host memory",
                 *version / 10000, *version / 100 % 100, *version % 100);

@@ -78,7 +78,7 @@ static zero_status compare(const zi_comm *comm, const base_record *all)
     }
     for (uint32_t i = 0; i < comm->size; i++) {
         if (all[i].version != all[0].version) {
-            ZI_FAIL(ZERO_MISMATCH,
+            ZI_FAIL(ZERO_ERR_MISMATCH,
                     "rank %u loads NCCL %d, rank 0 NCCL %d; install one version everywhere", i,
                     (int)all[i].version, (int)all[0].version);
         }
@@ -223,7 +223,7 @@ static zero_status split_parent(zi_nccl_group *base, ncclComm_t parent)
     }
     release(job);
     if (state == ncclInProgress) {
-        ZI_FAIL(ZERO_TIMEOUT,
+        ZI_FAIL(ZERO_ERR_TIMEOUT,
                 "rank %u: %s did not finish within %u ms; not all %u ranks called "
                 "zero_world_create_nccl, and the communicator is good for nothing but "
                 "ncclCommAbort now",
@@ -231,7 +231,7 @@ static zero_status split_parent(zi_nccl_group *base, ncclComm_t parent)
     }
     ZI_TRY(zi_nccl_result(base, state, call));
     if (child == NULL) {
-        ZI_FAIL(ZERO_COMM, "%s made none", call);
+        ZI_FAIL(ZERO_ERR_COMM, "%s made none", call);
     }
     (void)pthread_mutex_lock(&base->handle->mutex);
     base->handle->comm = child;
@@ -242,7 +242,7 @@ static zero_status split_parent(zi_nccl_group *base, ncclComm_t parent)
 static zero_status ask(const zi_nccl_api *api, ncclResult_t result, const char *call)
 {
     if (result != ncclSuccess) {
-        ZI_FAIL_NATIVE(ZERO_COMM, (int)result, "%s of the caller's communicator: %.100s", call,
+        ZI_FAIL_NATIVE(ZERO_ERR_COMM, (int)result, "%s of the caller's communicator: %.100s", call,
                        api->get_error_string(result));
     }
     return ZERO_OK;
@@ -257,7 +257,7 @@ zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, int *r
     ZI_TRY(zi_nccl_api_get(&api, &version));
     const ncclResult_t state = await_state(api, comm, zi_deadline_in_ms(deadline_ms));
     if (state == ncclInProgress) {
-        ZI_FAIL(ZERO_TIMEOUT, "the caller's communicator was still in progress after %u ms",
+        ZI_FAIL(ZERO_ERR_TIMEOUT, "the caller's communicator was still in progress after %u ms",
                 deadline_ms);
     }
     ZI_TRY(ask(api, state, "the state"));
@@ -266,7 +266,7 @@ zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, int *r
     ZI_TRY(ask(api, api->comm_cu_device(comm, &device), "ncclCommCuDevice"));
     ZI_TRY(zi_cuda_check(cudaGetDevice(&current), "cudaGetDevice"));
     if (current != device) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "comm is of GPU %d but GPU %d is current; call cudaSetDevice(%d) first", device,
                 current, device);
     }
@@ -300,7 +300,7 @@ static zero_status gather(zi_nccl_group *base, unsigned char *pinned, size_t byt
         (void)cudaGetLastError(); /* it is no error, but is kept like one */
         ZI_TRY(zi_nccl_check(base));
         if (zi_clock_ns() > until_ns) {
-            ZI_FAIL(ZERO_TIMEOUT, "rank %u: not all of %u ranks made the world within %u ms",
+            ZI_FAIL(ZERO_ERR_TIMEOUT, "rank %u: not all of %u ranks made the world within %u ms",
                     base->base.rank, base->base.size, base->deadline_ms);
         }
         zi_nccl_pause(rounds);

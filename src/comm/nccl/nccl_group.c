@@ -50,7 +50,7 @@ static zero_status run_batch(const batch_argument *task)
     const cudaStream_t native = zi_cuda_stream_native(task->stream);
     zi_nccl_marking marking;
     if (zi_fault_hit(ZI_FAULT_COLLECTIVE)) {
-        ZI_FAIL(ZERO_COMM, "group %s: injected fault", group->base.name);
+        ZI_FAIL(ZERO_ERR_COMM, "group %s: injected fault", group->base.name);
     }
     zi_fault_sleep(ZI_FAULT_COLLECTIVE);
     ZI_TRY(zi_nccl_mark_begin(group, native, &marking));
@@ -215,7 +215,7 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_group_desc *desc)
         return ZERO_OK;
     }
     if (zeros == 0 || desc->scratch_bytes - zeros < least) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "group %s: %zu bytes of scratch memory are too few for %u ranks; give %zu or more",
                 group->base.name, desc->scratch_bytes, group->base.size,
                 (size_t)zi_max_u64(9 * ZI_PAGE_BYTES, 2 * zi_align_up(least, ZI_PAGE_BYTES)));
@@ -234,7 +234,7 @@ static zero_status prepare(zi_nccl_group *group, const zi_group_desc *desc)
     ZI_TRY(zi_nccl_check(base));
     const int mine = group->handle->ordinal;
     if (mine != base->handle->ordinal) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "group %s, rank %u: GPU %d is current but NCCL was connected from GPU %d; make one "
                 "GPU current for all engines of a world",
                 group->base.name, group->comm->rank, mine, base->handle->ordinal);
@@ -254,7 +254,7 @@ static zero_status compare(const zi_nccl_group *group, const rendezvous_record *
     }
     for (uint32_t i = 0; i < size; i++) {
         if (strcmp(all[i].name, all[0].name) != 0) {
-            ZI_FAIL(ZERO_MISMATCH,
+            ZI_FAIL(ZERO_ERR_MISMATCH,
                     "rank %u makes group %s, rank 0 group %s; all ranks must make their groups in "
                     "the same order",
                     i, all[i].name, all[0].name);
@@ -272,7 +272,7 @@ static zero_status compare_members(const zi_nccl_group *group, rendezvous_record
         const uint32_t color = all[i].color;
         all[color].found++;
         if (all[i].members != all[color].members) {
-            ZI_FAIL(ZERO_MISMATCH,
+            ZI_FAIL(ZERO_ERR_MISMATCH,
                     "group %s: rank %u's members are not those of rank %u, or in another order; "
                     "give all ranks the same lists",
                     group->base.name, i, color);
@@ -281,7 +281,7 @@ static zero_status compare_members(const zi_nccl_group *group, rendezvous_record
     for (uint32_t i = 0; i < size; i++) {
         const uint32_t color = all[i].color;
         if (all[color].found != all[i].size) {
-            ZI_FAIL(ZERO_MISMATCH,
+            ZI_FAIL(ZERO_ERR_MISMATCH,
                     "group %s: %u of the %u members of rank %u make it, the others another; give "
                     "all ranks the same lists",
                     group->base.name, all[color].found, all[i].size, i);
@@ -366,7 +366,7 @@ static zero_status take_child(zi_nccl_group *base, zi_nccl_group *group)
     base->handle->child = NULL;
     zi_nccl_leave(base);
     if (group->handle->comm == NULL) {
-        ZI_FAIL(ZERO_COMM, "group %s: ncclCommSplit made no communicator", group->base.name);
+        ZI_FAIL(ZERO_ERR_COMM, "group %s: ncclCommSplit made no communicator", group->base.name);
     }
     return ZERO_OK;
 }
@@ -397,7 +397,7 @@ static zero_status agree_memory(zi_nccl_group *group, zi_group *control, void *m
     group->handle->windows = base->handle->windows;
     group->base.submit_waits = !group->handle->windows;
     if (group->zero_cta && !group->handle->windows) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "tuning.nccl_zero_cta is 1 and NCCL %d.%d.%d makes no window of memory here: GPUs "
                 "cannot map one another's, or NCCL_CUMEM_ENABLE or NCCL_WIN_ENABLE is 0; leave it "
                 "at 0",

@@ -27,13 +27,13 @@ static zero_status check_feature(const feature *f)
     int version = 0;
     ZI_TRY(zi_nccl_api_get(&api, &version));
     if (!f->built) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "%s needs NCCL " VERSION_FORMAT " and the library was built with the headers "
                 "of " VERSION_FORMAT "; build it with newer ones (-Dnccl_include)",
                 f->option, VERSION_VALUES(f->version), VERSION_VALUES(NCCL_VERSION_CODE));
     }
     if (version < f->version) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "%s needs NCCL " VERSION_FORMAT " or later, and " VERSION_FORMAT " is loaded; "
                 "install a newer one, or leave the option at 0",
                 f->option, VERSION_VALUES(f->version), VERSION_VALUES(version));
@@ -71,7 +71,7 @@ zero_status zi_nccl_memory_alloc(const zi_device *device, size_t bytes, void **o
     if (result != ncclSuccess) {
         /* NCCL has one number for all that CUDA refuses; here it is most likely memory. */
         *out = NULL;
-        ZI_FAIL_NATIVE(result == ncclUnhandledCudaError ? ZERO_OUT_OF_MEMORY : ZERO_DEVICE,
+        ZI_FAIL_NATIVE(result == ncclUnhandledCudaError ? ZERO_ERR_OUT_OF_MEMORY : ZERO_ERR_DEVICE,
                        (int)result, "ncclMemAlloc of %zu bytes: %s: %.110s", bytes,
                        api->get_error_string(result), api->get_last_error(NULL));
     }
@@ -193,7 +193,7 @@ static zero_status compare_windows(zi_nccl_group *base, zi_group *control, bool 
  * some are late for the window, and some for the comparison. */
 static zero_status explain(zero_status status)
 {
-    if (status == ZERO_TIMEOUT) {
+    if (status == ZERO_ERR_TIMEOUT) {
         const zero_error error = *zero_last_error();
         ZI_FAIL(status, "set NCCL_WIN_ENABLE alike on all ranks: %.200s", error.message);
     }
@@ -220,7 +220,7 @@ static zero_status check_handle(const zi_nccl_group *group, const zi_nccl_regist
         ZI_TRY(is_window(entry->handle, &found));
     }
     if (entry->handle == NULL || !found) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "group %s: NCCL " VERSION_FORMAT " registers no memory here; unset "
                 "NCCL_LOCAL_REGISTER and NCCL_WIN_ENABLE, or leave tuning.nccl_memory at "
                 "ZERO_NCCL_MEMORY_NONE",

@@ -315,7 +315,7 @@ static zero_status cut_round(batch_state *m, zi_nccl_round *round, unsigned char
         }
         if (bytes > m->round_bytes) {
             ZI_FAIL(
-                ZERO_INVALID_ARGUMENT,
+                ZERO_ERR_INVALID_ARGUMENT,
                 "group %s: NCCL's sum of %zu elements takes %llu bytes of scratch memory, which "
                 "has %llu for sums",
                 group->base.name, c->count, (unsigned long long)bytes,

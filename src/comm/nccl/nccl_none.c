@@ -7,7 +7,7 @@
 zero_status zi_nccl_base_get(zero_world *world)
 {
     (void)world;
-    ZI_FAIL(ZERO_UNSUPPORTED,
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED,
             "the engine joins the GPUs of several processes and this build has no NCCL; configure "
             "with -Dnccl=enabled, or set tuning.transport = ZERO_TRANSPORT_HOST to stage through "
             "host memory");
@@ -15,7 +15,7 @@ zero_status zi_nccl_base_get(zero_world *world)
 
 static zero_status refuse_memory(void)
 {
-    ZI_FAIL(ZERO_UNSUPPORTED,
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED,
             "tuning.nccl_memory is ZERO_NCCL_MEMORY_REGISTERED and this build has no NCCL; "
             "configure with -Dnccl=enabled, or leave it at ZERO_NCCL_MEMORY_NONE");
 }
@@ -48,7 +48,7 @@ zero_status zi_nccl_group_create(zero_world *world, const zi_group_desc *desc, z
 
 zero_status zi_nccl_can_launch(const zi_launch *launch)
 {
-    ZI_FAIL(ZERO_UNSUPPORTED,
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED,
             "torchrun's %u ranks are on several hosts (%u here, rank 0 on '%.60s') and this build "
             "has no NCCL; configure with -Dnccl=enabled for ranks with GPUs, or start the ranks "
             "with mpirun",

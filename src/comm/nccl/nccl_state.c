@@ -64,8 +64,8 @@ zero_status zi_nccl_result(zi_nccl_group *group, ncclResult_t result, const char
         return ZERO_OK;
     }
     const char *detail = group->handle->api->get_last_error(NULL); /* of the process */
-    ZI_FAIL_NATIVE(ZERO_COMM, (int)result, "group %s: %s: %.60s%s%.110s", group->base.name, call,
-                   group->handle->api->get_error_string(result),
+    ZI_FAIL_NATIVE(ZERO_ERR_COMM, (int)result, "group %s: %s: %.60s%s%.110s", group->base.name,
+                   call, group->handle->api->get_error_string(result),
                    detail != NULL && detail[0] != '\0' ? ": " : "", detail != NULL ? detail : "");
 }
 
@@ -73,7 +73,7 @@ zero_status zi_nccl_late(const zi_nccl_group *group, const char *call)
 {
     char silent[ZI_SILENCE_TEXT_BYTES];
     (void)zi_silence_text(group->comm->silence, silent, sizeof silent);
-    ZI_FAIL(ZERO_TIMEOUT, "group %s, rank %u: %s of %u members did not finish within %u ms%s",
+    ZI_FAIL(ZERO_ERR_TIMEOUT, "group %s, rank %u: %s of %u members did not finish within %u ms%s",
             group->base.name, group->comm->rank, call, group->base.size, group->deadline_ms,
             silent[0] != '\0' ? silent
                               : "; a rank has died, has no GPU of its own, or cannot be reached "

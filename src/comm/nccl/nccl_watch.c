@@ -119,7 +119,7 @@ static zero_status fail_late(const zi_nccl_group *group, const zi_nccl_mark *mar
     }
     char silent[ZI_SILENCE_TEXT_BYTES];
     (void)zi_silence_text(group->comm->silence, silent, sizeof silent);
-    ZI_FAIL(ZERO_TIMEOUT, "group %s, rank %u: %s (a batch of %u) did not finish within %u ms%s",
+    ZI_FAIL(ZERO_ERR_TIMEOUT, "group %s, rank %u: %s (a batch of %u) did not finish within %u ms%s",
             group->base.name, group->comm->rank, text, mark->collectives, group->deadline_ms,
             silent[0] != '\0' ? silent : "; a rank has died or makes other calls");
 }

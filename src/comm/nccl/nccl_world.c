@@ -61,7 +61,7 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
         all = members[i] == i;
     }
     if (!all) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "group %s: ranks that have only NCCL in common share no host memory to exchange "
                 "through; leave tuning.transport at ZERO_TRANSPORT_DEFAULT",
                 name);
@@ -73,7 +73,7 @@ static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
 {
     *out = NULL;
     if (comm->size > 1) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "a world over NCCL has no host memory that ranks share, which engines on the CPU "
                 "need; set options.device = ZERO_DEVICE_CUDA, or make the world with mpirun or "
                 "zero_world_create_mpi");
@@ -172,7 +172,7 @@ zero_status zi_nccl_can_launch(const zi_launch *launch)
     }
     if (status != ZERO_OK) {
         const zero_error error = *zero_last_error();
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "torchrun's %u ranks are on several hosts, where they need NCCL and a GPU each "
                 "(%.120s); or start CPU ranks with mpirun",
                 launch->size, error.message);
@@ -232,7 +232,7 @@ zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_w
 {
     ZI_TRY(zi_world_clear(world));
     if (comm == NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT, "comm is NULL; pass a communicator of this rank");
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "comm is NULL; pass a communicator of this rank");
     }
     const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
     int rank = 0;

@@ -112,7 +112,7 @@ static zero_status run_batch(const zi_peer_batch *batch)
     const bool injected = zi_fault_hit(ZI_FAULT_COLLECTIVE);
     zero_status status = ZERO_OK;
     if (injected) {
-        status = zi_error_set(ZERO_COMM, 0, __FILE__, __LINE__, "group %s: injected fault",
+        status = zi_error_set(ZERO_ERR_COMM, 0, __FILE__, __LINE__, "group %s: injected fault",
                               group->base.name);
     } else if (group->base.size == 1) {
         status = zi_peer_move_alone(batch);
@@ -202,7 +202,7 @@ static void leave(const zi_peer_group *group)
                    group->space->world_rank, group->base.name,
                    last->status != ZERO_OK ? "; its last error: " : "",
                    last->status != ZERO_OK ? last->message : "");
-    zi_peer_block_fail(group->block, ZERO_COMM, 0, text);
+    zi_peer_block_fail(group->block, ZERO_ERR_COMM, 0, text);
 }
 
 static void destroy(zi_group *base)

@@ -99,7 +99,7 @@ zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing)
     char silent[ZI_SILENCE_TEXT_BYTES];
     char calls[112];
     (void)zi_silence_text(group->space->silence, silent, sizeof silent);
-    ZI_FAIL(ZERO_TIMEOUT, "%s did not %s %s (group %s, a batch of %u) within %u ms%s",
+    ZI_FAIL(ZERO_ERR_TIMEOUT, "%s did not %s %s (group %s, a batch of %u) within %u ms%s",
             zi_ranks_text(group->missing, count, who, sizeof who), doing, batch_text(batch, what),
             group->base.name, batch->count, group->deadline_ms,
             silent[0] != '\0' ? silent : calls_text(group, group->missing[0], calls, sizeof calls));

@@ -290,7 +290,7 @@ zero_status zi_peer_block_error(zi_peer_block *block)
 {
     zi_assert(zi_peer_block_failed(block));
     if (atomic_load_explicit(&block->error_state, memory_order_acquire) != 2) {
-        ZI_FAIL(ZERO_COMM, "a rank ended while it was reporting a failure");
+        ZI_FAIL(ZERO_ERR_COMM, "a rank ended while it was reporting a failure");
     }
     ZI_FAIL_NATIVE((zero_status)block->error_status, block->error_native, "%s",
                    block->error_message);

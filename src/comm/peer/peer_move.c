@@ -237,7 +237,7 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
     const uint64_t chunk = chunk_of(batch->group, collective);
     if (chunk == 0) {
         char text[ZI_COLLECTIVE_TEXT_BYTES];
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "group %s: %s lies outside the shared memory, and the stage has only %llu bytes; "
                 "use memory of the world",
                 batch->group->base.name, zi_collective_text(collective, text, sizeof text),

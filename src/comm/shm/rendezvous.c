@@ -62,7 +62,7 @@ static zero_status check_owner(int fd, const char *name)
 {
     struct stat info;
     if (fstat(fd, &info) != 0 || info.st_uid != geteuid()) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "/dev/shm%s belongs to another user; remove it or choose another MASTER_PORT",
                 name);
     }
@@ -96,7 +96,7 @@ static zero_status replace_leftover(const char *name)
         return ZERO_OK;
     }
     if (fd < 0) {
-        ZI_FAIL_NATIVE(ZERO_STATE, errno, "cannot open /dev/shm%s: %s; remove it", name,
+        ZI_FAIL_NATIVE(ZERO_ERR_STATE, errno, "cannot open /dev/shm%s: %s; remove it", name,
                        strerror(errno));
     }
     zero_status status = check_owner(fd, name);
@@ -113,7 +113,7 @@ static zero_status replace_leftover(const char *name)
         }
     }
     if (status == ZERO_OK && ready && maker_alive(header)) {
-        status = zi_error_set(ZERO_STATE, 0, __FILE__, __LINE__,
+        status = zi_error_set(ZERO_ERR_STATE, 0, __FILE__, __LINE__,
                               "process %llu runs a job with the same MASTER_PORT, run id and size "
                               "(/dev/shm%s); give each job of a host its own MASTER_PORT",
                               (unsigned long long)header->maker_pid, name);
@@ -146,14 +146,14 @@ static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
             break;
         }
         if (errno != EEXIST || !zi_shared_wait_more(&wait)) {
-            ZI_FAIL_NATIVE(ZERO_COMM, errno, "cannot make /dev/shm%s: %s", desc->name,
+            ZI_FAIL_NATIVE(ZERO_ERR_COMM, errno, "cannot make /dev/shm%s: %s", desc->name,
                            strerror(errno));
         }
         ZI_TRY(replace_leftover(desc->name));
     }
     zero_status status = zi_shared_back(shared, 0, header_bytes(desc->size));
     if (status == ZERO_OK && !map_header(shared->fd, desc->size, &shared->header)) {
-        status = zi_error_set(ZERO_OUT_OF_MEMORY, errno, __FILE__, __LINE__,
+        status = zi_error_set(ZERO_ERR_OUT_OF_MEMORY, errno, __FILE__, __LINE__,
                               "cannot map /dev/shm%s: %s", desc->name, strerror(errno));
     }
     if (status != ZERO_OK) {
@@ -175,7 +175,7 @@ static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
 static zero_status check_launcher(const zi_shared_desc *desc, const zi_shared_header *header)
 {
     if (header->launcher != desc->launcher) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "rank 0 of another launcher, process %llu, uses the same MASTER_PORT "
                 "(/dev/shm%s); give each job of a host its own MASTER_PORT, or, where one job's "
                 "ranks are started from several shells, all of them the same ZERO_JOB_TOKEN",
@@ -221,7 +221,7 @@ static zero_status open_file(const zi_shared_desc *desc, zi_shared *shared)
             return ZERO_OK;
         }
         if (!zi_shared_wait_more(&wait)) {
-            ZI_FAIL(ZERO_TIMEOUT,
+            ZI_FAIL(ZERO_ERR_TIMEOUT,
                     "rank %u did not come within %u ms (rank %u waits for /dev/shm%s); start all "
                     "%u ranks on this host with the same MASTER_PORT",
                     shared->world_ranks[0], desc->deadline_ms, shared->space.world_rank, desc->name,
@@ -238,7 +238,7 @@ static zero_status register_rank(zi_shared *shared)
         return ZERO_OK;
     }
     if (!atomic_compare_exchange_strong(&shared->header->slots[shared->index].pid, &nobody, pid)) {
-        ZI_FAIL(ZERO_STATE,
+        ZI_FAIL(ZERO_ERR_STATE,
                 "rank %u came twice, as processes %llu and %llu; start each rank once, and give "
                 "each job of a host its own MASTER_PORT",
                 shared->world_ranks[shared->index], (unsigned long long)nobody,
@@ -275,7 +275,7 @@ static zero_status await_all(zi_shared *shared)
         if (!zi_shared_wait_more(&wait)) {
             char text[96];
             /* When all are registered, it is rank 0 that has not opened the file. */
-            ZI_FAIL(ZERO_TIMEOUT,
+            ZI_FAIL(ZERO_ERR_TIMEOUT,
                     "of %u ranks, rank %s did not come within %u ms; start all of "
                     "them on this host with the same MASTER_PORT",
                     shared->size, zi_shared_late_text(shared, is_away, 0, text, sizeof text),

@@ -65,7 +65,7 @@ zero_status zi_shared_back(const zi_shared *shared, uint64_t offset, uint64_t by
         code = fallocate(shared->fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
     } while (code == EINTR);
     if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code,
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code,
                        "/dev/shm has no %llu bytes left: %s; enlarge it (mount -o "
                        "remount,size=..., docker --shm-size) or shard over more ranks",
                        (unsigned long long)bytes, strerror(code));
@@ -114,7 +114,7 @@ static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_VAL
             char text[96];
             char silent[ZI_SILENCE_TEXT_BYTES];
             (void)zi_error_set(
-                ZERO_TIMEOUT, 0, __FILE__, __LINE__, "%s: rank %s did not come within %u ms%s",
+                ZERO_ERR_TIMEOUT, 0, __FILE__, __LINE__, "%s: rank %s did not come within %u ms%s",
                 what, zi_shared_late_text(shared, exchange_late, i, text, sizeof text),
                 shared->deadline_ms, zi_silence_text(shared->space.silence, silent, sizeof silent));
             return zi_shared_fail(shared);
@@ -130,7 +130,7 @@ static zero_status agree_window(const zi_shared *shared, size_t bytes, uint32_t 
     for (uint32_t i = 0; i < shared->size; i++) {
         const uint64_t *values = values_of(shared, i);
         if (values[0] != bytes) {
-            ZI_FAIL(ZERO_MISMATCH,
+            ZI_FAIL(ZERO_ERR_MISMATCH,
                     "memory_alloc: rank %u asked for %llu bytes, rank %u for %zu; all ranks of a "
                     "world allocate alike",
                     shared->world_ranks[i], (unsigned long long)values[0],
@@ -139,7 +139,7 @@ static zero_status agree_window(const zi_shared *shared, size_t bytes, uint32_t 
         free_bits &= values[1];
     }
     if (free_bits == 0) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "all %d windows of this world are in use; destroy an engine",
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED, "all %d windows of this world are in use; destroy an engine",
                 ZI_PEER_WINDOWS_MAX);
     }
     *window = (uint32_t)__builtin_ctzll(free_bits);
@@ -160,7 +160,7 @@ static zero_status map_window(const zi_shared *shared, uint64_t offset, size_t b
                               unsigned char **base)
 {
     if (zi_fault_hit(ZI_FAULT_ALLOC)) {
-        ZI_FAIL(ZERO_OUT_OF_MEMORY, "no %zu bytes of shared memory (injected)", bytes);
+        ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY, "no %zu bytes of shared memory (injected)", bytes);
     }
     const uint64_t own = offset + shared->index * (uint64_t)bytes;
     ZI_TRY(zi_shared_back(shared, own, bytes));
@@ -169,7 +169,7 @@ static zero_status map_window(const zi_shared *shared, uint64_t offset, size_t b
     if (map == MAP_FAILED) {
         const int code = errno;
         zi_shared_drop(shared, own, bytes);
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code, "cannot map %zu bytes of each of %u ranks: %s",
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code, "cannot map %zu bytes of each of %u ranks: %s",
                        bytes, shared->size, strerror(code));
     }
     /* So that the first step has no page faults, and no signal where there are no pages. */
@@ -177,8 +177,8 @@ static zero_status map_window(const zi_shared *shared, uint64_t offset, size_t b
     if (code != 0) {
         (void)munmap(map, shared->size * bytes);
         zi_shared_drop(shared, own, bytes);
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, code, "the host has no %zu bytes of shared memory: %s",
-                       bytes, strerror(code));
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code,
+                       "the host has no %zu bytes of shared memory: %s", bytes, strerror(code));
     }
     *base = map;
     return ZERO_OK;
@@ -216,8 +216,8 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
     zi_assert_cmp(bytes % ZI_PAGE_BYTES, ==, 0);
     uint64_t total = 0;
     if (!zi_mul_u64(bytes, shared->size, &total) || total > (UINT64_C(1) << 46)) {
-        ZI_FAIL(ZERO_OUT_OF_MEMORY, "%zu bytes on each of %u ranks are more than a host has", bytes,
-                shared->size);
+        ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY, "%zu bytes on each of %u ranks are more than a host has",
+                bytes, shared->size);
     }
     ZI_TRY(zi_shared_check(shared));
     uint64_t values[ZI_SHARED_VALUES] = {bytes, free_windows(shared)};

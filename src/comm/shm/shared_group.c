@@ -63,7 +63,7 @@ static zero_status map_block(const zi_shared *shared, uint64_t offset, uint64_t 
 {
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, (off_t)offset);
     if (map == MAP_FAILED) {
-        ZI_FAIL_NATIVE(ZERO_OUT_OF_MEMORY, errno, "cannot map %llu bytes of a group: %s",
+        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, errno, "cannot map %llu bytes of a group: %s",
                        (unsigned long long)bytes, strerror(errno));
     }
     *row = (zi_shared_block){.base = map, .bytes = bytes, .offset = offset};
@@ -100,9 +100,10 @@ static zero_status fail_late(const zi_shared *shared, const char *name, const ch
 {
     char silent[ZI_SILENCE_TEXT_BYTES];
     (void)zi_silence_text(shared->space.silence, silent, sizeof silent);
-    ZI_FAIL(
-        ZERO_TIMEOUT, "group '%s': %s did not come within %u ms%s", name, who, shared->deadline_ms,
-        silent[0] != '\0' ? silent : "; all ranks of a world make their groups in the same order");
+    ZI_FAIL(ZERO_ERR_TIMEOUT, "group '%s': %s did not come within %u ms%s", name, who,
+            shared->deadline_ms,
+            silent[0] != '\0' ? silent
+                              : "; all ranks of a world make their groups in the same order");
 }
 
 /* Place of a member that makes no more calls; shared->size when there is none. */
@@ -197,7 +198,7 @@ static zero_status join_entry(zi_shared *shared, zi_shared_block *row, uint64_t 
         }
     }
     if (strncmp(entry->name, name, sizeof entry->name - 1) != 0) {
-        ZI_FAIL(ZERO_MISMATCH,
+        ZI_FAIL(ZERO_ERR_MISMATCH,
                 "rank %u makes group '%.23s', this rank '%s' of the same %u members; all ranks of "
                 "a world make their groups in the same order",
                 members[0], entry->name, name, size);
@@ -237,7 +238,7 @@ static void block_free(void *owner, zi_peer_block *block)
 /* Remember a block so that an abort reaches it. */
 static zero_status keep_block(zi_shared *shared, const zi_shared_block *made)
 {
-    zero_status status = ZERO_UNSUPPORTED;
+    zero_status status = ZERO_ERR_UNSUPPORTED;
     (void)pthread_mutex_lock(&shared->mutex);
     for (uint32_t i = 0; i < ZI_SHARED_BLOCKS && status != ZERO_OK; i++) {
         if (shared->blocks[i].base == NULL) {
@@ -247,8 +248,8 @@ static zero_status keep_block(zi_shared *shared, const zi_shared_block *made)
     }
     (void)pthread_mutex_unlock(&shared->mutex);
     if (status != ZERO_OK) {
-        ZI_FAIL(ZERO_UNSUPPORTED, "this rank is a member of %d groups already; destroy an engine",
-                ZI_SHARED_BLOCKS);
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "this rank is a member of %d groups already; destroy an engine", ZI_SHARED_BLOCKS);
     }
     return ZERO_OK;
 }

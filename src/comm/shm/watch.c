@@ -65,7 +65,7 @@ void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *e
     zero_error found = *error;
     uint32_t finder = world_rank;
     (void)snprintf(found.message, sizeof found.message, "%s", zi_error_cause(error, &finder));
-    set_failure(shared->header, finder, ZERO_COMM, &found);
+    set_failure(shared->header, finder, ZERO_ERR_COMM, &found);
     (void)pthread_mutex_lock(&shared->mutex);
     for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
         unsigned char *base = shared->blocks[i].base;
@@ -195,7 +195,7 @@ bool zi_shared_has_left(const zi_shared *shared, uint32_t index)
 
 zero_status zi_shared_fail_left(const zi_shared *shared, uint32_t index, const char *what)
 {
-    ZI_FAIL(ZERO_COMM,
+    ZI_FAIL(ZERO_ERR_COMM,
             "rank %u has left the world while rank %u waits in %s; all ranks must make the same "
             "calls",
             shared->world_ranks[index], shared->space.world_rank, what);

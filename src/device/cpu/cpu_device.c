@@ -40,7 +40,7 @@ static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
 {
     cpu_device *device = self;
     if (native.native != NULL) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "stream %p is not one of the CPU device's; pass zero_stream_host()", native.native);
     }
     *out = device->host;
@@ -151,8 +151,9 @@ static zero_status captured(void *self, zi_stream *stream, bool *out)
     (void)self;
     (void)stream;
     *out = false;
-    ZI_FAIL(ZERO_UNSUPPORTED, "only what runs on a GPU can be captured into a graph; create the "
-                              "engine with ZERO_DEVICE_CUDA");
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+            "only what runs on a GPU can be captured into a graph; create the "
+            "engine with ZERO_DEVICE_CUDA");
 }
 
 /* Nothing is ever captured, and records that have fired cost no wait. */

@@ -75,7 +75,7 @@ static zero_status check_given(const allocation *it)
 {
     struct cudaPointerAttributes about;
     if ((uintptr_t)it->memory % ZI_ARENA_ALIGN != 0) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.device_alloc gave %p for %zu bytes, which is not a multiple of %u; align "
                 "what it gives",
                 it->memory, it->bytes, (unsigned)ZI_ARENA_ALIGN);
@@ -83,7 +83,7 @@ static zero_status check_given(const allocation *it)
     ZI_TRY(zi_cuda_check(cudaPointerGetAttributes(&about, it->memory), "cudaPointerGetAttributes"));
     if ((about.type != cudaMemoryTypeDevice && about.type != cudaMemoryTypeManaged) ||
         about.device != it->ordinal) {
-        ZI_FAIL(ZERO_INVALID_ARGUMENT,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.device_alloc gave %p for %zu bytes of GPU %d, which is memory of kind %d "
                 "of GPU %d; give memory of the GPU that it is asked for",
                 it->memory, it->bytes, it->ordinal, (int)about.type, about.device);
@@ -96,7 +96,7 @@ static zero_status take_given(allocation *it)
 {
     it->memory = it->source->alloc(it->source->user, it->bytes, it->ordinal);
     if (it->memory == NULL) {
-        ZI_FAIL(ZERO_OUT_OF_MEMORY,
+        ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY,
                 "options.device_alloc gave NULL for %zu bytes of GPU %d; free some of its pool, or "
                 "use more ranks, a higher stage or fewer param_slots",
                 it->bytes, it->ordinal);
@@ -385,7 +385,7 @@ static zero_status open_peer(cuda_device *device, int other)
     ZI_TRY(zi_cuda_check(cudaDeviceCanAccessPeer(&can, device->ordinal, other),
                          "cudaDeviceCanAccessPeer"));
     if (!can) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "GPU %d cannot read the memory of GPU %d; start one process for each GPU, or put "
                 "the ranks on GPUs that can",
                 device->ordinal, other);
@@ -464,7 +464,7 @@ static zero_status captured(void *self, zi_stream *stream, bool *out)
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     *out = false;
     if (device->queued) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "ranks that meet on the host (threads of one process, MPI, ZERO_TRANSPORT_HOST, "
                 "memory that NCCL registers as buffers) cannot be captured into a graph; start one "
                 "process for each GPU and use NCCL without it");
@@ -555,7 +555,7 @@ static zero_status check_host_addresses(int ordinal)
         cudaDeviceGetAttribute(&shared, cudaDevAttrCanUseHostPointerForRegisteredMem, ordinal),
         "cudaDeviceGetAttribute"));
     if (!shared) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "GPU %d does not reach registered host memory by the host's addresses "
                 "(cudaDevAttrCanUseHostPointerForRegisteredMem is 0), as every engine on a GPU "
                 "needs; use another GPU or driver, or the CPU device",
@@ -569,8 +569,9 @@ static zero_status open_device(cuda_device *self)
     int count = 0;
     ZI_TRY(zi_cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount"));
     if (count == 0) {
-        ZI_FAIL(ZERO_DEVICE, "this machine has no GPU that CUDA can use; look at nvidia-smi and "
-                             "CUDA_VISIBLE_DEVICES");
+        ZI_FAIL(ZERO_ERR_DEVICE,
+                "this machine has no GPU that CUDA can use; look at nvidia-smi and "
+                "CUDA_VISIBLE_DEVICES");
     }
     ZI_TRY(zi_cuda_check(cudaGetDevice(&self->ordinal), "cudaGetDevice"));
     ZI_TRY(check_host_addresses(self->ordinal));

@@ -16,8 +16,9 @@ zero_status zi_cuda_check(cudaError_t code, const char *call)
         return ZERO_OK;
     }
     (void)cudaGetLastError(); /* an error that does not last is not found again by the next call */
-    ZI_FAIL_NATIVE(code == cudaErrorMemoryAllocation ? ZERO_OUT_OF_MEMORY : ZERO_DEVICE, (int)code,
-                   "%s: %s (%s)", call, cudaGetErrorString(code), cudaGetErrorName(code));
+    ZI_FAIL_NATIVE(code == cudaErrorMemoryAllocation ? ZERO_ERR_OUT_OF_MEMORY : ZERO_ERR_DEVICE,
+                   (int)code, "%s: %s (%s)", call, cudaGetErrorString(code),
+                   cudaGetErrorName(code));
 }
 
 zero_status zi_cuda_on_gpu(int ordinal, zi_task_fn fn, void *argument)

@@ -57,7 +57,7 @@ static zero_status update_now(void *argument)
 static zero_status launch_update(void *self, zi_stream *stream, const zi_update_job *job)
 {
     if (job->update != NULL) {
-        ZI_FAIL(ZERO_UNSUPPORTED,
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "the caller's own optimizer is host code and the shards are GPU memory; use "
                 "ZERO_OPTIMIZER_ADAMW, or an engine on the CPU device");
     }

@@ -6,6 +6,7 @@ zero_status zi_cuda_kernels_create(const zi_device *device, zi_kernels *kernels)
 {
     (void)device;
     *kernels = (zi_kernels){0};
-    ZI_FAIL(ZERO_UNSUPPORTED, "this build has no CUDA; install the CUDA toolkit and configure with "
-                              "-Dcuda=enabled, or use ZERO_DEVICE_CPU");
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+            "this build has no CUDA; install the CUDA toolkit and configure with "
+            "-Dcuda=enabled, or use ZERO_DEVICE_CPU");
 }

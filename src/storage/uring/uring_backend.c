@@ -46,7 +46,7 @@ static zero_status refused(const char *call, int code)
     const char *remedy = code == EPERM || code == ENOSYS
                              ? "; allow it in the container or in kernel.io_uring_disabled"
                              : "";
-    ZI_FAIL_NATIVE(ZERO_UNSUPPORTED, code, "%s: %s%s", call, strerror(code), remedy);
+    ZI_FAIL_NATIVE(ZERO_ERR_UNSUPPORTED, code, "%s: %s%s", call, strerror(code), remedy);
 }
 
 static int init_ring(uring_backend *self, uint32_t entries, uint32_t flags)

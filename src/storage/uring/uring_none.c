@@ -9,6 +9,7 @@ zero_status zi_uring_create(const zi_io_setup *setup, zi_io_backend_kind kind,
     (void)kind;
     (void)backend;
     (void)report;
-    ZI_FAIL(ZERO_UNSUPPORTED, "this build has no io_uring; install liburing (Debian: liburing-dev) "
-                              "and configure with -During=enabled");
+    ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+            "this build has no io_uring; install liburing (Debian: liburing-dev) "
+            "and configure with -During=enabled");
 }
