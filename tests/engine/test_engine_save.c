@@ -214,3 +214,49 @@ TEST(a_run_begins_where_there_is_nothing_to_load)
     const toy_run run = run_of(run_model(ZERO_DTYPE_F32), ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT);
     CHECK_OK(toy_on_ranks(2, &run, load_if_any, NULL));
 }
+
+/* ---- what is not given, or cannot be kept ---- */
+
+static void refuse_save(toy_trainer *trainer, const zero_save_options *options, zero_status status,
+                        const char *said)
+{
+    const unsigned before = rig_entries(run_directory);
+    CHECK_FAILS(zero_save(trainer->engine, options), status, said);
+    CHECK_FAILS(zero_save_begin(trainer->engine, options), status, said);
+    CHECK_EQ(rig_entries(run_directory), before);
+}
+
+/* Each is told by one rank, before anything is written or read, and the engine goes on. */
+static zero_status refuse_all(toy_trainer *trainer)
+{
+    zero_save_options saves = run_save_options("one");
+    zero_load_options loads = zero_load_options_init();
+    TOY_TRY(toy_step_or_skip(trainer, false));
+    saves.directory = NULL;
+    refuse_save(trainer, &saves, ZERO_ERR_INVALID_ARGUMENT, "directory is NULL");
+    saves.directory = "";
+    refuse_save(trainer, &saves, ZERO_ERR_INVALID_ARGUMENT, "directory is empty");
+    saves = run_save_options("one");
+    saves.user.bytes_count = 3;
+    refuse_save(trainer, &saves, ZERO_ERR_INVALID_ARGUMENT, "user.bytes is NULL and bytes_count 3");
+    saves = run_save_options("one");
+    saves.user.reserved[1] = 7;
+    refuse_save(trainer, &saves, ZERO_ERR_UNSUPPORTED, "user.reserved[1] is 7");
+    CHECK_FAILS(zero_load(trainer->engine, &loads, NULL), ZERO_ERR_INVALID_ARGUMENT,
+                "path is NULL");
+    loads.path = "";
+    CHECK_FAILS(zero_load(trainer->engine, &loads, NULL), ZERO_ERR_INVALID_ARGUMENT,
+                "path is empty");
+    saves = run_save_options("one");
+    TOY_TRY(zero_save(trainer->engine, &saves));
+    return toy_step_or_skip(trainer, false);
+}
+
+TEST(what_saves_and_loads_are_not_given)
+{
+    run_directory_make();
+    const toy_run run = run_of(run_model(ZERO_DTYPE_F32), ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT);
+    CHECK_OK(toy_on_ranks(1, &run, refuse_all, NULL));
+    zero_engine_destroy(NULL);
+    CHECK(zero_engine_plan(NULL) == NULL);
+}

@@ -246,6 +246,28 @@ TEST(texts_that_will_not_do)
     check_refused("disk_weights", "1", "cannot be given as text");
 }
 
+TEST(what_is_not_given)
+{
+    both b = defaults();
+    char text[16] = "before";
+    const zero_option *slots = zero_option_find("param_slots");
+    const zero_option *stage = zero_option_find("stage");
+    check_refused(NULL, "1", "name is NULL");
+    check_refused("stage", NULL, "text is NULL");
+    CHECK_FAILS(zero_option_set(&b.options, NULL, "param_slots", "2"), ZERO_ERR_INVALID_ARGUMENT,
+                "is NULL and has param_slots");
+    CHECK_FAILS(zero_option_set(NULL, &b.tuning, "stage", "2"), ZERO_ERR_INVALID_ARGUMENT,
+                "is NULL and has stage");
+    CHECK(zero_option_find(NULL) == NULL && zero_option_at(zero_option_count()) == NULL);
+    CHECK_EQ(zero_option_print(NULL, NULL, NULL, text, sizeof text), 0);
+    CHECK_EQ(text[0], '\0');
+    CHECK_EQ(zero_option_print(slots, NULL, NULL, text, sizeof text), 1);
+    CHECK_EQ(strcmp(text, "0"), 0);
+    CHECK_EQ(zero_option_print(stage, NULL, NULL, NULL, 0), 1);
+    CHECK_EQ(zero_option_print(stage, NULL, NULL, text, sizeof text), 1);
+    CHECK_EQ(strcmp(text, "3"), 0);
+}
+
 TEST(an_older_struct_lacks_newer_options)
 {
     both b = defaults();

@@ -425,6 +425,24 @@ TEST(budget_is_exact)
     }
 }
 
+TEST(no_plan_has_nothing)
+{
+    char text[8] = "before";
+    zero_memory memory = zero_memory_init();
+    zero_tuning own = zero_tuning_init();
+    CHECK_FAILS(zero_plan_memory(NULL, &memory), ZERO_ERR_INVALID_ARGUMENT, "plan is NULL");
+    CHECK_FAILS(zero_plan_tuning(NULL, &own), ZERO_ERR_INVALID_ARGUMENT, "plan is NULL");
+    CHECK_EQ(zero_plan_hash(NULL), 0);
+    CHECK_EQ(zero_plan_print(NULL, text, sizeof text), 0);
+    CHECK_EQ(text[0], '\0');
+    CHECK_EQ(zero_plan_print(NULL, NULL, 0), 0);
+    memcpy(text, "before", sizeof "before");
+    CHECK_EQ(zero_plan_print_options(NULL, text, sizeof text), 0);
+    CHECK_EQ(text[0], '\0');
+    CHECK_EQ(zero_plan_print_options(NULL, NULL, 0), 0);
+    zero_plan_destroy(NULL);
+}
+
 TEST(table_has_every_role)
 {
     seed_random(3000);
