@@ -22,7 +22,8 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDERS = ("engine", "stage1", "stage2", "stage3", "offload", "layout", "checkpoint")
 OPTIONS = ("--buildtype=plain", "-Doptimization=0", "-Db_coverage=true", "-Dmpi=enabled",
-           "-Dtests=enabled", "-Dtools=enabled", "-Dexamples=enabled")
+           "-Dtests=enabled", "-Dtools=enabled", "-Dexamples=enabled",
+           "-Dc_args=-fprofile-update=atomic")  # threads count at once
 
 
 def run_as_a_test(counts, command):
@@ -60,7 +61,7 @@ def records(folder, counts, part):
 
 
 def branches(folder, counts, part):
-    """Times that each branch was taken, by file, line and place in the line."""
+    """Tests that take each branch, by file, line and place in the line."""
     taken = collections.Counter()
     for file in records(folder, counts, part):
         name = os.path.relpath(os.path.normpath(os.path.join(folder, file["file"])), ROOT)
@@ -68,7 +69,7 @@ def branches(folder, counts, part):
             for line in file["lines"]:
                 where = (name, line["line_number"], line.get("function_name"))
                 for place, branch in enumerate(line.get("branches", [])):
-                    taken[where + (place,)] += branch["count"]
+                    taken[where + (place,)] += branch["count"] > 0
     return taken
 
 
