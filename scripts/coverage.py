@@ -45,8 +45,17 @@ def run_suites(folder, counts, suites):
                     "--wrap", wrapper, *chosen], env={**os.environ, "TEST_LONG": "1"}, check=False)
 
 
+def ask_gcov(folder, data):
+    told = subprocess.run(["gcov", "-b", "-c", "--json-format", "--stdout", *data], cwd=folder,
+                          capture_output=True, text=True, check=True)
+    for line in told.stdout.splitlines():
+        yield from json.loads(line)["files"]
+
+
 def records(folder, counts, part):
-    """What gcov says of each source file of a folder of src, for each test that has come by."""
+    """What gcov says of each source file of a folder of src: that it did not run, which is what
+    notes alone tell it, and what each test has counted in it."""
+    yield from ask_gcov(folder, glob.glob(f"{folder}/src/{part}/*.p/*.gcno"))
     for test in sorted(glob.glob(os.path.join(counts, "*"))):
         data = glob.glob(f"{test}{folder}/src/{part}/*.p/*.gcda")
         for file in data:
@@ -54,10 +63,7 @@ def records(folder, counts, part):
             if not os.path.exists(notes):
                 shutil.copy(notes[len(test):], notes)
         if data:
-            told = subprocess.run(["gcov", "-b", "-c", "--json-format", "--stdout", *data],
-                                  cwd=folder, capture_output=True, text=True, check=True)
-            for line in told.stdout.splitlines():
-                yield from json.loads(line)["files"]
+            yield from ask_gcov(folder, data)
 
 
 def branches(folder, counts, part):
