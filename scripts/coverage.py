@@ -8,7 +8,7 @@ length, and prints for each folder how many branches were taken at least once. T
 zi_assert that only a defect takes stands in a column of its own. --missed: a file for the lines
 with another branch that was not taken. --again: runs nothing and adds up what the last run has
 left. Each test writes counts of its own, which are added up here: what a killed process had begun
-to write would spoil those of all. About an hour on two cores."""
+to write would spoil those of all."""
 
 import argparse
 import collections
