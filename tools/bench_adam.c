@@ -11,9 +11,9 @@
 #include "core/memory.h"
 #include "core/thread.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/math/adamw.h"
 #include "kernels/math/convert.h"
 #include "kernels/math/rounding.h"
+#include "optimizer/optimizer.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -240,11 +240,11 @@ static double time_adamw(void *argument)
 }
 
 /* One update of one element as the lane functions define it; returns the bits of the copy. */
-static uint16_t scalar_update(const adam_run *run, size_t i, zi_adamw_state *state)
+static uint16_t scalar_update(const adam_run *run, size_t i, zi_element_state *state)
 {
-    const zi_adamw_coeffs coeffs = run->decision.groups[0];
+    const zi_adamw_coeffs coeffs = run->decision.groups[0].adamw;
     const float grad = get(run->job.grad, run->what->grad, i) * run->decision.grad_scale;
-    *state = zi_adamw_lane(*state, grad, coeffs, coeffs.decay);
+    *state = zi_adamw_lane(*state, grad, coeffs);
     if (run->what->moment != ZERO_DTYPE_F32) {
         zi_rounding_key key = {SEED, run->decision.update, 0, ZI_ROUNDING_MOMENT1};
         state->m =
@@ -267,8 +267,8 @@ static int check_sample(const adam_run *run)
     const zero_dtype moment = run->what->moment;
     for (size_t k = 0; k < run->count / SAMPLE_STRIDE + 1; k++) {
         const size_t i = k == 0 ? run->count - 1 : (k - 1) * SAMPLE_STRIDE;
-        zi_adamw_state state = {bench_first_value(i, 1, false), bench_first_value(i, 2, false),
-                                bench_first_value(i, 3, true)};
+        zi_element_state state = {bench_first_value(i, 1, false), bench_first_value(i, 2, false),
+                                  bench_first_value(i, 3, true)};
         if (moment != ZERO_DTYPE_F32) {
             state.m = zi_f32_from_bf16(zi_bf16_from_f32(state.m));
             state.v = zi_f32_from_bf16(zi_bf16_from_f32(state.v));
@@ -306,7 +306,8 @@ static void lay_out(adam_run *run, unsigned char *memory, size_t bytes)
     unsigned char *const moment2 = moment1 + run->count * moment_width;
     unsigned char *const grad = moment2 + run->count * moment_width;
     unsigned char *const copy = grad + run->count * grad_width;
-    run->job = (zi_update_job){.segments = &run->segment,
+    run->job = (zi_update_job){.optimizer = ZERO_OPTIMIZER_ADAMW,
+                               .segments = &run->segment,
                                .segment_count = 1,
                                .grad = grad,
                                .param = has_copy(run) ? copy : memory,
@@ -331,8 +332,9 @@ static int run_case(const bench_options *options, bench_report *report, adam_run
 {
     /* A step like the tenth, with numbers of no meaning. */
     const zero_adamw adamw = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
+    double carried[ZI_CARRIED] = {0.35 / 0.9, 0.99 / 0.999};
     run->decision = (zi_step_decision){.update = 10, .grad_scale = 0.5f, .group_count = 1};
-    run->decision.groups[0] = zi_adamw_coeffs_of(adamw, 0.35, 0.99);
+    run->decision.groups[0].adamw = zi_adamw_decide(adamw, carried);
     lay_out(run, memory, bytes);
     choose_way(run);
     /* The limit goes first in a round, so that the copy it writes is not what is checked. */

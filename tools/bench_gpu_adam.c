@@ -158,7 +158,7 @@ static zi_update_job make_job(const adam_run *run, void *const data[ARRAYS])
         .param_dtype = run->what->param,
         .moment_dtype = run->what->moment,
         .seed = SEED,
-        .update_states = 2,
+        .optimizer = ZERO_OPTIMIZER_ADAMW,
     };
 }
 

@@ -61,7 +61,7 @@ static int lay_out(gpu_direct *direct)
                                              .param_dtype = ZERO_DTYPE_BF16,
                                              .moment_dtype = ZERO_DTYPE_F32,
                                              .decision = &direct->step.block->decision,
-                                             .update_states = 2};
+                                             .optimizer = ZERO_OPTIMIZER_ADAMW};
         at += stride * BYTES_FOR_ELEMENT;
     }
     return 0;

@@ -31,7 +31,7 @@ int gpu_step_open(gpu_step *step, const zi_device *device, cudaStream_t stream, 
         return 1;
     }
     *step->input = (zi_step_input){.divisor = 1.0, .max_norm = max_norm, .group_count = 1};
-    step->input->groups[0] = adamw;
+    step->input->groups[0] = (zi_hyper){.kind = ZERO_OPTIMIZER_ADAMW, .adamw = adamw};
     step->decide = (zi_decide_job){.input = step->input,
                                    .messages = {.first = (unsigned char *)&block->message,
                                                 .count = 1,

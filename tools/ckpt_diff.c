@@ -1,6 +1,7 @@
 /* Owns `zero ckpt diff`: two checkpoints by their manifests and sums. Invariant: no element is read
  * of tensors that both have in the same boxes; a sum does not depend on how many ranks saved it. */
 #include "ckpt.h"
+#include "optimizer/optimizer_table.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -75,22 +76,18 @@ static const char *scaler_text(zi_manifest_scaler scaler)
 static void compare_groups(ckpt_difference *d, const zi_manifest *left, const zi_manifest *right)
 {
     add_whole(d, "groups", left->group_count, right->group_count);
-    for (uint32_t i = 0; i < left->group_count && i < right->group_count; i++) {
-        const zero_adamw *a = &left->groups[i];
-        const zero_adamw *b = &right->groups[i];
-        const struct {
-            const char *name;
-            float left;
-            float right;
-        } rows[] = {{"lr", a->lr, b->lr},
-                    {"beta1", a->beta1, b->beta1},
-                    {"beta2", a->beta2, b->beta2},
-                    {"eps", a->eps, b->eps},
-                    {"weight decay", a->weight_decay, b->weight_decay}};
-        for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
-            char what[CKPT_TEXT_BYTES];
-            (void)snprintf(what, sizeof what, "%s, group %" PRIu32, rows[k].name, i);
-            add_real(d, what, (double)rows[k].left, (double)rows[k].right);
+    for (uint32_t i = 0; i < ZERO_STEP_GROUPS; i++) {
+        const zi_hyper *a = &left->groups[i];
+        const zi_hyper *b = &right->groups[i];
+        const zi_optimizer *optimizer = zi_optimizer_of(a->kind);
+        const bool has_numbers = i < left->group_count && i < right->group_count;
+        char what[CKPT_TEXT_BYTES];
+        (void)snprintf(what, sizeof what, "optimizer, group %" PRIu32, i);
+        add_state(d, what, optimizer->name, zi_optimizer_of(b->kind)->name);
+        for (uint32_t k = 0; k < optimizer->number_count && has_numbers && a->kind == b->kind;
+             k++) {
+            (void)snprintf(what, sizeof what, "%s, group %" PRIu32, optimizer->numbers[k].name, i);
+            add_real(d, what, (double)a->number[k], (double)b->number[k]);
         }
     }
 }
@@ -106,7 +103,6 @@ static void compare_state(ckpt_difference *d)
     const zi_manifest *right = d->sides[1].manifest;
     const zero_step_state *a = &left->state;
     const zero_step_state *b = &right->state;
-    const size_t products = sizeof a->beta1_product;
     add_whole(d, "steps", a->updates + a->skipped, b->updates + b->skipped);
     add_whole(d, "skipped", a->skipped, b->skipped);
     add_real(d, "loss scale", (double)a->loss_scale, (double)b->loss_scale);
@@ -120,8 +116,7 @@ static void compare_state(ckpt_difference *d)
     if (!has_parts(d)) { /* else each tensor's are compared */
         compare_groups(d, left, right);
     }
-    if (!has_parts(d) && (memcmp(a->beta1_product, b->beta1_product, products) != 0 ||
-                          memcmp(a->beta2_product, b->beta2_product, products) != 0)) {
+    if (!has_parts(d) && memcmp(a->carried, b->carried, sizeof a->carried) != 0) {
         add_state(d, "beta products", "A's", "B's");
     }
     if (left->user_bytes != right->user_bytes ||
@@ -239,9 +234,8 @@ static int compare_role(ckpt_difference *d, const uint32_t wholes[2], int role, 
 
 /* What its part's steps had of a tensor's group. */
 typedef struct group_numbers {
-    double beta1_product;
-    double beta2_product;
-    zero_adamw last; /* 0: not given */
+    const double *carried;
+    zi_hyper last; /* numbers of 0: not given */
 } group_numbers;
 
 static group_numbers numbers_of(const diff_side *side, uint32_t tensor)
@@ -250,21 +244,17 @@ static group_numbers numbers_of(const diff_side *side, uint32_t tensor)
     const uint32_t g = side->map->tensors[tensor].group;
     const zi_manifest_part *part =
         manifest->parts != NULL ? &manifest->parts[side->map->tensors[tensor].part] : NULL;
-    group_numbers numbers = {manifest->state.beta1_product[g], manifest->state.beta2_product[g],
-                             g < manifest->group_count ? manifest->groups[g] : (zero_adamw){0}};
-    if (part != NULL) {
-        numbers = (group_numbers){part->beta1_product[g], part->beta2_product[g],
-                                  g < part->group_count ? part->groups[g] : (zero_adamw){0}};
-    }
-    return numbers;
+    return part != NULL ? (group_numbers){part->carried[g], part->groups[g]}
+                        : (group_numbers){manifest->state.carried[g], manifest->groups[g]};
 }
 
 static bool same_numbers(const group_numbers *a, const group_numbers *b)
 {
-    return a->beta1_product == b->beta1_product && a->beta2_product == b->beta2_product &&
-           a->last.lr == b->last.lr && a->last.beta1 == b->last.beta1 &&
-           a->last.beta2 == b->last.beta2 && a->last.eps == b->last.eps &&
-           a->last.weight_decay == b->last.weight_decay;
+    bool same = a->last.kind == b->last.kind;
+    for (uint32_t i = 0; i < zi_optimizer_of(a->last.kind)->number_count; i++) {
+        same = same && a->last.number[i] == b->last.number[i];
+    }
+    return same && memcmp(a->carried, b->carried, ZERO_STEP_CARRIED * sizeof *a->carried) == 0;
 }
 
 /* All boxes of a tensor, on both sides, had those of its first one. */

@@ -1,5 +1,6 @@
 /* Owns `zero ckpt show`: a manifest, for people and as JSON. */
 #include "ckpt.h"
+#include "optimizer/optimizer_table.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -62,18 +63,20 @@ static void print_state(const zi_manifest *manifest)
     printf("%-16s%" PRIu64 ", of stochastic rounding\n", "seed", manifest->seed);
 }
 
-static void print_groups(const zero_adamw *groups, uint32_t group_count)
+static void print_groups(const zi_hyper *groups, uint32_t group_count)
 {
     if (group_count == 0) {
         return;
     }
-    printf("\n%-6s  %12s  %10s  %10s  %10s  %12s\n", "group", "lr", "beta1", "beta2", "eps",
-           "weight decay");
+    printf("\n%-6s  %-9s  %s\n", "group", "optimizer", "numbers");
     for (uint32_t i = 0; i < group_count; i++) {
-        const zero_adamw *group = &groups[i];
-        printf("%-6" PRIu32 "  %12.6g  %10.6g  %10.6g  %10.3g  %12.6g\n", i, (double)group->lr,
-               (double)group->beta1, (double)group->beta2, (double)group->eps,
-               (double)group->weight_decay);
+        const zi_optimizer *optimizer = zi_optimizer_of(groups[i].kind);
+        printf("%-6" PRIu32 "  %-9s", i, optimizer->name);
+        for (uint32_t k = 0; k < optimizer->number_count; k++) {
+            printf("%s%s %.6g", k == 0 ? "  " : ", ", optimizer->numbers[k].name,
+                   (double)groups[i].number[k]);
+        }
+        printf("\n");
     }
 }
 
@@ -232,15 +235,17 @@ static json_t *tensors_json(const zi_checkpoint_map *map)
     return tensors;
 }
 
-static json_t *groups_json(const zero_adamw *of, uint32_t group_count)
+static json_t *groups_json(const zi_hyper *of, uint32_t group_count)
 {
     json_t *groups = json_array();
     for (uint32_t i = 0; i < group_count; i++) {
-        const zero_adamw *group = &of[i];
-        (void)json_array_append_new(
-            groups, json_pack("{s:f, s:f, s:f, s:f, s:f}", "lr", (double)group->lr, "beta1",
-                              (double)group->beta1, "beta2", (double)group->beta2, "eps",
-                              (double)group->eps, "weight_decay", (double)group->weight_decay));
+        const zi_optimizer *optimizer = zi_optimizer_of(of[i].kind);
+        json_t *group = json_pack("{s:s}", "optimizer", optimizer->name);
+        for (uint32_t k = 0; k < optimizer->number_count; k++) {
+            (void)json_object_set_new(group, optimizer->numbers[k].name,
+                                      json_real((double)of[i].number[k]));
+        }
+        (void)json_array_append_new(groups, group);
     }
     return groups;
 }

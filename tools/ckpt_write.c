@@ -288,17 +288,16 @@ static int join_numbers(write_job *job, const zi_manifest *old)
             continue;
         }
         of_group[g] = of_group[g] != NULL ? of_group[g] : part;
-        if (of_group[g]->beta1_product[g] != part->beta1_product[g] ||
-            of_group[g]->beta2_product[g] != part->beta2_product[g]) {
+        if (of_group[g]->groups[g].kind != part->groups[g].kind ||
+            memcmp(of_group[g]->carried[g], part->carried[g], sizeof part->carried[g]) != 0) {
             return bench_fail("group %" PRIu32 " has \"%.127s\" of part %" PRIu32
                               " and tensors of part %" PRIu32
-                              ", which were trained with other betas",
+                              ", which were trained with other betas or another optimizer",
                               g, tensor->name, tensor->part, (uint32_t)(of_group[g] - old->parts));
         }
-        joined->state.beta1_product[g] = part->beta1_product[g];
-        joined->state.beta2_product[g] = part->beta2_product[g];
+        memcpy(joined->state.carried[g], part->carried[g], sizeof part->carried[g]);
+        joined->groups[g] = of_group[g]->groups[g];
         if (g < of_group[g]->group_count) {
-            joined->groups[g] = of_group[g]->groups[g];
             joined->group_count = g < joined->group_count ? joined->group_count : g + 1;
         }
     }

@@ -64,6 +64,10 @@ static void print_values(const zero_option *option, FILE *out)
         fputs("for each role: ", out);
         print_names(option, out);
         return;
+    case ZERO_OPTION_GROUPS:
+        fputs("for each group: ", out);
+        print_names(option, out);
+        return;
     case ZERO_OPTION_POINTER:
         fputs("a pointer", out);
         return;

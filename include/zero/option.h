@@ -24,7 +24,9 @@ typedef enum zero_option_kind {
     ZERO_OPTION_CHOICE = 6, /**< an enumeration; one of its names */
     ZERO_OPTION_TIERS = 7,  /**< zero_tier by zero_role; "ROLE=TIER", several separated by commas */
     ZERO_OPTION_POINTER = 8, /**< a pointer, which no text can give */
-    ZERO_OPTION_TEXT = 9     /**< const char *; the text itself, which is not copied */
+    ZERO_OPTION_TEXT = 9,    /**< const char *; the text itself, which is not copied */
+    ZERO_OPTION_GROUPS = 10  /**< an enumeration by hyper-parameter group; "GROUP=NAME", several
+                                separated by commas */
 } zero_option_kind;
 
 /** One option: a field of zero_engine_options or zero_tuning. The library's own; it grows at its
@@ -37,8 +39,8 @@ typedef struct zero_option {
     int32_t is_tuning;          /**< 1: a field of zero_tuning; 0: of zero_engine_options */
     int32_t same_on_ranks;      /**< 1: zero_engine_create compares it over the ranks */
     uint32_t choice_count;      /**< entries of choices */
-    const char *const *choices; /**< of CHOICE and TIERS: names by value; NULL for a value that
-                                   this option cannot have */
+    const char *const *choices; /**< of CHOICE, TIERS and GROUPS: names by value; NULL for a value
+                                   that this option cannot have */
     size_t offset;              /**< of the field in its struct */
     size_t bytes;               /**< of the field */
     uint64_t low;               /**< of COUNT, BYTES and NUMBER: the least value besides 0 */

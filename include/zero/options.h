@@ -24,13 +24,19 @@ typedef enum zero_stage {
     ZERO_STAGE_3 = 3  /**< optimizer state, gradients and parameters */
 } zero_stage;
 
-/** The element-wise update. */
+/** The element-wise update. zero/step.h has each one's formula and numbers. */
 typedef enum zero_optimizer {
-    ZERO_OPTIMIZER_DEFAULT = 0, /**< AdamW */
-    ZERO_OPTIMIZER_ADAMW = 1,   /**< Loshchilov and Hutter, "Decoupled weight decay", 2019,
-                                   algorithm 2 */
-    ZERO_OPTIMIZER_CALLBACK = 2 /**< the caller's own, see zero_update_fn; not on a GPU */
+    ZERO_OPTIMIZER_DEFAULT = 0,  /**< AdamW */
+    ZERO_OPTIMIZER_ADAMW = 1,    /**< two moments: Loshchilov and Hutter, "Decoupled weight decay
+                                    regularization", 2019, algorithm 2 */
+    ZERO_OPTIMIZER_CALLBACK = 2, /**< the caller's own, see zero_update_fn; not on a GPU */
+    ZERO_OPTIMIZER_LION = 3,     /**< one moment: Chen et al., "Symbolic discovery of optimization
+                                    algorithms", 2023, algorithm 2 */
+    ZERO_OPTIMIZER_SGD = 4       /**< one moment: SGD with momentum, as PyTorch's torch.optim.SGD */
 } zero_optimizer;
+
+/** Hyper-parameter groups (zero_tensor_desc.group), at most. */
+#define ZERO_STEP_GROUPS 64
 
 /** Where shards and slots live, and what computes with them. */
 typedef enum zero_device {
@@ -84,11 +90,13 @@ typedef void *(*zero_device_alloc_fn)(void *user, size_t bytes, int32_t device);
 typedef void (*zero_device_free_fn)(void *user, void *pointer, size_t bytes, int32_t device);
 
 /** Options of a plan and an engine: what users set. Everything else is in zero_tuning, with
- *  defaults that fit most runs. Fill with zero_engine_options_init(), then assign. It grows at its
- *  end; fields that an older caller's struct lacks are 0. */
+ *  defaults that fit most runs. Fill with zero_engine_options_init(), then assign; or zero all of
+ * it and say the stage, since 0 is stage 0. It grows at its end; fields that an older caller's
+ * struct lacks are 0. */
 typedef struct zero_engine_options {
     size_t struct_bytes; /**< set by zero_engine_options_init(); tells the library the caller's
-                            version */
+                            version. 0, as all of zero_tuning and of the options of saves, loads
+                            and simulations may be: release 0.1's */
 
     zero_stage stage;     /**< zero_engine_options_init() sets ZERO_STAGE_3 */
     uint32_t shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when
@@ -103,7 +111,7 @@ typedef struct zero_engine_options {
                                 Default: F32 */
     zero_dtype moment_dtype; /**< F32 or BF16 (stochastic rounding). Default: F32 */
 
-    zero_optimizer optimizer; /**< default: AdamW */
+    zero_optimizer optimizer; /**< of all groups that group_optimizer leaves open. Default: AdamW */
     uint32_t update_states;   /**< moments that update uses, in [0, 2]; CALLBACK only */
     zero_update_fn update;    /**< the update; required by ZERO_OPTIMIZER_CALLBACK */
     void *update_user;        /**< handed to update */
@@ -155,6 +163,10 @@ typedef struct zero_engine_options {
         *disk_path; /**< disk_directories as one text, separated by ':' as in PATH, for command
                        lines and files (zero/option.h). Copied while the engine is created.
                        Not with disk_directories or tuning's disk_weights. Default NULL */
+
+    zero_optimizer group_optimizer[ZERO_STEP_GROUPS]; /**< by zero_tensor_desc.group: what updates
+                                                         the group's tensors. DEFAULT: `optimizer`
+                                                       */
 } zero_engine_options;
 
 /** Set every field to its default: stage 3, and 0 in all others. For languages without C's inline

@@ -50,23 +50,72 @@ typedef struct zero_adamw {
     float weight_decay; /**< >= 0; does not apply to ZERO_TENSOR_NO_DECAY */
 } zero_adamw;
 
+/** Lion's numbers for one group of tensors (Chen et al. 2023, algorithm 2):
+ *
+ *      c = beta1 m + (1 - beta1) g
+ *      p = (1 - lr weight_decay) p - lr sign(c)
+ *      m = beta2 m + (1 - beta2) g
+ *
+ *  where sign(0) is 0. Take what zero_hyper_init() gives; betas and a weight_decay of 0 together
+ * are refused. */
+typedef struct zero_lion {
+    float lr;           /**< learning rate, finite, >= 0 */
+    float beta1;        /**< in [0, 1) */
+    float beta2;        /**< in [0, 1) */
+    float weight_decay; /**< >= 0; does not apply to ZERO_TENSOR_NO_DECAY */
+} zero_lion;
+
+/** The numbers of SGD with momentum for one group of tensors (Sutskever et al., "On the importance
+ *  of initialization and momentum in deep learning", 2013; torch.optim.SGD without dampening):
+ *
+ *      d = g + weight_decay p
+ *      m = momentum m + d
+ *      p = p - lr m,  or with nesterov  p - lr (d + momentum m) */
+typedef struct zero_sgd {
+    float lr;           /**< learning rate, finite, >= 0 */
+    float momentum;     /**< in [0, 1) */
+    float weight_decay; /**< >= 0; does not apply to ZERO_TENSOR_NO_DECAY */
+    float nesterov;     /**< 0 or 1 */
+} zero_sgd;
+
 /** An optimizer's hyper-parameters for one group of tensors. Its size never changes: 128 bytes,
  *  whatever optimizers come. */
 typedef struct zero_hyper {
-    zero_optimizer kind; /**< whose numbers these are: options.optimizer, or DEFAULT for that. Any
-                            other is refused */
+    zero_optimizer kind; /**< whose numbers these are, DEFAULT: AdamW's. Another than the group's
+                            (options.group_optimizer) is refused; a callback reads none, and takes
+                            DEFAULT and CALLBACK */
     uint32_t reserved0;  /**< 0 */
     union {
-        zero_adamw adamw; /**< of ZERO_OPTIMIZER_ADAMW; a callback has its own and reads none */
+        zero_adamw adamw;      /**< of ZERO_OPTIMIZER_ADAMW and DEFAULT */
+        zero_lion lion;        /**< of ZERO_OPTIMIZER_LION */
+        zero_sgd sgd;          /**< of ZERO_OPTIMIZER_SGD */
         uint64_t reserved[15]; /**< room for other optimizers' numbers */
     };
 } zero_hyper;
+
+/** Set a zero_hyper to an optimizer's defaults. For languages without C's inline functions; in C
+ *  call zero_hyper_init(). Never fails.
+ *  - hyper: out; NULL: nothing is done.
+ *  - kind: the optimizer; of the caller's own there are no numbers. DEFAULT: AdamW.
+ *  - Local call.
+ *  - Threads: any. */
+ZERO_API void zero_hyper_set_defaults(zero_hyper *hyper, zero_optimizer kind);
+
+/** The defaults of AdamW: lr 1e-3, betas 0.9 and 0.999, eps 1e-8; of Lion: lr 1e-4, betas 0.9 and
+ *  0.99; of SGD: lr 1e-3, no momentum. No weight decay. */
+static inline zero_hyper zero_hyper_init(zero_optimizer kind)
+{
+    zero_hyper hyper;
+    zero_hyper_set_defaults(&hyper, kind);
+    return hyper;
+}
 
 /** One step's hyper-parameters. Fill with zero_step_params_init(), then assign. It grows at its
  *  end; what an older caller's struct does not have is 0. */
 typedef struct zero_step_params {
     size_t struct_bytes;      /**< set by zero_step_params_init() */
-    zero_hyper hyper;         /**< for every group that `groups` does not cover */
+    zero_hyper hyper;         /**< for every group that `groups` does not cover. With several
+                                 optimizers in one model `groups` covers those of the others */
     const zero_hyper *groups; /**< NULL, or one entry a group, by zero_tensor_desc.group; read
                                  before return */
     uint32_t group_count;     /**< entries of groups; 0: hyper serves all */
@@ -118,12 +167,12 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_predict(zero_engine *engine,
 /** Update the shards with the reduced gradients, then all-gather the parameters where they are
  *  split less than the optimizer state. A step whose gradients are not finite changes nothing but
  *  the loss scale, and is counted.
- *  - params: NULL: as zero_step_params_init() has them.
+ *  - params: NULL: the defaults of each group's optimizer; no clipping.
  *  - stream: where the last gradients were made ready.
  *  - Collective: every rank gives the same params after the same number of micro-steps. Ranks
- *    compare them together with the norm, except groups that have nothing to train and, with a
- *    callback, AdamW's numbers. Parts of a model compare max_norm, the divisor, the loss scale and
- *    the steps so far; AdamW's numbers are each part's own.
+ *    compare them together with the norm, except groups that have nothing to train or a callback.
+ *    Parts of a model compare max_norm, the divisor, the loss scale and the steps so far;
+ *    hyper-parameters are each part's own.
  *  - Stream: returns once enqueued. The next forward may begin at once; an acquire waits for its
  *    own unit only. The call itself waits while four steps are undecided and, where parameters are
  *    split, after steps 1, 2, 4, 8 and so on for the other ranks' same call.
@@ -203,8 +252,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_grad_norm(zero_engine *engine,
  *    (zero/capture.h). */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_discard(zero_engine *engine);
 
-/** Hyper-parameter groups (zero_tensor_desc.group), at most. */
-#define ZERO_STEP_GROUPS 64
+/** Numbers that an optimizer may carry from one update of a group to the next; fixed for ever. */
+#define ZERO_STEP_CARRIED 4
 
 /** What a step passes on to the next besides shards; the same on all ranks. To resume a run with
  *  the bits of one that never ended, save this and every rank's shards (zero_shard_read of PARAM,
@@ -219,10 +268,11 @@ typedef struct zero_step_state {
     uint32_t good_steps; /**< in a row that were not skipped, since the scale last changed */
     uint32_t overflows;  /**< in a row that were skipped, up to the last step */
     uint32_t reserved;   /**< 0 */
-    double beta1_product[ZERO_STEP_GROUPS]; /**< by group, the product of the beta1 of all
-                                               updates: beta1^updates where it never changed, 1
-                                               before the first */
-    double beta2_product[ZERO_STEP_GROUPS]; /**< likewise */
+    double carried[ZERO_STEP_GROUPS][ZERO_STEP_CARRIED]; /**< by group, what its optimizer carries
+                                                            from one update to the next, in [0, 1]
+                                                            and 1 before the first. AdamW: the
+                                                            products of the beta1 and of the beta2
+                                                            of all updates. The rest stays 1 */
 } zero_step_state;
 
 /** As zero_engine_options_init_sized: what zero_step_state_init() gives. */

@@ -17,6 +17,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "format/json_text.h"
+#include "optimizer/optimizer_table.h"
 
 #define TAIL_BEGIN ",\n\"xxh3\": "
 #define TAIL_END "\n}\n"
@@ -67,33 +68,35 @@ static void put_hash(zi_json_out *out, const char *name, uint64_t hash)
     zi_json_put_hash(out, hash);
 }
 
-static void put_products(zi_json_out *out, const char *name, const double *products)
+static void put_group(zi_json_out *out, const zi_hyper *hyper, const double *carried,
+                      bool has_numbers)
 {
-    put_name(out, name);
-    for (int i = 0; i < ZERO_STEP_GROUPS; i++) {
-        zi_json_put(out, i == 0 ? "[" : ", ");
-        zi_json_put_real(out, products[i]);
+    const zi_optimizer *optimizer = zi_optimizer_of(hyper->kind);
+    zi_json_put(out, "{\"optimizer\": ");
+    zi_json_put_text(out, optimizer->name);
+    for (int i = 0; i < ZI_CARRIED; i++) {
+        zi_json_put(out, i == 0 ? ", \"carried\": [" : ", ");
+        zi_json_put_real(out, carried[i]);
     }
     zi_json_put(out, "]");
+    for (uint32_t i = 0; i < optimizer->number_count && has_numbers; i++) {
+        zi_json_put(out, ", \"");
+        zi_json_put(out, optimizer->numbers[i].name);
+        zi_json_put(out, "\": ");
+        zi_json_put_float(out, hyper->number[i]);
+    }
+    zi_json_put(out, "}");
 }
 
-static void put_groups(zi_json_out *out, const zero_adamw *groups, uint32_t group_count)
+/* All groups: their optimizers and what these carry on, and the numbers of the first group_count.
+ */
+static void put_groups(zi_json_out *out, const zi_hyper *groups, uint32_t group_count,
+                       const double carried[][ZERO_STEP_CARRIED])
 {
     put_name(out, "groups");
-    zi_json_put(out, "[");
-    for (uint32_t i = 0; i < group_count; i++) {
-        const zero_adamw *group = &groups[i];
-        zi_json_put(out, i == 0 ? "\n{\"lr\": " : ",\n{\"lr\": ");
-        zi_json_put_float(out, group->lr);
-        zi_json_put(out, ", \"beta1\": ");
-        zi_json_put_float(out, group->beta1);
-        zi_json_put(out, ", \"beta2\": ");
-        zi_json_put_float(out, group->beta2);
-        zi_json_put(out, ", \"eps\": ");
-        zi_json_put_float(out, group->eps);
-        zi_json_put(out, ", \"weight_decay\": ");
-        zi_json_put_float(out, group->weight_decay);
-        zi_json_put(out, "}");
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        zi_json_put(out, g == 0 ? "[\n" : ",\n");
+        put_group(out, &groups[g], carried[g], g < group_count);
     }
     zi_json_put(out, "]");
 }
@@ -106,9 +109,7 @@ static void put_parts(zi_json_out *out, const zi_manifest *manifest)
         const zi_manifest_part *part = &manifest->parts[i];
         zi_json_put(out, i == 0 ? "\n{\"part\": " : "},\n{\"part\": ");
         zi_json_put_number(out, i);
-        put_products(out, "beta1_product", part->beta1_product);
-        put_products(out, "beta2_product", part->beta2_product);
-        put_groups(out, part->groups, part->group_count);
+        put_groups(out, part->groups, part->group_count, part->carried);
     }
     zi_json_put(out, "}]");
 }
@@ -254,9 +255,7 @@ static void put_body(zi_json_out *out, const zi_manifest *manifest)
     }
     put_number(out, "good_steps", manifest->state.good_steps);
     put_number(out, "overflows", manifest->state.overflows);
-    put_products(out, "beta1_product", manifest->state.beta1_product);
-    put_products(out, "beta2_product", manifest->state.beta2_product);
-    put_groups(out, manifest->groups, manifest->group_count);
+    put_groups(out, manifest->groups, manifest->group_count, manifest->state.carried);
     if (manifest->map.part_count > 1) {
         put_parts(out, manifest);
     }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "checkpoint/checkpoint_map.h"
+#include "optimizer/optimizer.h"
 #include "zero/status.h"
 #include "zero/step.h"
 
@@ -20,10 +21,9 @@
 
 /* What each part of a model has of a step's numbers. */
 typedef struct zi_manifest_part {
-    uint32_t group_count; /* entries of groups; 0: hyper-parameters were not given */
-    zero_adamw groups[ZERO_STEP_GROUPS];
-    double beta1_product[ZERO_STEP_GROUPS]; /* as in zero_step_state */
-    double beta2_product[ZERO_STEP_GROUPS];
+    uint32_t group_count; /* groups whose hyper-parameters were given; the others have kinds */
+    zi_hyper groups[ZERO_STEP_GROUPS];
+    double carried[ZERO_STEP_GROUPS][ZERO_STEP_CARRIED]; /* as in zero_step_state */
 } zi_manifest_part;
 
 /* What the loss scale did in the run that was saved. */
@@ -41,8 +41,8 @@ typedef struct zi_manifest {
     uint64_t model_hash; /* of names and shapes: zi_manifest_model_hash */
     zero_step_state state;
     zi_manifest_scaler scaler;
-    uint32_t group_count; /* entries of groups; 0: hyper-parameters were not given */
-    zero_adamw groups[ZERO_STEP_GROUPS];
+    uint32_t group_count; /* groups whose hyper-parameters were given; the others have kinds */
+    zi_hyper groups[ZERO_STEP_GROUPS];
     uint64_t data_position; /* the caller's, as given to zero_save; likewise */
     uint64_t random_seed;
     uint64_t random_position;

@@ -13,6 +13,7 @@
 #include "core/sizes.h"
 #include "format/json.h"
 #include "layout/model.h"
+#include "optimizer/optimizer_table.h"
 
 #define CUT_MAX ((uint64_t)1 << 62)
 #define GRANULE_COUNT 256
@@ -124,21 +125,6 @@ static zero_status get_object(const zi_json *json, const char *name, json_t *val
 
 /* ---- the run's state ---- */
 
-static zero_status read_products(const zi_json *json, const char *name, double *products)
-{
-    json_t *array = NULL;
-    ZI_TRY(get_array(json, name, ZERO_STEP_GROUPS, ZERO_STEP_GROUPS, &array));
-    for (size_t i = 0; i < ZERO_STEP_GROUPS; i++) {
-        const json_t *value = json_array_get(array, i);
-        products[i] = json_number_value(value);
-        if (!json_is_number(value) || !(products[i] >= 0 && products[i] <= 1)) {
-            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s has no number in [0, 1] for group %zu",
-                    name, json->path, i);
-        }
-    }
-    return ZERO_OK;
-}
-
 static zero_status read_state(const zi_json *json, zero_step_state *state)
 {
     *state = zero_step_state_init();
@@ -162,29 +148,63 @@ static zero_status read_scaler(const zi_json *json, zi_manifest_scaler *scaler)
     return ZERO_OK;
 }
 
-static zero_status read_groups(const zi_json *json, zi_manifest_part *part)
+static zero_status read_carried(const zi_json *json, double *carried)
 {
     json_t *array = NULL;
-    ZI_TRY(get_array(json, "groups", 0, ZERO_STEP_GROUPS, &array));
-    part->group_count = (uint32_t)json_array_size(array);
-    for (uint32_t i = 0; i < part->group_count; i++) {
-        zi_json entry;
-        zero_adamw *group = &part->groups[i];
-        ZI_TRY(get_object(json, "groups", json_array_get(array, i), &entry));
-        ZI_TRY(get_float(&entry, "lr", &group->lr));
-        ZI_TRY(get_float(&entry, "beta1", &group->beta1));
-        ZI_TRY(get_float(&entry, "beta2", &group->beta2));
-        ZI_TRY(get_float(&entry, "eps", &group->eps));
-        ZI_TRY(get_float(&entry, "weight_decay", &group->weight_decay));
+    ZI_TRY(get_array(json, "carried", ZI_CARRIED, ZI_CARRIED, &array));
+    for (size_t i = 0; i < ZERO_STEP_CARRIED; i++) {
+        const json_t *value = json_array_get(array, i);
+        carried[i] = i < ZI_CARRIED ? json_number_value(value) : 1.0;
+        if (i < ZI_CARRIED &&
+            (!json_is_number(value) || !(carried[i] >= 0.0 && carried[i] <= 1.0))) {
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                    "\"carried\" of a group of %s has no number in [0, 1] at %zu", json->path, i);
+        }
+    }
+    return ZERO_OK;
+}
+
+static zero_status read_optimizer(const zi_json *json, zi_hyper *hyper)
+{
+    const char *name = json_string_value(json_object_get(json->root, "optimizer"));
+    const zero_optimizer kind = name != NULL ? zi_optimizer_named(name) : ZERO_OPTIMIZER_DEFAULT;
+    if (kind == ZERO_OPTIMIZER_DEFAULT) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "\"optimizer\" of a group of %s is %.40s, none that this library knows", json->path,
+                name != NULL ? name : "no text");
+    }
+    hyper->kind = kind;
+    return ZERO_OK;
+}
+
+/* Numbers are there for the first groups, or for none. */
+static zero_status read_group(const zi_json *json, zi_manifest_part *part, uint32_t group)
+{
+    zi_hyper *hyper = &part->groups[group];
+    ZI_TRY(read_optimizer(json, hyper));
+    ZI_TRY(read_carried(json, part->carried[group]));
+    const zi_optimizer *optimizer = zi_optimizer_of(hyper->kind);
+    if (part->group_count != group || optimizer->number_count == 0 ||
+        json_object_get(json->root, optimizer->numbers[0].name) == NULL) {
+        return ZERO_OK;
+    }
+    part->group_count++;
+    for (uint32_t i = 0; i < optimizer->number_count; i++) {
+        ZI_TRY(get_float(json, optimizer->numbers[i].name, &hyper->number[i]));
     }
     return ZERO_OK;
 }
 
 static zero_status read_part(const zi_json *json, zi_manifest_part *part)
 {
-    ZI_TRY(read_products(json, "beta1_product", part->beta1_product));
-    ZI_TRY(read_products(json, "beta2_product", part->beta2_product));
-    return read_groups(json, part);
+    json_t *array = NULL;
+    ZI_TRY(get_array(json, "groups", ZERO_STEP_GROUPS, ZERO_STEP_GROUPS, &array));
+    for (uint32_t i = 0; i < ZERO_STEP_GROUPS; i++) {
+        zi_json entry;
+        ZI_TRY(get_object(json, "groups", json_array_get(array, i), &entry));
+        ZI_TRY(read_group(&entry, part, i));
+    }
+    return ZERO_OK;
 }
 
 /* The parts of a model in several. */
@@ -211,8 +231,7 @@ static zero_status read_numbers(const zi_json *json, zi_manifest *manifest)
     zi_manifest_part part = {0};
     zero_step_state *state = &manifest->state;
     ZI_TRY(read_part(json, &part));
-    memcpy(state->beta1_product, part.beta1_product, sizeof state->beta1_product);
-    memcpy(state->beta2_product, part.beta2_product, sizeof state->beta2_product);
+    memcpy(state->carried, part.carried, sizeof state->carried);
     manifest->group_count = part.group_count;
     memcpy(manifest->groups, part.groups, sizeof manifest->groups);
     return ZERO_OK;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "core/check.h"
 #include "core/error.h"
 #include "zero/zero.h"
 
@@ -32,10 +33,10 @@ static size_t size_of(const void *given)
     return bytes;
 }
 
-zero_status zi_sized_in(const char *type, const void *given, void *known, size_t known_bytes)
+/* Of a struct of so many bytes. */
+static zero_status take(const char *type, const void *given, size_t given_bytes, void *known,
+                        size_t known_bytes)
 {
-    ZI_TRY(check_size(type, given));
-    const size_t given_bytes = size_of(given);
     const unsigned char *bytes = (const unsigned char *)given;
     for (size_t i = known_bytes; i < given_bytes; i++) {
         if (bytes[i] != 0) {
@@ -48,6 +49,22 @@ zero_status zi_sized_in(const char *type, const void *given, void *known, size_t
     memcpy(known, given, given_bytes < known_bytes ? given_bytes : known_bytes);
     memcpy(known, &known_bytes, sizeof known_bytes);
     return ZERO_OK;
+}
+
+zero_status zi_sized_in(const char *type, const void *given, void *known, size_t known_bytes)
+{
+    ZI_TRY(check_size(type, given));
+    return take(type, given, size_of(given), known, known_bytes);
+}
+
+zero_status zi_options_in(const char *type, const void *given, void *known, size_t known_bytes,
+                          size_t first_bytes)
+{
+    zi_assert_cmp(first_bytes, <=, known_bytes);
+    if (given != NULL && size_of(given) == 0) {
+        return take(type, given, first_bytes, known, known_bytes);
+    }
+    return zi_sized_in(type, given, known, known_bytes);
 }
 
 /* `bytes` is the caller's size. */
@@ -92,13 +109,14 @@ INIT_SIZED(zero_step_result, 0)
 INIT_SIZED(zero_step_params,
            .hyper.adamw = {.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f})
 
-/* Products of no betas. */
+/* Before the first update. */
 void zero_step_state_init_sized(zero_step_state *given, size_t struct_bytes)
 {
     zero_step_state known = {.loss_scale = 1.0f};
     for (int group = 0; group < ZERO_STEP_GROUPS; group++) {
-        known.beta1_product[group] = 1.0;
-        known.beta2_product[group] = 1.0;
+        for (int i = 0; i < ZERO_STEP_CARRIED; i++) {
+            known.carried[group][i] = 1.0;
+        }
     }
     zi_sized_init(given, struct_bytes, &known, sizeof known);
 }

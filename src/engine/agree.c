@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "core/sizes.h"
 #include "engine/agree.h"
+#include "optimizer/optimizer_table.h"
 
 /* Words exchanged at a time. */
 #define ROUND_WORDS 32
@@ -135,37 +136,29 @@ size_t zi_engine_agreement_words(uint32_t world_size)
     return (size_t)world_size * ROUND_WORDS;
 }
 
-/* The group of a tensor that has the i-th place in messages. */
-static uint32_t group_at(const zi_layout *layout, uint32_t i)
-{
-    uint64_t left = layout->groups;
-    for (; i > 0; i--) {
-        left &= left - 1;
-    }
-    return (uint32_t)__builtin_ctzll(left);
-}
-
 /* The name of a number that ranks give to a step. layout: NULL for numbers of another part of the
  * model, whose groups are unknown here. */
 static const char *number_text(const zi_layout *layout, uint32_t number, char *text,
                                size_t text_bytes)
 {
-    static const char *const steps[ZI_GIVEN_GROUPS] = {
+    static const char *const steps[ZI_GIVEN_HYPER] = {
         "the number of micro-steps in this step", "the number of micro-steps so far", "max_norm",
         "what gradients are divided by (0: the sum of grad_weight)"};
-    static const char *const fields[ZI_GIVEN_OF_A_GROUP] = {"lr", "beta1", "beta2", "eps",
-                                                            "weight_decay"};
-    if (number < ZI_GIVEN_GROUPS) {
+    uint32_t before = ZI_GIVEN_HYPER; /* numbers of the groups before */
+    if (number < ZI_GIVEN_HYPER) {
         return steps[number];
     }
-    const uint32_t at = number - ZI_GIVEN_GROUPS;
-    if (layout == NULL) {
-        (void)snprintf(text, text_bytes, "%s of a group", fields[at % ZI_GIVEN_OF_A_GROUP]);
-        return text;
+    for (uint32_t g = 0; layout != NULL && g < ZI_GROUPS_MAX; g++) {
+        const zi_optimizer *optimizer = zi_optimizer_of(layout->options.group_optimizer[g]);
+        const uint32_t count = (layout->groups >> g & 1) != 0 ? optimizer->number_count : 0;
+        if (number - before < count) {
+            (void)snprintf(text, text_bytes, "%s of group %" PRIu32,
+                           optimizer->numbers[number - before].name, g);
+            return text;
+        }
+        before += count;
     }
-    (void)snprintf(text, text_bytes, "%s of group %" PRIu32, fields[at % ZI_GIVEN_OF_A_GROUP],
-                   group_at(layout, at / ZI_GIVEN_OF_A_GROUP));
-    return text;
+    return "a hyper-parameter of a group";
 }
 
 static zero_status refuse_weight(const zi_step_refusal *refusal)

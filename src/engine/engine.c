@@ -25,9 +25,8 @@
 #include "engine/unit_views.h"
 #include "layout/sharding.h"
 
-_Static_assert(offsetof(zi_step_message, given.groups) == ZI_MESSAGE_BYTES,
+_Static_assert(offsetof(zi_step_message, given.hyper) == ZI_MESSAGE_BYTES,
                "layout reserves what a message begins with");
-_Static_assert(sizeof(zero_adamw) == ZI_MESSAGE_GROUP_BYTES, "and what each group adds");
 _Static_assert(sizeof(zi_step_part) == ZI_PART_BYTES, "and each part of the model");
 
 /* The layout of the state and the decision in the step arena. */
@@ -83,10 +82,10 @@ static zero_status open_device(zero_engine *engine)
 {
     const zi_backend *backend = &engine->backend;
     const zi_capabilities *can = &engine->layout->can;
-    if (!can->host_memory && engine->layout->options.optimizer == ZERO_OPTIMIZER_CALLBACK) {
+    if (!can->host_memory && engine->layout->options.update != NULL) {
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "ZERO_OPTIMIZER_CALLBACK is host code and cannot update memory of "
-                "a GPU; use ZERO_OPTIMIZER_ADAMW or ZERO_DEVICE_CPU");
+                "a GPU; use another optimizer or ZERO_DEVICE_CPU");
     }
     if (backend->device_create != NULL) {
         ZI_TRY(backend->device_create(backend->self, &engine->own_device));
@@ -195,9 +194,9 @@ static zero_status make_step(zero_engine *engine)
                      .peer_first =
                          zi_shard_index(s, zero_world_rank(engine->world), s->world) % replicas,
                      .peer_stride = replicas,
-                     .number_count = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * layout->group_count}};
+                     .number_count = ZI_GIVEN_HYPER + layout->hyper_count}};
     engine->aside = engine->decide;
-    engine->aside.messages.number_count = ZI_GIVEN_GROUPS;
+    engine->aside.messages.number_count = ZI_GIVEN_HYPER;
     place_parts(engine, block, &engine->decide);
     place_parts(engine, aside, &engine->aside);
     engine->norm_gather = gather_of(ZI_TAG_STEP, arena + layout->message_at, layout->message_bytes,

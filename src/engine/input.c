@@ -2,52 +2,78 @@
  * makes what the device reads and what ranks exchange of it. */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "core/error.h"
 #include "core/sized.h"
 #include "engine/input.h"
+#include "optimizer/optimizer_table.h"
 
-static zero_status check_number(uint32_t group, const char *name, float value, bool legal)
+/* A struct that was assigned in part: numbers besides lr may be 0 on purpose, but not all of them
+ * where the defaults are not. */
+static zero_status check_filled(uint32_t group, const zi_optimizer *optimizer, const float *number)
 {
-    if (!isfinite(value) || !legal) {
+    bool given = false;
+    bool by_default = false;
+    for (uint32_t i = 1; i < optimizer->number_count; i++) {
+        given = given || number[i] != 0.0f;
+        by_default = by_default || optimizer->numbers[i].fallback != 0.0f;
+    }
+    if (!given && by_default) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "group %" PRIu32 ": %s %g is outside its bounds (see zero_adamw)", group, name,
-                (double)value);
+                "group %" PRIu32 ": all numbers of this zero_%s but lr %g are 0, so it was not "
+                "filled; take zero_hyper_init(), or zero_step_params_init() with its hyper for "
+                "each entry of groups, then assign single fields",
+                group, optimizer->name, (double)number[0]);
     }
     return ZERO_OK;
 }
 
-/* A struct that was assigned in part: beta1 and beta2 may be 0 on purpose, eps never is. */
-static zero_status check_filled(uint32_t group, const zero_adamw *a)
+static zero_status check_numbers(uint32_t group, const zi_optimizer *optimizer, const float *number)
 {
-    if (a->beta1 == 0.0f && a->beta2 == 0.0f && a->eps == 0.0f) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "group %" PRIu32 ": beta1, beta2 and eps are all 0, so this zero_adamw (lr %g) was "
-                "not filled; take zero_step_params_init() (its hyper for each entry of groups), "
-                "then assign single fields",
-                group, (double)a->lr);
+    ZI_TRY(check_filled(group, optimizer, number));
+    for (uint32_t i = 0; i < optimizer->number_count; i++) {
+        const zi_hyper_number *rule = &optimizer->numbers[i];
+        if (!zi_bounds_hold(rule->bounds, number[i])) {
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "group %" PRIu32 ": %s %g of %s is not %s", group,
+                    rule->name, (double)number[i], optimizer->name, zi_bounds_text(rule->bounds));
+        }
     }
     return ZERO_OK;
 }
 
-static zero_status check_adamw(uint32_t group, const zero_adamw *a)
+/* Whose numbers a zero_hyper has; those of a callback are its own. */
+static uint32_t kind_of(const zero_hyper *hyper, uint32_t optimizer)
 {
-    ZI_TRY(check_filled(group, a));
-    ZI_TRY(check_number(group, "lr", a->lr, a->lr >= 0.0f));
-    ZI_TRY(check_number(group, "beta1", a->beta1, a->beta1 >= 0.0f && a->beta1 < 1.0f));
-    ZI_TRY(check_number(group, "beta2", a->beta2, a->beta2 >= 0.0f && a->beta2 < 1.0f));
-    ZI_TRY(check_number(group, "eps", a->eps, a->eps > 0.0f));
-    return check_number(group, "weight_decay", a->weight_decay, a->weight_decay >= 0.0f);
+    const bool open = hyper->kind == ZERO_OPTIMIZER_DEFAULT;
+    return open && optimizer != ZERO_OPTIMIZER_CALLBACK ? (uint32_t)ZERO_OPTIMIZER_ADAMW
+           : open                                       ? optimizer
+                                                        : (uint32_t)hyper->kind;
 }
 
-/* Whether these are numbers of the engine's optimizer. A callback has its own. */
-static zero_status check_hyper(uint32_t group, zero_optimizer optimizer, const zero_hyper *hyper)
+static zero_status refuse_kind(uint32_t group, const zero_hyper *hyper, uint32_t optimizer)
 {
-    if (hyper->kind != ZERO_OPTIMIZER_DEFAULT && hyper->kind != optimizer) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "group %" PRIu32 ": kind %d is not options.optimizer, %d; give the engine's, or "
-                "ZERO_OPTIMIZER_DEFAULT",
-                group, (int)hyper->kind, (int)optimizer);
+    const zi_optimizer *given = zi_optimizer_of((uint32_t)hyper->kind);
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+            "group %" PRIu32 ": kind %d (%s) is not the group's optimizer, which is %d (%s); give "
+            "its numbers: zero_hyper_init(), then assign single fields",
+            group, (int)hyper->kind, given->name != NULL ? given->name : "none", (int)optimizer,
+            zi_optimizer_of(optimizer)->name);
+}
+
+/* One group's numbers. shared: they are for all groups that have no entry of their own, of which
+ * those without a trained tensor may have another optimizer. */
+static zero_status take_hyper(const zi_layout *layout, uint32_t group, const zero_hyper *hyper,
+                              bool shared, zi_hyper *own)
+{
+    const uint32_t optimizer = (uint32_t)layout->options.group_optimizer[group];
+    *own = zi_hyper_default(optimizer);
+    if (hyper == NULL) {
+        return ZERO_OK;
+    }
+    if (kind_of(hyper, optimizer) != optimizer) {
+        const bool is_used = (layout->groups >> group & 1) != 0;
+        return shared && !is_used ? ZERO_OK : refuse_kind(group, hyper, optimizer);
     }
     if (hyper->reserved0 != 0) {
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
@@ -55,7 +81,8 @@ static zero_status check_hyper(uint32_t group, zero_optimizer optimizer, const z
                 "there",
                 group, hyper->reserved0);
     }
-    return optimizer == ZERO_OPTIMIZER_ADAMW ? check_adamw(group, &hyper->adamw) : ZERO_OK;
+    memcpy(own->number, &hyper->adamw, sizeof own->number);
+    return check_numbers(group, zi_optimizer_of(optimizer), own->number);
 }
 
 static zero_status check_limits(const zero_step_params *params)
@@ -77,11 +104,11 @@ static zero_status check_limits(const zero_step_params *params)
     return ZERO_OK;
 }
 
-/* The decision's input: every group's numbers, the limit, and the divisor if one is given. */
+/* The decision's input: every group's numbers, the limit, and the divisor if one is given. shared:
+ * numbers of groups without an entry; NULL: their optimizers' defaults. */
 static zero_status make_input(const zero_engine *engine, const zero_step_params *params,
-                              zi_step_input *input)
+                              const zero_hyper *shared, zi_step_input *input)
 {
-    const zero_engine_options *options = &engine->layout->options;
     ZI_TRY(check_limits(params));
     if (params->group_count > ZI_GROUPS_MAX ||
         (params->group_count != 0 && params->groups == NULL)) {
@@ -91,9 +118,9 @@ static zero_status make_input(const zero_engine *engine, const zero_step_params 
     }
     input->group_count = ZI_GROUPS_MAX;
     for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
-        const zero_hyper *hyper = g < params->group_count ? &params->groups[g] : &params->hyper;
-        ZI_TRY(check_hyper(g, options->optimizer, hyper));
-        input->groups[g] = hyper->adamw;
+        const bool is_shared = g >= params->group_count;
+        ZI_TRY(take_hyper(engine->layout, g, is_shared ? shared : &params->groups[g], is_shared,
+                          &input->groups[g]));
     }
     input->max_norm = (double)params->max_norm;
     input->divisor = params->grad_divisor;
@@ -108,7 +135,7 @@ zero_status zi_engine_take_input(const zero_engine *engine, const zero_step_para
         ZI_TRY(ZI_SIZED_IN(zero_step_params, params, &taken));
     }
     *weight = taken.grad_weight;
-    return make_input(engine, &taken, input);
+    return make_input(engine, &taken, params != NULL ? &taken.hyper : NULL, input);
 }
 
 void zi_engine_resolve_divisor(const zero_engine *engine, zi_step_input *input, const float *weight,
@@ -126,8 +153,11 @@ void zi_engine_give(const zero_engine *engine, const zi_step_input *input, zi_st
     given->max_norm = (float)input->max_norm;
     given->divisor = input->divisor;
     for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
+        const zi_hyper *hyper = &input->groups[g];
+        const uint32_t count = zi_optimizer_of(hyper->kind)->number_count;
         if ((engine->layout->groups >> g & 1) != 0) {
-            given->groups[used++] = input->groups[g];
+            memcpy(&given->hyper[used], hyper->number, count * sizeof hyper->number[0]);
+            used += count;
         }
     }
 }

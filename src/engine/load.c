@@ -125,7 +125,7 @@ static zero_status open_checkpoint(engine_load *load)
 static zero_status prepare(engine_load *load, const zero_load_options *options,
                            const zero_load_report *report)
 {
-    ZI_TRY(ZI_SIZED_IN(zero_load_options, options, &load->options));
+    ZI_TRY(ZI_OPTIONS_IN(zero_load_options, options, &load->options));
     if (report != NULL) {
         zero_load_report given = zero_load_report_init();
         ZI_TRY(ZI_SIZED_IN(zero_load_report, report, &given));

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "engine/load.h"
+#include "optimizer/optimizer_table.h"
 
 static bool is_there(zero_dtype dtype)
 {
@@ -114,17 +115,17 @@ static zero_status match(engine_load *load, uint32_t tensor)
     return ZERO_OK;
 }
 
-/* ---- products of betas ---- */
+/* ---- what optimizers carry on ---- */
 
-/* What bias correction divides by, and a tensor with these moments. */
-typedef struct load_products {
-    double beta1;
-    double beta2;
+/* What a group's optimizer carries on, such as the products of betas that bias correction divides
+ * by, and a tensor with these moments. */
+typedef struct load_carried {
+    const double *carried;
     uint32_t tensor; /* ZI_NO_INDEX: none so far */
-} load_products;
+} load_carried;
 
-static zero_status refuse_products(const engine_load *load, const load_products *first,
-                                   const load_products *other)
+static zero_status refuse_carried(const engine_load *load, const load_carried *first,
+                                  const load_carried *other)
 {
     const zi_tensor_info *infos = load->engine->layout->tensor_infos;
     ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
@@ -132,27 +133,42 @@ static zero_status refuse_products(const engine_load *load, const load_products 
             "and betas (products %.6g and %.6g of beta1), and a group has one bias correction; "
             "give the two tensors different groups (zero_tensor_desc.group), or set params_only",
             infos[other->tensor].group, infos[first->tensor].name, infos[other->tensor].name,
-            first->beta1, other->beta1);
+            first->carried[0], other->carried[0]);
 }
 
-/* A group goes on with the products that its tensors' moments have. */
-static zero_status join_products(engine_load *load, load_products *groups,
-                                 const load_products *products)
+/* A group goes on with what the optimizer of its tensors' moments carried on. */
+static zero_status join_carried(engine_load *load, load_carried *groups,
+                                const load_carried *carried)
 {
-    const uint32_t group = load->engine->layout->tensor_infos[products->tensor].group;
-    load_products *first = &groups[group];
+    const uint32_t group = load->engine->layout->tensor_infos[carried->tensor].group;
+    load_carried *first = &groups[group];
+    const size_t bytes = sizeof load->state.carried[group];
     if (first->tensor == ZI_NO_INDEX) {
-        *first = *products;
-        load->state.beta1_product[group] = products->beta1;
-        load->state.beta2_product[group] = products->beta2;
+        *first = *carried;
+        memcpy(load->state.carried[group], carried->carried, bytes);
     }
-    return first->beta1 == products->beta1 && first->beta2 == products->beta2
+    return memcmp(first->carried, carried->carried, bytes) == 0
                ? ZERO_OK
-               : refuse_products(load, first, products);
+               : refuse_carried(load, first, carried);
+}
+
+/* Moments mean what the optimizer says that made them. */
+static zero_status check_optimizer(const engine_load *load, uint32_t tensor, uint32_t saved)
+{
+    const zi_tensor_info *info = &load->engine->layout->tensor_infos[tensor];
+    const uint32_t own = load->engine->layout->options.group_optimizer[info->group];
+    if (own != saved) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "\"%.60s\" has moments of %s in the checkpoint and is updated by %s here; set "
+                "params_only, or options.group_optimizer of group %" PRIu32 " to %s",
+                info->name, zi_optimizer_of(saved)->name, zi_optimizer_of(own)->name, info->group,
+                zi_optimizer_of(saved)->name);
+    }
+    return ZERO_OK;
 }
 
 /* Of the saved boxes that have elements of the tensor: those of their part and group. */
-static zero_status join_saved(engine_load *load, load_products *groups, uint32_t tensor)
+static zero_status join_saved(engine_load *load, load_carried *groups, uint32_t tensor)
 {
     const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
     const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
@@ -161,14 +177,15 @@ static zero_status join_saved(engine_load *load, load_products *groups, uint32_t
          t = zi_checkpoint_reader_next(load->reader, t)) {
         const zi_checkpoint_tensor *saved = &map->tensors[t];
         const zi_box box = zi_box_of(saved);
-        const bool parts = manifest->parts != NULL;
-        const double *beta1 =
-            parts ? manifest->parts[saved->part].beta1_product : manifest->state.beta1_product;
-        const double *beta2 =
-            parts ? manifest->parts[saved->part].beta2_product : manifest->state.beta2_product;
-        const load_products products = {beta1[saved->group], beta2[saved->group], tensor};
+        const zi_manifest_part *part =
+            manifest->parts != NULL ? &manifest->parts[saved->part] : NULL;
+        const double *carried =
+            part != NULL ? part->carried[saved->group] : manifest->state.carried[saved->group];
+        const zi_hyper *hyper =
+            part != NULL ? &part->groups[saved->group] : &manifest->groups[saved->group];
         if (zi_box_meet(&joined.wanted, &box).runs != 0) {
-            ZI_TRY(join_products(load, groups, &products));
+            ZI_TRY(check_optimizer(load, tensor, hyper->kind));
+            ZI_TRY(join_carried(load, groups, &(load_carried){carried, tensor}));
         }
     }
     return ZERO_OK;
@@ -176,29 +193,27 @@ static zero_status join_saved(engine_load *load, load_products *groups, uint32_t
 
 /* Groups without a trained tensor have no moments: theirs are the saved group's, of the first part.
  */
-static void begin_products(engine_load *load, const zi_manifest *manifest)
+static void begin_carried(engine_load *load, const zi_manifest *manifest)
 {
     load->state = manifest->state;
     load->state.struct_bytes = sizeof load->state;
     if (manifest->parts != NULL) {
-        memcpy(load->state.beta1_product, manifest->parts[0].beta1_product,
-               sizeof load->state.beta1_product);
-        memcpy(load->state.beta2_product, manifest->parts[0].beta2_product,
-               sizeof load->state.beta2_product);
+        memcpy(load->state.carried, manifest->parts[0].carried, sizeof load->state.carried);
     }
 }
 
-/* The moments of a tensor that is not found stay the engine's own, and so do their products. */
-static zero_status choose_products(engine_load *load)
+/* The moments of a tensor that is not found stay the engine's own, and so does what goes with
+ * them. */
+static zero_status choose_carried(engine_load *load)
 {
     const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
     const zi_layout *layout = load->engine->layout;
-    load_products groups[ZERO_STEP_GROUPS];
+    load_carried groups[ZERO_STEP_GROUPS];
     uint32_t trained = 0;
     if (manifest == NULL || load->options.params_only != 0) {
         return ZERO_OK;
     }
-    begin_products(load, manifest);
+    begin_carried(load, manifest);
     for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
         groups[g].tensor = ZI_NO_INDEX;
     }
@@ -207,13 +222,12 @@ static zero_status choose_products(engine_load *load)
         if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
             continue;
         }
-        const load_products own = {load->own.beta1_product[info->group],
-                                   load->own.beta2_product[info->group], t};
+        const load_carried own = {load->own.carried[info->group], t};
         const bool found = load->found[t] != ZI_NO_INDEX;
         trained++;
         load->resumes = load->resumes || found;
         if (is_there(zi_load_dtype(load, t, ZERO_ROLE_MOMENT1))) {
-            ZI_TRY(found ? join_saved(load, groups, t) : join_products(load, groups, &own));
+            ZI_TRY(found ? join_saved(load, groups, t) : join_carried(load, groups, &own));
         }
     }
     load->resumes = load->resumes || trained == 0;
@@ -309,7 +323,7 @@ static zero_status match_own(engine_load *load)
     for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
         ZI_TRY(match(load, t));
     }
-    return choose_products(load);
+    return choose_carried(load);
 }
 
 static void list_unexpected(engine_load *load)

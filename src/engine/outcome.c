@@ -31,8 +31,8 @@ zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine
     slot->given.micro_steps = (uint32_t)engine->micro_index;
     zi_engine_give(engine, &slot->input, &slot->given);
     ZI_TRY(device->ops->copy(device->self, stream, &message->given, &slot->given,
-                             offsetof(zi_step_given, groups) +
-                                 layout->group_count * sizeof slot->given.groups[0]));
+                             offsetof(zi_step_given, hyper) +
+                                 layout->hyper_count * sizeof slot->given.hyper[0]));
     if (weight != NULL) {
         ZI_TRY(device->ops->copy(device->self, stream, &message->given.grad_weight,
                                  &engine->weights[step_slot], sizeof *weight));

@@ -69,18 +69,15 @@ static zero_status check_options(const zero_save_options *options)
     return check_user(&options->user);
 }
 
-/* The last step's numbers, by group. */
+/* The groups' optimizers and, where they are given, the last step's numbers. */
 static zero_status take_groups(const zero_engine *engine, const zero_step_params *params,
                                zi_manifest *manifest)
 {
     zi_step_input input;
     const float *weight = NULL;
-    if (params == NULL) {
-        return ZERO_OK;
-    }
     ZI_TRY(zi_engine_take_input(engine, params, &input, &weight));
-    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
-        manifest->groups[g] = input.groups[g];
+    memcpy(manifest->groups, input.groups, sizeof manifest->groups);
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS && params != NULL; g++) {
         manifest->group_count =
             (engine->layout->groups >> g & 1) != 0 ? g + 1 : manifest->group_count;
     }
@@ -285,7 +282,7 @@ static zero_status prepare(engine_save *save, bool replace)
 static zero_status take_options(const zero_engine *engine, const zero_save_options *given,
                                 zero_save_options *options)
 {
-    ZI_TRY(ZI_SIZED_IN(zero_save_options, given, options));
+    ZI_TRY(ZI_OPTIONS_IN(zero_save_options, given, options));
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_SAVE, "zero_save_begin"));
     if (engine->save != NULL && options->refuse_busy != 0) {
         ZI_FAIL(ZERO_ERR_STATE,

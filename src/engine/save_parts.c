@@ -51,10 +51,7 @@ static told_part tell_part(const engine_save *save)
                       .all_tensors = save->engine->layout->tensor_count,
                       .numbers.group_count = manifest->group_count};
     memcpy(told.numbers.groups, manifest->groups, sizeof told.numbers.groups);
-    memcpy(told.numbers.beta1_product, manifest->state.beta1_product,
-           sizeof told.numbers.beta1_product);
-    memcpy(told.numbers.beta2_product, manifest->state.beta2_product,
-           sizeof told.numbers.beta2_product);
+    memcpy(told.numbers.carried, manifest->state.carried, sizeof told.numbers.carried);
     return told;
 }
 

@@ -11,6 +11,7 @@
 #include "engine/input.h"
 #include "engine/outcome.h"
 #include "engine/speculate.h"
+#include "optimizer/optimizer_table.h"
 
 static zero_status predict(zero_engine *engine, const zero_step_params *params)
 {
@@ -161,6 +162,21 @@ zero_status zi_engine_speculate(zero_engine *engine)
     return ZERO_OK;
 }
 
+static zero_status check_group(uint32_t group, const zi_hyper *own, const zi_hyper *predicted)
+{
+    const zi_optimizer *optimizer = zi_optimizer_of(own->kind);
+    for (uint32_t i = 0; i < optimizer->number_count; i++) {
+        if (memcmp(&own->number[i], &predicted->number[i], sizeof own->number[i]) != 0) {
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                    "group %" PRIu32 ": %s %g was predicted as %g; give zero_step what "
+                    "zero_step_predict was given",
+                    group, optimizer->numbers[i].name, (double)own->number[i],
+                    (double)predicted->number[i]);
+        }
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_engine_check_predicted(const zero_engine *engine, const zi_step_input *input,
                                       const float *weight)
 {
@@ -181,16 +197,7 @@ zero_status zi_engine_check_predicted(const zero_engine *engine, const zi_step_i
                 input->divisor, (const void *)weight, speculation->divisor);
     }
     for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
-        const zero_adamw *own = &input->groups[g];
-        const zero_adamw *said = &speculation->groups[g];
-        if (memcmp(own, said, sizeof *own) != 0) {
-            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                    "group %" PRIu32 ": lr %g, betas %g %g, eps %g, weight_decay %g were predicted "
-                    "as %g, %g %g, %g, %g; give zero_step what zero_step_predict was given",
-                    g, (double)own->lr, (double)own->beta1, (double)own->beta2, (double)own->eps,
-                    (double)own->weight_decay, (double)said->lr, (double)said->beta1,
-                    (double)said->beta2, (double)said->eps, (double)said->weight_decay);
-        }
+        ZI_TRY(check_group(g, &input->groups[g], &speculation->groups[g]));
     }
     return ZERO_OK;
 }

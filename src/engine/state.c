@@ -20,7 +20,7 @@ static zero_status get(zero_engine *engine, zero_step_state *state)
 {
     const zi_device *device = engine->device;
     const zi_step_state *own = &engine->host->state;
-    zero_step_state found = {0};
+    zero_step_state found = zero_step_state_init();
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_WAIT, "zero_step_state_get"));
     ZI_TRY(device->ops->copy(device->self, engine->step_stream, &engine->host->state,
                              engine->decide.state, sizeof *own));
@@ -30,8 +30,9 @@ static zero_status get(zero_engine *engine, zero_step_state *state)
     found.loss_scale = own->scaler.scale;
     found.good_steps = own->scaler.good_steps;
     found.overflows = own->scaler.overflows;
-    memcpy(found.beta1_product, own->beta1_product, sizeof found.beta1_product);
-    memcpy(found.beta2_product, own->beta2_product, sizeof found.beta2_product);
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        memcpy(found.carried[g], own->carried[g], sizeof own->carried[g]);
+    }
     return ZI_SIZED_OUT(zero_step_state, state, &found);
 }
 
@@ -41,13 +42,20 @@ zero_status zero_step_state_get(zero_engine *engine, zero_step_state *state)
     return zi_engine_finish(engine, get(engine, state));
 }
 
-static zero_status check_products(const char *name, const double *products)
+static zero_status check_carried(uint32_t group, const double *carried)
 {
-    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
-        if (!(products[g] >= 0.0 && products[g] <= 1.0)) {
+    for (uint32_t i = 0; i < ZERO_STEP_CARRIED; i++) {
+        if (!(carried[i] >= 0.0 && carried[i] <= 1.0)) {
             ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                    "group %" PRIu32 ": %s %g is not in [0, 1], where products of betas are", g,
-                    name, products[g]);
+                    "group %" PRIu32 ": carried[%" PRIu32 "] %g is not in [0, 1], where products "
+                    "of betas are",
+                    group, i, carried[i]);
+        }
+        if (i >= ZI_CARRIED && carried[i] != 1.0) {
+            ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                    "group %" PRIu32 ": carried[%" PRIu32 "] is %g; no optimizer of this library "
+                    "carries it, so it is 1; link a newer library",
+                    group, i, carried[i]);
         }
     }
     return ZERO_OK;
@@ -73,8 +81,10 @@ static zero_status check_numbers(const zero_engine *engine, const zero_step_stat
                 "with options.loss_scale %g, or set this to the engine's",
                 (double)state->loss_scale, (double)options->loss_scale, (double)state->loss_scale);
     }
-    ZI_TRY(check_products("beta1_product", state->beta1_product));
-    return check_products("beta2_product", state->beta2_product);
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        ZI_TRY(check_carried(g, state->carried[g]));
+    }
+    return ZERO_OK;
 }
 
 /* Copy the caller's state, if it is valid and may be set now. */
@@ -103,9 +113,7 @@ static uint64_t hash_of_part(const zero_step_state *state)
 
 static uint64_t hash_of(const zero_step_state *state)
 {
-    const uint64_t hash =
-        zi_hash_bytes(hash_of_part(state), state->beta1_product, sizeof state->beta1_product);
-    return zi_hash_bytes(hash, state->beta2_product, sizeof state->beta2_product);
+    return zi_hash_bytes(hash_of_part(state), state->carried, sizeof state->carried);
 }
 
 /* Drop the outcomes of earlier steps, which do not follow the new state. */
@@ -143,8 +151,9 @@ static zero_status set(zero_engine *engine, const zero_step_state *given)
     own->scaler.scale = state->loss_scale;
     own->scaler.good_steps = state->good_steps;
     own->scaler.overflows = state->overflows;
-    memcpy(own->beta1_product, state->beta1_product, sizeof own->beta1_product);
-    memcpy(own->beta2_product, state->beta2_product, sizeof own->beta2_product);
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        memcpy(own->carried[g], state->carried[g], sizeof own->carried[g]);
+    }
     ZI_TRY(device->ops->copy(device->self, engine->step_stream, engine->decide.state, own,
                              sizeof *own));
     ZI_TRY(zi_engine_await_stream(engine, engine->step_stream));

@@ -45,8 +45,8 @@ typedef struct zi_update_job {
     int32_t over_bus; /* on a GPU: its state is in host memory */
     /* Device memory: written by `decide` earlier on the same stream, read when the job runs. */
     const zi_step_decision *decision;
-    /* The caller's own optimizer; NULL: AdamW. */
-    zero_update_fn update;
+    zero_optimizer optimizer; /* not DEFAULT */
+    zero_update_fn update;    /* of ZERO_OPTIMIZER_CALLBACK, and the next two */
     void *update_user;
     uint32_t update_states;
 } zi_update_job;

@@ -33,7 +33,6 @@
 #define ZI_NO_INDEX UINT32_MAX
 /* Room for what kernels/ and stage1/ keep in the step arena; they check that it is enough. */
 #define ZI_MESSAGE_BYTES 224
-#define ZI_MESSAGE_GROUP_BYTES 20
 #define ZI_PART_BYTES 248
 #define ZI_STEP_BYTES 4096
 #define ZI_SEGMENT_BYTES 48
@@ -61,8 +60,9 @@
 
 typedef struct zi_flat {
     uint32_t unit;
-    uint32_t bucket;  /* ZI_NO_INDEX when frozen */
-    zero_dtype dtype; /* of its tensors */
+    uint32_t bucket;          /* ZI_NO_INDEX when frozen */
+    zero_dtype dtype;         /* of its tensors */
+    zero_optimizer optimizer; /* what updates them; DEFAULT: they are frozen */
     bool trained;
     bool has_master;
     bool replica;         /* its squares are counted by another model-parallel rank */
@@ -179,7 +179,6 @@ typedef struct zi_layout {
     zero_tuning tuning;
     zero_sharding sharding;
     zi_capabilities can; /* of the backend */
-    uint32_t moment_count;
     uint32_t unit_count;
     uint32_t tensor_count;
     uint32_t flat_count;
@@ -205,8 +204,8 @@ typedef struct zi_layout {
     zi_chunk *chunks;          /* likewise, one by one; NULL before zi_layout_expand */
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
-    uint64_t groups;        /* hyper-parameter groups that AdamW uses, bits by group */
-    uint32_t group_count;   /* of these */
+    uint64_t groups;        /* groups whose hyper-parameters ranks compare, bits by group */
+    uint32_t hyper_count;   /* of these */
     uint32_t message_bytes; /* of what a rank sends to all before a step is decided: the squares of
                                its part, and what its caller gave */
     uint64_t message_at;    /* step arena: this rank's message, which peers read */

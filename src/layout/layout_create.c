@@ -10,6 +10,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/sharding.h"
+#include "optimizer/optimizer_table.h"
 #include "zero/world.h"
 
 static const zero_dtype flat_dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
@@ -17,7 +18,6 @@ static const zero_dtype flat_dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_D
  * smaller accesses cost a disk its bandwidth. */
 #define IO_WINDOW_MIN 3
 #define EXTENT_BYTES_MIN (UINT64_C(256) << 10)
-#define FLATS_PER_UNIT_MAX 9 /* three dtypes; trained, trained replicas and frozen */
 
 static zero_status copy_model(zi_layout *layout, const zero_model *model)
 {
@@ -30,8 +30,8 @@ static zero_status copy_model(zi_layout *layout, const zero_model *model)
     ZI_TRY(zi_calloc(model->extra_count, sizeof *layout->tensor_extras,
                      (void **)&layout->tensor_extras));
     ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->tensors, (void **)&layout->tensors));
-    ZI_TRY(zi_calloc((size_t)model->unit_count * FLATS_PER_UNIT_MAX, sizeof *layout->flats,
-                     (void **)&layout->flats));
+    /* Each has a tensor, or more. */
+    ZI_TRY(zi_calloc(model->tensor_count, sizeof *layout->flats, (void **)&layout->flats));
     ZI_TRY(zi_calloc(model->tie_count, sizeof *layout->ties, (void **)&layout->ties));
     ZI_TRY(zi_calloc(model->tie_count, sizeof *layout->owners, (void **)&layout->owners));
     for (uint32_t u = 0; u < model->unit_count; u++) {
@@ -92,7 +92,7 @@ static zero_status copy_ties(zi_layout *layout, const zero_model *model)
     return ZERO_OK;
 }
 
-/* What a tensor's flats are apart by, besides the dtype; trained ones come first. */
+/* What a tensor's flats are apart by, besides dtype and optimizer; trained ones come first. */
 typedef enum flat_kind { FLAT_TRAINED = 0, FLAT_REPLICA = 1, FLAT_FROZEN = 2 } flat_kind;
 
 static flat_kind kind_of(const zi_tensor_info *info)
@@ -130,21 +130,32 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
     if (flat->has_master) {
         flat->kept[ZERO_ROLE_MASTER].dtype = ZERO_DTYPE_F32;
     }
-    for (uint32_t i = 0; i < layout->moment_count; i++) {
+    const uint32_t moments = flat->optimizer == ZERO_OPTIMIZER_CALLBACK
+                                 ? layout->options.update_states
+                                 : zi_optimizer_moments(flat->optimizer);
+    for (uint32_t i = 0; i < moments; i++) {
         flat->kept[ZERO_ROLE_MOMENT1 + i].dtype = layout->options.moment_dtype;
     }
 }
 
+/* What updates a tensor; DEFAULT: nothing does. */
+static zero_optimizer optimizer_of(const zi_layout *layout, const zi_tensor_info *info)
+{
+    return kind_of(info) == FLAT_FROZEN ? ZERO_OPTIMIZER_DEFAULT
+                                        : layout->options.group_optimizer[info->group];
+}
+
 /* Lay the unit's tensors of one kind end to end; no flat when there are none. */
 static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_kind kind,
-                     const uint32_t *members, uint32_t member_count)
+                     zero_optimizer optimizer, const uint32_t *members, uint32_t member_count)
 {
     zi_flat *flat = &layout->flats[layout->flat_count];
     uint64_t offset = 0;
     bool any = false;
     for (uint32_t i = 0; i < member_count; i++) {
         const zi_tensor_info *info = &layout->tensor_infos[members[i]];
-        if (info->dtype != dtype || kind_of(info) != kind) {
+        if (info->dtype != dtype || kind_of(info) != kind ||
+            optimizer_of(layout, info) != optimizer) {
             continue;
         }
         offset = zi_align_up(offset, ZI_GRANULE);
@@ -160,6 +171,7 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
     *flat = (zi_flat){.unit = unit,
                       .bucket = ZI_NO_INDEX,
                       .dtype = dtype,
+                      .optimizer = optimizer,
                       .trained = kind != FLAT_FROZEN,
                       .replica = kind == FLAT_REPLICA};
     choose_codecs(layout, flat);
@@ -168,6 +180,24 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
     layout->replicates = layout->replicates || flat->replica;
     layout->units[unit].flat_count++;
     layout->flat_count++;
+}
+
+/* By optimizer, then by dtype. */
+static void add_flats(zi_layout *layout, uint32_t unit, flat_kind kind, const uint32_t *members,
+                      uint32_t member_count)
+{
+    uint32_t optimizers = kind == FLAT_FROZEN ? 1U << ZERO_OPTIMIZER_DEFAULT : 0;
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS && kind != FLAT_FROZEN; g++) {
+        optimizers |= 1U << layout->options.group_optimizer[g];
+    }
+    for (uint32_t optimizer = 0; optimizers >> optimizer != 0; optimizer++) {
+        for (size_t i = 0; i < sizeof flat_dtypes / sizeof flat_dtypes[0]; i++) {
+            if ((optimizers >> optimizer & 1) != 0) {
+                add_flat(layout, unit, flat_dtypes[i], kind, (zero_optimizer)optimizer, members,
+                         member_count);
+            }
+        }
+    }
 }
 
 static zero_status make_flats(zi_layout *layout)
@@ -191,9 +221,8 @@ static zero_status make_flats(zi_layout *layout)
         }
         for (uint32_t u = 0; u < layout->unit_count; u++) {
             layout->units[u].flat_first = layout->flat_count;
-            for (uint32_t i = 0; i < FLATS_PER_UNIT_MAX; i++) {
-                add_flat(layout, u, flat_dtypes[i % 3], (flat_kind)(i / 3), sorted + start[u],
-                         start[u + 1] - start[u]);
+            for (int kind = FLAT_TRAINED; kind <= FLAT_FROZEN; kind++) {
+                add_flats(layout, u, (flat_kind)kind, sorted + start[u], start[u + 1] - start[u]);
             }
         }
     }
@@ -247,7 +276,10 @@ static void resolve_options(zi_layout *layout)
     if (options->grad_dtype == ZERO_DTYPE_DEFAULT) {
         options->grad_dtype = common_dtype(layout);
     }
-    layout->moment_count = options->optimizer == ZERO_OPTIMIZER_ADAMW ? 2 : options->update_states;
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        zero_optimizer *optimizer = &options->group_optimizer[g];
+        *optimizer = *optimizer == ZERO_OPTIMIZER_DEFAULT ? options->optimizer : *optimizer;
+    }
 }
 
 /* One arena per role: a tier is a property of a role. */
@@ -280,15 +312,18 @@ static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *role
 static void size_message(zi_layout *layout)
 {
     layout->groups = 0;
+    layout->hyper_count = 0;
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         const zi_tensor_info *info = &layout->tensor_infos[i];
-        const bool used = (info->flags & ZERO_TENSOR_FROZEN) == 0 &&
-                          layout->options.optimizer == ZERO_OPTIMIZER_ADAMW;
-        layout->groups |= (uint64_t)used << info->group;
+        const uint64_t used = zi_optimizer_of(optimizer_of(layout, info))->number_count != 0;
+        layout->groups |= kind_of(info) != FLAT_FROZEN ? used << info->group : 0;
     }
-    layout->group_count = (uint32_t)__builtin_popcountll(layout->groups);
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        const zi_optimizer *optimizer = zi_optimizer_of(layout->options.group_optimizer[g]);
+        layout->hyper_count += (layout->groups >> g & 1) != 0 ? optimizer->number_count : 0;
+    }
     layout->message_bytes = (uint32_t)zi_align_up(
-        ZI_MESSAGE_BYTES + layout->group_count * ZI_MESSAGE_GROUP_BYTES, ZI_ARENA_ALIGN);
+        ZI_MESSAGE_BYTES + layout->hyper_count * sizeof(float), ZI_ARENA_ALIGN);
 }
 
 static void place_step(zi_layout *layout, role_arenas *roles)

@@ -12,19 +12,30 @@
 
 #include "core/error.h"
 #include "layout/options_list.h"
+#include "optimizer/optimizer.h"
 
 static const char *const stages[] = {"0", "1", "2", "3"};
 static const char *const devices[] = {"default", "cpu", "cuda"};
 static const char *const float_types[] = {"default", "f32", "bf16", "f16"};
 static const char *const sum_types[] = {"default", "f32", "bf16"};
 static const char *const master_types[] = {"default", "f32", NULL, NULL, "none"};
-static const char *const optimizers[] = {"default", "adamw", "callback"};
+/* clang-format off */
+#define OPTIMIZER(KIND, name) [ZERO_OPTIMIZER_##KIND] = #name,
+static const char *const optimizers[] = {
+    [ZERO_OPTIMIZER_DEFAULT] = "default",
+    [ZERO_OPTIMIZER_CALLBACK] = "callback",
+    ZI_OPTIMIZERS(OPTIMIZER)
+};
+/* clang-format on */
 static const char *const tiers[] = {"default", "device", "host", "disk"};
 static const char *const reductions[] = {"default", "exact", "native"};
 static const char *const accumulations[] = {"default", "local"};
 static const char *const transports[] = {"default", "nccl", "host", "peer"};
 static const char *const nccl_memories[] = {"none", "registered"};
 static const char *const updaters[] = {"default", "gpu", "cpu", "both"};
+
+/* Of the longest list. */
+#define LIST_BYTES (ZERO_STEP_GROUPS * sizeof(zero_optimizer))
 
 enum { OWN, SAME };
 #define FLAG .kind = ZERO_OPTION_FLAG
@@ -37,6 +48,7 @@ enum { OWN, SAME };
 #define NAMED(names) .choices = (names), .choice_count = sizeof(names) / sizeof(names)[0]
 #define CHOICE(names) .kind = ZERO_OPTION_CHOICE, NAMED(names)
 #define TIERS(names) .kind = ZERO_OPTION_TIERS, NAMED(names)
+#define GROUPS(names) .kind = ZERO_OPTION_GROUPS, NAMED(names)
 
 #define STRUCT_options zero_engine_options
 #define STRUCT_tuning zero_tuning
@@ -145,6 +157,11 @@ static zero_status refuse(const zero_option *option, const char *text)
                 "%s \"%.40s\" is not a list of ROLE=TIER; roles are param, grad, master, moment1 "
                 "and moment2, tiers are %s",
                 name, text, names);
+    case ZERO_OPTION_GROUPS:
+        zi_option_choices(option, names, sizeof names);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "%s \"%.40s\" is not a list of GROUP=NAME; groups are 0 to %d, names %s", name,
+                text, ZERO_STEP_GROUPS - 1, names);
     case ZERO_OPTION_REAL:
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s \"%.40s\" is not a finite number >= 0", name, text);
     case ZERO_OPTION_POINTER:
@@ -202,26 +219,51 @@ static bool read_choice(const zero_option *option, const char *text, size_t leng
     return false;
 }
 
-/* Sets those roles of `value` that the text names. */
-static bool read_tiers(const zero_option *option, const char *text, zero_tier *value)
+/* Keys of a list, in the order of the field's entries. */
+static uint32_t key_count(const zero_option *option)
+{
+    return option->kind == ZERO_OPTION_TIERS ? ZERO_SHARD_ROLES : ZERO_STEP_GROUPS;
+}
+
+static const char *key_name(const zero_option *option, uint32_t key, char *digits,
+                            size_t digits_bytes)
+{
+    if (option->kind == ZERO_OPTION_TIERS) {
+        return zero_role_name((zero_role)key);
+    }
+    (void)snprintf(digits, digits_bytes, "%" PRIu32, key);
+    return digits;
+}
+
+static uint32_t find_key(const zero_option *option, const char *text, size_t bytes)
+{
+    char digits[16];
+    uint32_t key = 0;
+    for (; key < key_count(option); key++) {
+        const char *name = key_name(option, key, digits, sizeof digits);
+        if (strlen(name) == bytes && memcmp(name, text, bytes) == 0) {
+            break;
+        }
+    }
+    return key;
+}
+
+/* Sets those entries of `field`, all of which are 32 bits, that the text names. */
+static bool read_list(const zero_option *option, const char *text, unsigned char *field)
 {
     const char *at = text;
     while (true) {
-        const size_t role_bytes = strcspn(at, "=");
-        const char *tier = at + role_bytes + 1;
+        const size_t key_bytes = strcspn(at, "=");
+        const uint32_t key = find_key(option, at, key_bytes);
+        const char *choice = at + key_bytes + 1;
         uint64_t number = 0;
-        int role = 0;
-        while (role < ZERO_SHARD_ROLES &&
-               (strlen(zero_role_name((zero_role)role)) != role_bytes ||
-                memcmp(zero_role_name((zero_role)role), at, role_bytes) != 0)) {
-            role++;
-        }
-        if (role == ZERO_SHARD_ROLES || at[role_bytes] == '\0' ||
-            !read_choice(option, tier, strcspn(tier, ","), &number)) {
+        if (key == key_count(option) || at[key_bytes] == '\0' ||
+            !read_choice(option, choice, strcspn(choice, ","), &number)) {
             return false;
         }
-        value[role] = (zero_tier)number;
-        at = tier + strcspn(tier, ",");
+        const uint32_t entry = (uint32_t)number;
+        memcpy(field + key * sizeof entry, &entry, sizeof entry);
+        at = choice + strcspn(choice, ",");
         if (*at == '\0') {
             return true;
         }
@@ -242,7 +284,7 @@ static zero_status set_field(const zero_option *option, void *field, const char 
 {
     uint64_t whole = 0;
     float real = 0.0f;
-    zero_tier by_role[ZERO_ROLE_COUNT_MAX];
+    unsigned char list[LIST_BYTES];
     bool is_value = false;
     switch (option->kind) {
     case ZERO_OPTION_FLAG:
@@ -264,10 +306,15 @@ static zero_status set_field(const zero_option *option, void *field, const char 
         }
         break;
     case ZERO_OPTION_TIERS:
-        memcpy(by_role, field, sizeof by_role);
-        is_value = read_tiers(option, text, by_role);
+    case ZERO_OPTION_GROUPS:
+        memcpy(list, field, option->bytes);
+        is_value = read_list(option, text, list);
+        if (strcmp(text, "default") == 0) {
+            memset(list, 0, sizeof list);
+            is_value = true;
+        }
         if (is_value) {
-            memcpy(field, by_role, sizeof by_role);
+            memcpy(field, list, option->bytes);
         }
         break;
     case ZERO_OPTION_TEXT:
@@ -310,19 +357,26 @@ zero_status zero_option_set(zero_engine_options *options, zero_tuning *tuning, c
 
 /* ---- to text ---- */
 
-static size_t print_tiers(const zero_option *option, const zero_tier *by_role, char *text,
-                          size_t text_bytes)
+/* Tiers of all roles; of groups those that have an entry. */
+static size_t print_list(const zero_option *option, const unsigned char *field, char *text,
+                         size_t text_bytes)
 {
+    char digits[16];
     size_t used = 0;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        const uint32_t tier = (uint32_t)by_role[role];
+    for (uint32_t key = 0; key < key_count(option); key++) {
         const size_t room = used < text_bytes ? text_bytes - used : 0;
-        const int length = snprintf(room != 0 ? text + used : NULL, room, "%s%s=%s",
-                                    role == 0 ? "" : ",", zero_role_name((zero_role)role),
-                                    tier < option->choice_count ? option->choices[tier] : "?");
+        uint32_t entry = 0;
+        memcpy(&entry, field + key * sizeof entry, sizeof entry);
+        if (option->kind == ZERO_OPTION_GROUPS && entry == 0) {
+            continue;
+        }
+        const int length =
+            snprintf(room != 0 ? text + used : NULL, room, "%s%s=%s", used == 0 ? "" : ",",
+                     key_name(option, key, digits, sizeof digits),
+                     entry < option->choice_count ? option->choices[entry] : "?");
         used += (size_t)length;
     }
-    return used;
+    return used != 0 ? used : (size_t)snprintf(text, text_bytes, "default");
 }
 
 /* 1M rather than 1048576. */
@@ -342,7 +396,6 @@ size_t zero_option_print(const zero_option *option, const zero_engine_options *o
 {
     const zero_engine_options no_options = zero_engine_options_init();
     const zero_tuning no_tuning = zero_tuning_init();
-    zero_tier by_role[ZERO_ROLE_COUNT_MAX];
     const void *pointer = NULL;
     float real = 0.0f;
     text_bytes = text != NULL ? text_bytes : 0;
@@ -358,8 +411,8 @@ size_t zero_option_print(const zero_option *option, const zero_engine_options *o
     const unsigned char *field = (const unsigned char *)whole + option->offset;
     switch (option->kind) {
     case ZERO_OPTION_TIERS:
-        memcpy(by_role, field, sizeof by_role);
-        return print_tiers(option, by_role, text, text_bytes);
+    case ZERO_OPTION_GROUPS:
+        return print_list(option, field, text, text_bytes);
     case ZERO_OPTION_POINTER:
         memcpy(&pointer, field, sizeof pointer);
         return (size_t)snprintf(text, text_bytes, "%s", pointer != NULL ? "set" : "none");

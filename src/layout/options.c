@@ -18,10 +18,10 @@ zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *
     *out = zero_engine_options_init();
     *tuning = zero_tuning_init();
     if (in != NULL) {
-        ZI_TRY(ZI_SIZED_IN(zero_engine_options, in, out));
+        ZI_TRY(ZI_OPTIONS_IN(zero_engine_options, in, out));
     }
     if (out->tuning != NULL) {
-        ZI_TRY(ZI_SIZED_IN(zero_tuning, out->tuning, tuning));
+        ZI_TRY(ZI_OPTIONS_IN(zero_tuning, out->tuning, tuning));
     }
     out->tuning = tuning;
     return ZERO_OK;
@@ -75,6 +75,18 @@ static zero_status check_tiers_named(const zero_tier *tier)
     return ZERO_OK;
 }
 
+static zero_status check_groups(const zero_option *option, const zero_optimizer *optimizer)
+{
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        if ((uint32_t)optimizer[g] >= option->choice_count) {
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                    "options.group_optimizer of group %" PRIu32 " is %d, not a zero_optimizer", g,
+                    (int)optimizer[g]);
+        }
+    }
+    return ZERO_OK;
+}
+
 static zero_status check_option(const zero_option *option, const void *field)
 {
     switch (option->kind) {
@@ -89,6 +101,8 @@ static zero_status check_option(const zero_option *option, const void *field)
         return check_choice(option, field);
     case ZERO_OPTION_TIERS:
         return check_tiers_named(field);
+    case ZERO_OPTION_GROUPS:
+        return check_groups(option, field);
     case ZERO_OPTION_POINTER:
     case ZERO_OPTION_TEXT:
         break;
@@ -119,7 +133,10 @@ static void put_default(const zero_option *option, void *field)
 
 static zero_status check_optimizer(const zero_engine_options *o)
 {
-    const bool own = o->optimizer == ZERO_OPTIMIZER_CALLBACK;
+    bool own = o->optimizer == ZERO_OPTIMIZER_CALLBACK;
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        own = own || o->group_optimizer[g] == ZERO_OPTIMIZER_CALLBACK;
+    }
     if (own && o->update == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.update is NULL; ZERO_OPTIMIZER_CALLBACK needs it");
@@ -127,7 +144,7 @@ static zero_status check_optimizer(const zero_engine_options *o)
     if (!own && (o->update != NULL || o->update_states != 0)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.update and update_states are for "
-                "ZERO_OPTIMIZER_CALLBACK; optimizer is %d",
+                "ZERO_OPTIMIZER_CALLBACK; optimizer is %d, and no group_optimizer is that",
                 (int)o->optimizer);
     }
     return ZERO_OK;

@@ -3,7 +3,8 @@
  *
  * X(where, field, kind, low, high, value, ranks, fallback, text)
  *   where     options or tuning: the struct that has the field
- *   kind      how it is read and checked, see zero_option_kind; CHOICE and TIERS name their values
+ *   kind      how it is read and checked, see zero_option_kind; CHOICE, TIERS and GROUPS name their
+ *             values
  *   low, high bounds of a value that is not 0; of REAL they are not used
  *   value     what 0 stands for; 0: itself, or what depends on the model, the world or the machine
  *   ranks     SAME or OWN: whether all ranks must give the same
@@ -29,7 +30,7 @@
     X(options, moment_dtype, CHOICE(sum_types), 0, 0, ZERO_DTYPE_F32, SAME, "f32",                 \
       "type of the optimizer's moments")                                                           \
     X(options, optimizer, CHOICE(optimizers), 0, 0, ZERO_OPTIMIZER_ADAMW, SAME, "adamw",           \
-      "the element-wise update")                                                                   \
+      "the element-wise update of tensors whose group has no other")                               \
     X(options, update_states, COUNT, 1, 2, 0, SAME, "0", "moments that a callback optimizer uses") \
     X(options, update, POINTER, 0, 0, 0, OWN, "none", "the callback optimizer's function")         \
     X(options, update_user, POINTER, 0, 0, 0, OWN, "none", "what that function is handed")         \
@@ -57,7 +58,10 @@
       "the caller's function that gives it back")                                                  \
     X(options, device_memory_user, POINTER, 0, 0, 0, OWN, "none",                                  \
       "what those two functions are handed")                                                       \
-    X(options, disk_path, TEXT, 0, 0, 0, OWN, "none", "where roles on disk lie, as one text: /a:/b")
+    X(options, disk_path, TEXT, 0, 0, 0, OWN, "none",                                              \
+      "where roles on disk lie, as one text: /a:/b")                                               \
+    X(options, group_optimizer, GROUPS(optimizers), 0, 0, 0, SAME, "optimizer",                    \
+      "by hyper-parameter group, what updates its tensors: 1=lion,2=sgd")
 
 #define ZI_TUNING_LIST(X)                                                                         \
     X(tuning, grad_group, COUNT, 1, ZI_U32_MAX, 0, SAME, "as the stage says",                     \

@@ -63,12 +63,14 @@ zero_status zi_layout_make_buckets(zi_layout *layout)
     bool open = false;
     for (uint32_t i = layout->unit_count; i-- > 0;) {
         layout->units[i].bucket = ZI_NO_INDEX;
-        if (zi_unit_trained_count(layout, i) == 0) {
+        const uint32_t trained = zi_unit_trained_count(layout, i);
+        if (trained == 0) {
             continue;
         }
         /* A tied owner waits for more than its neighbours do, so it never shares. */
         const bool alone = layout->units[i].tied_by != 0;
-        if (!open || alone) {
+        if (!open || alone ||
+            layout->buckets[layout->bucket_count - 1].flat_count + trained > ZI_BUCKET_FLATS_MAX) {
             layout->buckets[layout->bucket_count++] =
                 (zi_bucket){.flat_first = flats, .grad_class = ZI_NO_INDEX};
             open_bytes = 0;
@@ -76,8 +78,7 @@ zero_status zi_layout_make_buckets(zi_layout *layout)
         zi_bucket *bucket = &layout->buckets[layout->bucket_count - 1];
         open_bytes += fill_bucket(layout, bucket, layout->bucket_count - 1, i);
         flats = bucket->flat_first + bucket->flat_count;
-        open = !alone && open_bytes < layout->tuning.bucket_bytes &&
-               bucket->flat_count + 6 <= ZI_BUCKET_FLATS_MAX;
+        open = !alone && open_bytes < layout->tuning.bucket_bytes;
     }
     for (uint32_t i = 0; i < layout->bucket_count && needs_grad_wire(layout); i++) {
         layout->grad_wire_bytes =

@@ -44,7 +44,7 @@ static zero_status resolve(const zero_sim_options *given, zero_sim_options *sim)
 {
     *sim = (zero_sim_options){.struct_bytes = sizeof *sim};
     if (given != NULL) {
-        ZI_TRY(ZI_SIZED_IN(zero_sim_options, given, sim));
+        ZI_TRY(ZI_OPTIONS_IN(zero_sim_options, given, sim));
     }
     sim->steps = sim->steps != 0 ? sim->steps : 2;
     ZI_TRY(check_number("steps", sim->steps, STEPS_MAX));
@@ -66,7 +66,7 @@ static zero_status check_options(const zero_engine_options *options, const zero_
                 "tuning.speculative_step is 1, and the simulated trainer predicts "
                 "no steps; leave it at 0");
     }
-    if (options->optimizer == ZERO_OPTIMIZER_CALLBACK) {
+    if (options->optimizer == ZERO_OPTIMIZER_CALLBACK || options->update != NULL) {
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "ZERO_OPTIMIZER_CALLBACK is code whose time is not known; use "
                 "ZERO_OPTIMIZER_ADAMW");

@@ -52,7 +52,6 @@ static void make_job(zi_optim *optim, uint32_t p)
     const zi_chunk *chunk = &layout->chunks[p];
     const zi_codec *kept = layout->flats[chunk->flat].kept;
     const zero_engine_options *options = &layout->options;
-    const bool own = options->optimizer == ZERO_OPTIMIZER_CALLBACK;
     optim->jobs[p] = (zi_update_job){
         .grad = chunk_grad(optim, chunk),
         .param = chunk_param(optim, p),
@@ -62,7 +61,8 @@ static void make_job(zi_optim *optim, uint32_t p)
         .seed = options->seed,
         .over_bus = is_over_bus(optim),
         .decision = optim->desc.decision,
-        .update = own ? options->update : NULL,
+        .optimizer = layout->flats[chunk->flat].optimizer,
+        .update = options->update,
         .update_user = options->update_user,
         .update_states = options->update_states,
     };

@@ -400,6 +400,7 @@ static void on_init_sized(const rig *r)
     zero_path_init_sized(NULL, sizeof(zero_path));
     zero_sharding_init_sized(NULL, sizeof(zero_sharding));
     zero_stats_init_sized(NULL, sizeof(zero_stats));
+    zero_hyper_set_defaults(NULL, ZERO_OPTIMIZER_LION);
     zero_step_params_init_sized(NULL, sizeof(zero_step_params));
     zero_step_result_init_sized(NULL, sizeof(zero_step_result));
     zero_step_state_init_sized(NULL, sizeof(zero_step_state));
@@ -504,7 +505,7 @@ static const struct {
      "zero_save_progress_init_sized zero_engine_options_init_sized zero_memory_init_sized "
      "zero_path_init_sized "
      "zero_sharding_init_sized zero_sim_options_init_sized zero_sim_report_init_sized "
-     "zero_stats_init_sized zero_step_params_init_sized "
+     "zero_hyper_set_defaults zero_stats_init_sized zero_step_params_init_sized "
      "zero_step_result_init_sized zero_step_state_init_sized zero_tuning_init_sized"},
     {on_option,
      "zero_option_at zero_option_count zero_option_find zero_option_print zero_option_set"},

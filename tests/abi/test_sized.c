@@ -166,10 +166,9 @@ static const field step_result_fields[] = {
     FIELD(clip),         FIELD(loss_scale), FIELD(skipped), FIELD(skipped_in_a_row)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_step_state
-static const field step_state_fields[] = {
-    FIELD(struct_bytes), FIELD(updates),       FIELD(skipped),
-    FIELD(loss_scale),   FIELD(good_steps),    FIELD(overflows),
-    FIELD(reserved),     FIELD(beta1_product), FIELD(beta2_product)};
+static const field step_state_fields[] = {FIELD(struct_bytes), FIELD(updates),    FIELD(skipped),
+                                          FIELD(loss_scale),   FIELD(good_steps), FIELD(overflows),
+                                          FIELD(reserved),     FIELD(carried)};
 #undef THE_STRUCT
 
 #define THE_STRUCT zero_save_options
@@ -617,7 +616,10 @@ TEST(sizes_that_are_none_are_refused)
             if (s->read != NULL) {
                 CHECK_FAILS(s->read(block), ZERO_ERR_INVALID_ARGUMENT, s->name);
             }
-            if (s->give != NULL) {
+            /* A size of 0 is a struct that was zeroed, where that is one of defaults. */
+            const bool takes_zeros =
+                strstr(s->name, "_options") != NULL || strcmp(s->name, "zero_tuning") == 0;
+            if (s->give != NULL && !(none[k] == 0 && takes_zeros)) {
                 CHECK_FAILS(s->give(block), ZERO_ERR_INVALID_ARGUMENT, "_init()");
             }
         }

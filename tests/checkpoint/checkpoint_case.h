@@ -288,21 +288,24 @@ static inline zi_manifest case_manifest(const case_model *c, uint64_t step)
     m.state.loss_scale = 65536.0f;
     m.state.good_steps = (uint32_t)step % 7;
     m.scaler = c->scaler;
+    for (uint32_t i = 0; i < ZERO_STEP_GROUPS; i++) {
+        m.groups[i].kind = ZERO_OPTIMIZER_ADAMW;
+    }
     for (uint32_t i = 0; i < 3; i++) {
-        m.state.beta1_product[i] = pow(0.9, (double)(step + i));
-        m.state.beta2_product[i] = pow(0.95, (double)(step + i));
-        m.groups[i] = (zero_adamw){1e-4f * (float)(i + 1), 0.9f, 0.95f, 1e-8f, 0.1f};
+        m.state.carried[i][0] = pow(0.9, (double)(step + i));
+        m.state.carried[i][1] = pow(0.95, (double)(step + i));
+        m.groups[i] = (zi_hyper){.kind = ZERO_OPTIMIZER_ADAMW,
+                                 .adamw = {1e-4f * (float)(i + 1), 0.9f, 0.95f, 1e-8f, 0.1f}};
     }
     m.group_count = 3;
     m.parts = c->parts;
     for (uint32_t p = 0; c->parts != NULL && p < c->map.part_count; p++) {
         c->parts[p].group_count = m.group_count;
         memcpy(c->parts[p].groups, m.groups, sizeof m.groups);
-        memcpy(c->parts[p].beta1_product, m.state.beta1_product, sizeof m.state.beta1_product);
-        memcpy(c->parts[p].beta2_product, m.state.beta2_product, sizeof m.state.beta2_product);
-        c->parts[p].beta2_product[63 - p % 60] /= 1.0 + p; /* no tensor is of such a group */
+        memcpy(c->parts[p].carried, m.state.carried, sizeof m.state.carried);
+        c->parts[p].carried[63 - p % 60][1] /= 1.0 + p; /* no tensor is of such a group */
         if (p == 1 && c->own_beta != 0) {
-            c->parts[p].beta1_product[0] = c->own_beta;
+            c->parts[p].carried[0][0] = c->own_beta;
         }
     }
     m.data_position = UINT64_MAX - step;

@@ -266,13 +266,15 @@ def check_checkpoint(folder, seed):
     if xxhash:
         check("the text has its hash", xxhash.xxh3_64_hexdigest(body) == text_hash)
     check("reals and numbers of 64 bits are exact",
-          manifest["beta1_product"][0] == 0.9**(int(manifest["updates"]) + int(manifest["skipped"]))
+          manifest["groups"][0]["carried"][0]
+          == 0.9**(int(manifest["updates"]) + int(manifest["skipped"]))
           and int(manifest["seed"]) == MASK - seed
           and bytes.fromhex(manifest["user"]) == b"any\0thing\0")
     for number, part in enumerate(manifest.get("parts", [])):
+        first = [[group["carried"][0] for group in groups]
+                 for groups in (part["groups"], manifest["groups"])]
         check(f"part {number} has its number and its products of betas",
-              part["part"] == number and len(part["beta1_product"]) == 64
-              and part["beta1_product"] == manifest["beta1_product"])
+              part["part"] == number and len(first[0]) == 64 and first[0] == first[1])
     return check_sums(folder, manifest, data), joined(manifest, data), manifest["model_hash"]
 
 

@@ -112,7 +112,8 @@ typedef struct shard {
 
 static zi_update_job job_of(shard *s)
 {
-    return (zi_update_job){.segments = s->segments,
+    return (zi_update_job){.optimizer = ZERO_OPTIMIZER_ADAMW,
+                           .segments = s->segments,
                            .segment_count = 2,
                            .count = COUNT,
                            .grad = s->grad,
@@ -146,7 +147,8 @@ TEST(decide_and_update_stay_within_what_they_declare)
     static shard host;
     make_shard(&host);
     pinned.input = (zi_step_input){.divisor = 2.0, .max_norm = 1.0, .group_count = 1};
-    pinned.input.groups[0] = (zero_adamw){0.01f, 0.9f, 0.99f, 1e-8f, 0.1f};
+    pinned.input.groups[0] =
+        (zi_hyper){.kind = ZERO_OPTIMIZER_ADAMW, .adamw = {0.01f, 0.9f, 0.99f, 1e-8f, 0.1f}};
     CUDA_OK(cudaHostRegister(&pinned, sizeof pinned, cudaHostRegisterMapped));
     const cudaStream_t stream = open_stream();
     zi_step_part *const part = put(stream, &host.part, sizeof host.part);

@@ -195,6 +195,7 @@ typedef struct setup {
     zero_engine_options options;
     zero_tuning tuning;
     zero_step_params params;
+    zero_hyper groups[ZERO_STEP_GROUPS]; /* where some have optimizers of their own */
 } setup;
 
 static struct {
@@ -218,6 +219,16 @@ HELPER setup setup_of(uint32_t ranks, uint32_t micro_steps)
 HELPER void set(setup *of, const char *option, const char *value)
 {
     MUST(zero_option_set(&of->options, &of->tuning, option, value) == ZERO_OK);
+}
+
+/* The group has an optimizer of its own, with its defaults. */
+HELPER void hyper(setup *of, uint32_t group, zero_optimizer optimizer)
+{
+    for (uint32_t g = of->params.group_count; g < ZERO_STEP_GROUPS; g++) {
+        of->groups[g] = of->params.hyper;
+    }
+    of->groups[group] = zero_hyper_init(optimizer);
+    of->params.group_count = ZERO_STEP_GROUPS;
 }
 
 typedef struct rank {
@@ -580,6 +591,7 @@ static void begin(void)
 static void run(setup of, steps_fn steps)
 {
     job given = {&of, steps};
+    of.params.groups = of.params.group_count != 0 ? of.groups : NULL;
     for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
         free(model.state[role]);
         model.state[role] = calloc(model.elements + 1, sizeof *model.state[role]);

@@ -29,7 +29,8 @@ typedef struct random_case {
     uint32_t evicted;             /* a set of ZERO_ROLE_BIT; 0: none */
     zero_tier evicted_to;
     zero_plan *plans[RANDOM_PARTS];
-    bool refused; /* some part's plan */
+    bool refused;                        /* some part's plan */
+    zero_hyper groups[ZERO_STEP_GROUPS]; /* the run's, where some have optimizers of their own */
 } random_case;
 
 /* ---- drawing ---- */
@@ -187,6 +188,28 @@ static void draw_split(random_case *s)
         random_case_one_in(s, 4) ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
 }
 
+/* Of the groups that tensors are in. */
+static void draw_optimizers(random_case *s)
+{
+    static const uint32_t groups[] = {0, 1, 7, 63};
+    const bool any = random_case_one_in(s, 3);
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        s->groups[g] = s->run.params.hyper;
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        const zero_optimizer own =
+            (zero_optimizer)DRAW_OR_0(s, ZERO_OPTIMIZER_LION, ZERO_OPTIMIZER_SGD);
+        if (any && own != ZERO_OPTIMIZER_DEFAULT) {
+            s->run.options.group_optimizer[groups[i]] = own;
+            s->groups[groups[i]] = zero_hyper_init(own);
+        }
+    }
+    if (any) {
+        s->run.params.groups = s->groups;
+        s->run.params.group_count = ZERO_STEP_GROUPS;
+    }
+}
+
 static void draw_types(random_case *s)
 {
     zero_engine_options *o = &s->run.options;
@@ -205,6 +228,7 @@ static void draw_types(random_case *s)
         o->update_states = states;
         s->run.params.hyper.kind = ZERO_OPTIMIZER_CALLBACK;
     }
+    draw_optimizers(s);
 }
 
 /* What is on disk, or comes to the GPU by units, only one of them may update. */

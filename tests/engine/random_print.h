@@ -110,6 +110,12 @@ static void print_setup(FILE *file, const random_case *c, const char *name)
     (void)fprintf(file, "    of.params.hyper.adamw.lr = (float)%.9g;\n", (double)adamw->lr);
     (void)fprintf(file, "    of.params.hyper.adamw.weight_decay = (float)%.9g;\n",
                   (double)adamw->weight_decay);
+    for (uint32_t g = 0; g < run->params.group_count; g++) {
+        if (run->options.group_optimizer[g] != ZERO_OPTIMIZER_DEFAULT) {
+            (void)fprintf(file, "    hyper(&of, %" PRIu32 ", (zero_optimizer)%d);\n", g,
+                          (int)run->options.group_optimizer[g]);
+        }
+    }
     (void)fprintf(file, "    of.params.max_norm = (float)%.9g;\n", (double)run->params.max_norm);
     (void)fprintf(file, "    of.omits = %" PRIu64 ";\n", c->omits);
     (void)fprintf(file, "    of.split = %s;\n", run->split ? "true" : "false");

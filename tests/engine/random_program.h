@@ -65,6 +65,7 @@ static inline toy_run plain_run(const program *p)
     run.options.loss_scale = given->loss_scale;
     run.options.seed = given->seed;
     run.options.optimizer = given->optimizer;
+    memcpy(run.options.group_optimizer, given->group_optimizer, sizeof run.options.group_optimizer);
     run.options.update = given->update;
     run.options.update_states = given->update_states;
     run.options.stage = ZERO_STAGE_0;

@@ -95,8 +95,9 @@ TEST(numbers_that_parts_decide_by_are_compared)
          .part = 1,
          .lr = 0.5f,
          .text = "lr of group 0 is 0.00999999978 on rank 0 and 0.5 on rank 1;",
-         .elsewhere = "lr of a group is 0.00999999978 on rank 0 and 0.5 on rank 1 with "
-                      "model-parallel rank 1"},
+         .elsewhere =
+             "a hyper-parameter of a group is 0.00999999978 on rank 0 and 0.5 on rank 1 with "
+             "model-parallel rank 1"},
         {.data = 1,
          .part = 0,
          .divisor = 7,
@@ -127,7 +128,7 @@ static zero_status set_states(const place *at, void *user)
     state.updates = at->part == 1 && at->data == 1 ? UINT64_MAX : 3;
     CHECK_FAILS(zero_step_state_set(trainer.engine, &state), ZERO_ERR_INVALID_ARGUMENT, "");
     state.updates = 3;
-    state.beta1_product[0] = at->part == 0 ? 0.5 : 0.25; /* betas are each part's own */
+    state.carried[0][0] = at->part == 0 ? 0.5 : 0.25; /* betas are each part's own */
     CHECK_OK(zero_step_state_set(trainer.engine, &state));
     TOY_TRY(take_step(&trainer, NONE));
     CHECK_EQ(trainer.result.updates, 4);

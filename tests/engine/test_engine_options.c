@@ -51,10 +51,8 @@ TEST(numbers_out_of_bounds)
     REFUSE_TUNING(trace_events, 4095, "4095");
     REFUSE_TUNING(save_staging_bytes, 33554431, "33554431");
     REFUSE_TUNING(left_out_at_once, 2, "2");
-    REFUSE(struct_bytes, 0, "zero_engine_options_init");
     REFUSE(struct_bytes, 3, "zero_engine_options_init");
     REFUSE(struct_bytes, SIZE_MAX, "zero_engine_options_init");
-    REFUSE_TUNING(struct_bytes, 0, "zero_tuning_init");
     REFUSE_TUNING(struct_bytes, SIZE_MAX, "zero_tuning_init");
 }
 
@@ -74,7 +72,7 @@ TEST(enumerations_out_of_bounds)
     REFUSE(stage, (zero_stage)INT32_MAX, "stage 2147483647 ");
     REFUSE_TUNING(reduction, (zero_reduction)3, "3");
     REFUSE_TUNING(accumulation, (zero_accumulation)2, "2");
-    REFUSE(optimizer, (zero_optimizer)3, "3");
+    REFUSE(optimizer, (zero_optimizer)5, "5");
     REFUSE_TUNING(nccl_memory, (zero_nccl_memory)2, "2");
     REFUSE_TUNING(nccl_zero_cta, 2, "2");
     REFUSE_TUNING(nccl_min_ctas, 65, "65");
@@ -106,6 +104,11 @@ static void update_nothing(void *user, const zero_update_range *range)
 
 TEST(optimizers_half_described)
 {
+    zero_engine_options none = zero_engine_options_init();
+    none.group_optimizer[63] = (zero_optimizer)5;
+    refuse(&none, "group_optimizer", "group 63 is 5, not a zero_optimizer");
+    none.group_optimizer[63] = ZERO_OPTIMIZER_CALLBACK;
+    refuse(&none, "update", "ZERO_OPTIMIZER_CALLBACK needs it");
     zero_engine_options o = zero_engine_options_init();
     o.optimizer = ZERO_OPTIMIZER_CALLBACK;
     refuse(&o, "update", "ZERO_OPTIMIZER_CALLBACK");
@@ -338,8 +341,11 @@ static zero_status absurd_params(toy_trainer *trainer)
     REFUSE_PARAMS(params.group_count = 3, "group");
     REFUSE_PARAMS((params.groups = groups, params.group_count = 65), "65");
     REFUSE_PARAMS(params.struct_bytes = 0, "struct_bytes");
-    REFUSE_PARAMS(params.hyper.kind = ZERO_OPTIMIZER_CALLBACK, "kind 2 is not options.optimizer");
-    REFUSE_PARAMS(params.hyper.kind = (zero_optimizer)9, "kind 9 is not options.optimizer, 1");
+    REFUSE_PARAMS(params.hyper.kind = ZERO_OPTIMIZER_CALLBACK,
+                  "kind 2 (callback) is not the group's");
+    REFUSE_PARAMS(params.hyper.kind = (zero_optimizer)9, "kind 9 (none)");
+    REFUSE_PARAMS(params.hyper = zero_hyper_init(ZERO_OPTIMIZER_LION),
+                  "group 0: kind 3 (lion) is not the group's optimizer, which is 1 (adamw)");
     zero_step_params newer = zero_step_params_init();
     newer.hyper.reserved0 = 7;
     CHECK_FAILS(zero_step(trainer->engine, &newer, toy_stream()), ZERO_ERR_UNSUPPORTED,

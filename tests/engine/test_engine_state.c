@@ -260,11 +260,11 @@ static void refuse_numbers(const toy_trainer *trainer)
     }
     for (size_t i = 0; i < 3; i++) {
         bad = good;
-        bad.beta1_product[5] = products[i];
-        refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "group 5: beta1_product");
+        bad.carried[5][0] = products[i];
+        refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "group 5: carried[0]");
         bad = good;
-        bad.beta2_product[63] = products[i];
-        refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "group 63: beta2_product");
+        bad.carried[63][1] = products[i];
+        refused(trainer, &bad, ZERO_ERR_INVALID_ARGUMENT, "group 63: carried[1]");
     }
     bad = good;
     bad.updates = UINT64_MAX;
@@ -309,7 +309,7 @@ static zero_status misuse(toy_trainer *trainer)
     TOY_TRY(zero_unit_release(trainer->engine, 0, toy_stream()));
     TOY_TRY(zero_step_state_get(trainer->engine, &state));
     CHECK_EQ(state.updates, 1);
-    CHECK_SAME(state.beta1_product[0], (double)0.9f);
+    CHECK_SAME(state.carried[0][0], (double)0.9f);
     /* Ranks that differ, and a rank that refuses: nobody changes anything. */
     zero_step_state other = state;
     other.updates += trainer->rank;
@@ -317,9 +317,9 @@ static zero_status misuse(toy_trainer *trainer)
             "ranks 0 and 1 were given a different step");
     other = state;
     other.updates = 7;
-    other.beta2_product[3] = trainer->rank == 1 ? 2 : 1;
+    other.carried[3][1] = trainer->rank == 1 ? 2 : 1;
     refused(trainer, &other, ZERO_ERR_INVALID_ARGUMENT,
-            trainer->rank == 1 ? "group 3: beta2_product 2" : "rank 1: group 3: beta2_product 2");
+            trainer->rank == 1 ? "group 3: carried[1] 2" : "rank 1: group 3: carried[1] 2");
     TOY_TRY(zero_step_state_get(trainer->engine, &other));
     CHECK_BYTES(&state, &other, sizeof state);
     return toy_step(trainer);

@@ -454,47 +454,89 @@ static double mean_gradients(const toy_run *run, uint32_t ranks, uint64_t step, 
     return sqrt(squares);
 }
 
+/* What an update in double goes on with. */
+typedef struct reference {
+    float *param;
+    double *mean;
+    double *moment1;
+    double *moment2;
+} reference;
+
+static void update_adamw(const reference *all, uint64_t i, const zero_adamw *h, double decay,
+                         double g, uint64_t step)
+{
+    const double b1 = (double)h->beta1;
+    const double b2 = (double)h->beta2;
+    const double lr = (double)h->lr;
+    const double c1 = 1 - pow(b1, (double)(step + 1));
+    const double c2 = 1 - pow(b2, (double)(step + 1));
+    all->moment1[i] = b1 * all->moment1[i] + (1 - b1) * g;
+    all->moment2[i] = b2 * all->moment2[i] + (1 - b2) * g * g;
+    const double root = sqrt(all->moment2[i] / c2) + (double)h->eps;
+    all->param[i] =
+        (float)((1 - lr * decay) * (double)all->param[i] - lr * (all->moment1[i] / c1) / root);
+}
+
+static void update_lion(const reference *all, uint64_t i, const zero_lion *h, double decay,
+                        double g)
+{
+    const double b1 = (double)h->beta1;
+    const double b2 = (double)h->beta2;
+    const double lr = (double)h->lr;
+    const double c = b1 * all->moment1[i] + (1 - b1) * g;
+    const double sign = c > 0 ? 1 : c < 0 ? -1 : 0;
+    all->param[i] = (float)((1 - lr * decay) * (double)all->param[i] - lr * sign);
+    all->moment1[i] = b2 * all->moment1[i] + (1 - b2) * g;
+}
+
+static void update_sgd(const reference *all, uint64_t i, const zero_sgd *h, double decay, double g)
+{
+    const double momentum = (double)h->momentum;
+    const double d = g + decay * (double)all->param[i];
+    all->moment1[i] = momentum * all->moment1[i] + d;
+    const double move = h->nesterov != 0 ? d + momentum * all->moment1[i] : all->moment1[i];
+    all->param[i] = (float)((double)all->param[i] - (double)h->lr * move);
+}
+
+static void update_tensor(const toy_run *run, const reference *all, uint32_t t, double clip,
+                          uint64_t step)
+{
+    const toy_tensor *tensor = &run->model->tensors[t];
+    const zero_hyper *h = tensor->desc.group < run->params.group_count
+                              ? &run->params.groups[tensor->desc.group]
+                              : &run->params.hyper;
+    const bool decays = (tensor->desc.flags & ZERO_TENSOR_NO_DECAY) == 0;
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        const double g = all->mean[i] * clip;
+        if (h->kind == ZERO_OPTIMIZER_LION) {
+            update_lion(all, i, &h->lion, decays ? (double)h->lion.weight_decay : 0, g);
+        } else if (h->kind == ZERO_OPTIMIZER_SGD) {
+            update_sgd(all, i, &h->sgd, decays ? (double)h->sgd.weight_decay : 0, g);
+        } else {
+            update_adamw(all, i, &h->adamw, decays ? (double)h->adamw.weight_decay : 0, g, step);
+        }
+    }
+}
+
 void toy_reference(const toy_run *run, uint32_t ranks, float *param)
 {
     const toy_model *model = run->model;
-    double *mean = calloc(model->element_count + 1, sizeof *mean);
-    double *moment1 = calloc(model->element_count + 1, sizeof *moment1);
-    double *moment2 = calloc(model->element_count + 1, sizeof *moment2);
-    TOY_CHECK(mean != NULL && moment1 != NULL && moment2 != NULL, "no memory");
+    const size_t count = model->element_count + 1;
+    double *memory = calloc(3 * count, sizeof *memory);
+    TOY_CHECK(memory != NULL, "no memory");
+    const reference all = {param, memory, memory + count, memory + 2 * count};
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         toy_fill(NULL, t, 0, model->tensors[t].count, param + model->tensors[t].base);
     }
     for (uint64_t step = 0; step < run->steps; step++) {
-        const double norm = mean_gradients(run, ranks, step, param, mean);
+        const double norm = mean_gradients(run, ranks, step, param, all.mean);
         const double limit = (double)run->params.max_norm;
         const double clip = limit > 0 && norm > limit ? limit / norm : 1;
         for (uint32_t t = 0; t < model->tensor_count; t++) {
-            const zero_tensor_desc *desc = &model->tensors[t].desc;
-            const zero_adamw *h = desc->group < run->params.group_count
-                                      ? &run->params.groups[desc->group].adamw
-                                      : &run->params.hyper.adamw;
-            if ((desc->flags & ZERO_TENSOR_FROZEN) != 0) {
-                continue;
-            }
-            const double b1 = (double)h->beta1;
-            const double b2 = (double)h->beta2;
-            const double lr = (double)h->lr;
-            const double decay =
-                (desc->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 0 : (double)h->weight_decay;
-            const double c1 = 1 - pow(b1, (double)(step + 1));
-            const double c2 = 1 - pow(b2, (double)(step + 1));
-            for (uint64_t e = 0; e < model->tensors[t].count; e++) {
-                const uint64_t i = model->tensors[t].base + e;
-                const double g = mean[i] * clip;
-                moment1[i] = b1 * moment1[i] + (1 - b1) * g;
-                moment2[i] = b2 * moment2[i] + (1 - b2) * g * g;
-                const double root = sqrt(moment2[i] / c2) + (double)h->eps;
-                param[i] =
-                    (float)((1 - lr * decay) * (double)param[i] - lr * (moment1[i] / c1) / root);
+            if ((model->tensors[t].desc.flags & ZERO_TENSOR_FROZEN) == 0) {
+                update_tensor(run, &all, t, clip, step);
             }
         }
     }
-    free(mean);
-    free(moment1);
-    free(moment2);
+    free(memory);
 }

@@ -40,15 +40,19 @@ SEEDS = {"update_kernel": ("rsqrt.approx.ftz.f32", "rcp.approx.ftz.f32")}
 
 # Lane functions in which a kernel's fused operations, divisions and roots are written. Where an
 # element can be computed in two ways: those of each.
-ADAMW = [("math/adamw.h", f"zi_adamw_{part}") for part in ("moments", "denominator", "param")]
+OF_ADAMW = "../optimizer/adamw.h"
+ADAMW = [(OF_ADAMW, f"zi_adamw_{part}") for part in ("moments", "denominator", "param")]
 LANES = {
+    "update_kernel lion": [[("../optimizer/lion.h", "zi_lion_lane")]],
+    "update_kernel sgd": [[("../optimizer/sgd.h", "zi_sgd_lane")]],
     "update_kernel": [
-        [*ADAMW, ("math/adamw.h", "zi_adamw_lane")],
+        [*ADAMW, (OF_ADAMW, "zi_adamw_lane")],
         [*ADAMW, ("cuda/quick.h", "zi_quick_sqrt"), ("cuda/quick.h", "zi_quick_quotient")],
     ],
     "square_sum_kernel": [[("cuda/norm_body.h", "zi_norm_half_add")]],
     "fold_squares_kernel": [[("cuda/fold_body.h", "zi_fold_column")]],
 }
+OPTIMIZERS = {3: "lion", 4: "sgd"}  # values of zero_optimizer
 WRITTEN = {
     "fma.rn.f32": r"\bfmaf\(",
     "fma.rn.f64": r"\bfma\(",
@@ -71,7 +75,8 @@ def label(kernel):
 def complete(ptx, listings, archs):
     """The listings were understood: each has all kernels, for every target."""
     wanted = {(kernel.family, kernel.types) for kernel in ptx}
-    for family in sorted({*LANES, "decide_kernel", "fold_kernel", "cast_kernel"}):
+    families = {lanes.split()[0] for lanes in LANES}
+    for family in sorted({*families, "decide_kernel", "fold_kernel", "cast_kernel"}):
         if family not in {name for name, _ in wanted}:
             yield f"no {family} in PTX"
     for listing in listings:
@@ -98,13 +103,19 @@ def evaluations(kernel, ways):
         yield max((kernel.ops[op] // way[op] for op in own), default=0)
 
 
+def lanes_of(kernel):
+    """The key of LANES: updates by AdamW have no name of their own there."""
+    optimizer = OPTIMIZERS.get(kernel.types[4]) if len(kernel.types) > 4 else None
+    return f"{kernel.family} {optimizer}" if optimizer else kernel.family
+
+
 def fusion(ptx, lanes):
-    """lanes: family -> of each way the text of its lane functions. Each evaluation has what is
-    written there."""
+    """lanes: key of LANES -> of each way the text of its lane functions. Each evaluation has what
+    is written there."""
     for kernel in ptx:
         ways = [
             {op: len(re.findall(pattern, text)) for op, pattern in WRITTEN.items()}
-            for text in lanes.get(kernel.family, [])
+            for text in lanes.get(lanes_of(kernel), [])
         ]
         times = list(evaluations(kernel, ways))
         if 0 in times:
@@ -156,7 +167,7 @@ def wanted_widths(kernel):
         return {128} if dtype == F32 else {64} if dtype in NARROW else set()
 
     if kernel.family == "update_kernel":
-        grad, param, moment, has_master = kernel.types
+        grad, param, moment, has_master = kernel.types[:4]
         state = bits(moment) | (bits(F32) if has_master else bits(param))
         return {"load": bits(grad) | state, "store": bits(param) | state}
     if kernel.family == "square_sum_kernel":

@@ -4,8 +4,9 @@ from collections import Counter
 
 from kernel_listing import Kernel, read_ptx, read_resources, read_sass
 
+# As gcc's names are: a type that comes again is S0_.
 PTX = """
-.visible .entry _Z13update_kernelIL10zero_dtype1EL10zero_dtype4EL10zero_dtype1ELi1EEvi(
+.visible .entry _Z13update_kernelIL10zero_dtype1ELS0_4ELS0_1ELi1EL14zero_optimizer1EEvi(
 \t.param .align 8 .b8 args[88]
 )
 .maxntid 256
@@ -89,7 +90,8 @@ def _rounding():
 
 
 def _fusion():
-    lanes = {"update_kernel": [LANE]}
+    lanes = {"update_kernel": [LANE], "update_kernel sgd": ["{ a = fmaf(b, c, d); }"]}
+    sgd = (1, 2, 1, 1, 4)
     twice = ["fma.rn.f32", "sqrt.rn.f32", "div.rn.f32"] * 2
     quick = {"update_kernel": [LANE, QUICK]}
     both = [*twice, *["fma.rn.f32", "fma.rn.f32", "rcp.approx.ftz.f32"] * 3]
@@ -99,6 +101,7 @@ def _fusion():
             (_ptx("update_kernel", *twice), lanes),
             (_ptx("update_kernel", *both), quick),
             (_ptx("cast_kernel", "add.rn.f32", "sqrt.rn.f64"), lanes),
+            (_ptx("update_kernel", *["fma.rn.f32"] * 3, types=sgd), lanes),
         ],
         [
             (read_ptx(_changed(PTX, "mul.rn.f32", "fma.rn.f32")), lanes),
@@ -109,6 +112,7 @@ def _fusion():
             (_ptx("update_kernel", *both, "fma.rn.f32"), quick),
             (_ptx("update_kernel", *both, "rcp.approx.ftz.f32"), quick),
             (_ptx("cast_kernel", "fma.rn.f32"), lanes),
+            (_ptx("update_kernel", "fma.rn.f32", "div.rn.f32", types=sgd), lanes),
         ],
     )
 
@@ -153,7 +157,7 @@ def _products():
 
 
 def _wide_accesses():
-    update = (1, 2, 2, 1)  # fp32 gradients and master, bf16 parameters and moments
+    update = (1, 2, 2, 1, 1)  # fp32 gradients and master, bf16 parameters and moments
     loads = ["ld.global.cs.v4.u32", "ld.global.v2.u32"]
     stores = ["st.global.v4.f32", "st.global.v2.u32"]
     return (

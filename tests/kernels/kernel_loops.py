@@ -19,11 +19,12 @@ import sys
 from kernel_listing import find_cuobjdump, loops_of, read_code
 
 TYPES = {1: "f32", 2: "bf16", 3: "f16", 4: "none"}
+OPTIMIZERS = {1: "adamw", 3: "lion", 4: "sgd"}
 
 # A loop over tiles with a long way in it and a call, in a kernel that returns early or not at all.
 LISTED = """
 arch = sm_90
-\t\tFunction : _Z13update_kernelIL10zero_dtype2ELS0_4ELS0_1ELi1EEv14zi_update_args
+\t\tFunction : _Z13update_kernelIL10zero_dtype2ELS0_4ELS0_1ELi1EL14zero_optimizer3EEvi
         /*0000*/                   LDC R1, c[0x0][0x28] ;        /* 0x0 */
                                                                  /* 0x1 */
         /*0010*/               @P0 EXIT ;                        /* 0x0 */
@@ -44,7 +45,7 @@ arch = sm_90
         /*0000*/                   EXIT ;                        /* 0x0 */
 """
 # Without inner loops 6, with the one of two instructions 8.
-PROOF = {"update bf16, none, f32, with a master": (15, 6, 8, 1), "decide": (1, 0, 0, 0)}
+PROOF = {"update lion bf16, none, f32, with a master": (15, 6, 8, 1), "decide": (1, 0, 0, 0)}
 
 
 def named(kernel):
@@ -52,6 +53,7 @@ def named(kernel):
     words = [kernel.family.removesuffix("_kernel")]
     if kernel.family == "update_kernel":
         types = ", ".join(TYPES[number] for number in kernel.types[:3])
+        words.append(OPTIMIZERS[kernel.types[4]])
         words.append(f"{types}, {'with' if kernel.types[3] else 'without'} a master")
     else:
         words.append(", ".join(TYPES[number] for number in kernel.types))

@@ -62,7 +62,8 @@ TEST(update_of_a_large_shard)
     const size_t large[] = {100, ZI_MANY_FROM + 12345, 77};
     const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16};
     for (int i = 0; i < 2; i++) {
-        const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, moments[i], true};
+        const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, moments[i], true,
+                                    ZERO_OPTIMIZER_ADAMW};
         update_case one;
         case_create(&one, types, large, 3, false);
         CHECK_EQ(zi_update_grid_of(&one.job).warp_count,
@@ -90,9 +91,10 @@ TEST(update_of_state_over_the_bus)
 TEST(update_rounds_by_the_tensors_elements)
 {
     const size_t ragged[] = {700, 1, 64, 2000};
-    const update_types types[] = {{ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false},
-                                  {ZERO_DTYPE_F32, ZERO_DTYPE_F16, ZERO_DTYPE_F32, false},
-                                  {ZERO_DTYPE_F16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true}};
+    const update_types types[] = {
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false, ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_F32, ZERO_DTYPE_F16, ZERO_DTYPE_F32, false, ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_F16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true, ZERO_OPTIMIZER_ADAMW}};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         for (uint64_t first = 0; first < 18; first++) {
             update_case one;
@@ -147,7 +149,8 @@ TEST(update_of_many_tiny_segments)
     enum { SEGMENTS = 700 };
     static zi_segment segments[SEGMENTS];
     const size_t room[] = {SEGMENTS * 320};
-    const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true};
+    const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true,
+                                ZERO_OPTIMIZER_ADAMW};
     uint64_t offset = 0;
     for (uint64_t i = 0; i < SEGMENTS; i++) {
         const zi_philox_words random = zi_philox(test_seed, i, 5);

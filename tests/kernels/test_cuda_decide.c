@@ -38,11 +38,15 @@ static zi_step_input many_groups(void)
     zi_step_input input = {.divisor = 12.0, .group_count = ZI_GROUPS_MAX};
     for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++) {
         const float share = (float)i / (float)ZI_GROUPS_MAX;
-        input.groups[i] =
-            (zero_adamw){1e-3f * share, 0.8f + 0.19f * share, 0.999f - 0.1f * share, 1e-8f, share};
+        input.groups[i] = (zi_hyper){
+            .kind = ZERO_OPTIMIZER_ADAMW,
+            .adamw = {1e-3f * share, 0.8f + 0.19f * share, 0.999f - 0.1f * share, 1e-8f, share}};
     }
     return input;
 }
+
+/* As many as there may be. */
+#define NUMBERS (ZI_GIVEN_HYPER + ZI_HYPER_NUMBERS_MAX * ZI_GROUPS_MAX)
 
 static zi_step_messages all_of(const zi_step_message *messages, uint32_t count)
 {
@@ -50,8 +54,7 @@ static zi_step_messages all_of(const zi_step_message *messages, uint32_t count)
                               .count = count,
                               .bytes = sizeof *messages,
                               .peer_stride = 1,
-                              .number_count =
-                                  ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * ZI_GROUPS_MAX};
+                              .number_count = NUMBERS};
 }
 
 /* Both phases, where the model is in one part. */
@@ -72,7 +75,7 @@ static void run_decide(const zi_step_input *input, const zi_step_message *messag
 /* Ranks that gave different numbers, at every place: what is said of it is what the CPU says. */
 TEST(decide_finds_the_first_number_that_differs)
 {
-    enum { RANKS = 7, NUMBERS = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP * ZI_GROUPS_MAX };
+    enum { RANKS = 7 };
     static zi_step_message messages[RANKS];
     const zi_step_input input = many_groups();
     static zi_step_state state;
@@ -93,9 +96,9 @@ TEST(decide_finds_the_first_number_that_differs)
             } else if (number == ZI_GIVEN_DIVISOR) {
                 given->divisor = 3.0;
             } else {
-                (&given->groups[0].lr)[number - ZI_GIVEN_GROUPS] = 3.0f;
+                given->hyper[number - ZI_GIVEN_HYPER] = 3.0f;
             }
-            given->groups[ZI_GROUPS_MAX - 1].weight_decay = 3.0f; /* the very last number */
+            given->hyper[NUMBERS - ZI_GIVEN_HYPER - 1] = 3.0f; /* the very last number */
         }
         run_decide(&input, messages, RANKS, &state, &decision);
         CHECK_EQ(decision.refusal.kind, ZI_REFUSAL_RANKS);

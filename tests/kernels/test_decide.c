@@ -23,7 +23,8 @@ static zi_step_input plain_input(void)
     memset(&input, 0, sizeof input);
     input.divisor = 1.0;
     input.group_count = 1;
-    input.groups[0] = zero_step_params_init().hyper.adamw;
+    input.groups[0] =
+        (zi_hyper){.kind = ZERO_OPTIMIZER_ADAMW, .adamw = zero_step_params_init().hyper.adamw};
     return input;
 }
 
@@ -91,29 +92,32 @@ TEST(coefficients_follow_the_products_of_each_group)
     zi_step_state state = fresh_state(1.0f);
     const zi_norm_sum sum = sum_of(1.0);
     input.group_count = 3;
-    input.groups[1] = (zero_adamw){0.5f, 0.0f, 0.25f, 1e-6f, 0.125f};
-    input.groups[2] = (zero_adamw){1e-2f, 0.8f, 0.95f, 1e-8f, 0.1f};
+    input.groups[1] =
+        (zi_hyper){.kind = ZERO_OPTIMIZER_ADAMW, .adamw = {0.5f, 0.0f, 0.25f, 1e-6f, 0.125f}};
+    input.groups[2] =
+        (zi_hyper){.kind = ZERO_OPTIMIZER_ADAMW, .adamw = {1e-2f, 0.8f, 0.95f, 1e-8f, 0.1f}};
     double product1 = 1.0;
     double product2 = 1.0;
     for (int step = 0; step < 5; step++) {
-        input.groups[2].beta1 = 0.8f + 0.01f * (float)step;
-        product1 *= (double)input.groups[2].beta1;
-        product2 *= (double)input.groups[2].beta2;
+        input.groups[2].adamw.beta1 = 0.8f + 0.01f * (float)step;
+        product1 *= (double)input.groups[2].adamw.beta1;
+        product2 *= (double)input.groups[2].adamw.beta2;
         zi_step_decide(&input, input.divisor, &sum, &state, &decision);
-        CHECK_SAME((double)decision.groups[2].step_size,
+        CHECK_SAME((double)decision.groups[2].adamw.step_size,
                    (double)(float)((double)1e-2f / (1.0 - product1)));
-        CHECK_SAME((double)decision.groups[2].c2_scale,
+        CHECK_SAME((double)decision.groups[2].adamw.c2_scale,
                    (double)(float)(1.0 / sqrt(1.0 - product2)));
     }
     CHECK_EQ(decision.group_count, 3);
     CHECK_EQ(decision.update, 5);
-    CHECK_SAME((double)decision.groups[1].step_size, 0.5);
-    CHECK_SAME((double)decision.groups[1].decay, 0.9375);
-    CHECK_SAME((double)decision.groups[1].one_minus_beta1, 1.0);
-    CHECK_SAME((double)decision.groups[1].one_minus_beta2, 0.75);
-    CHECK_SAME((double)decision.groups[1].c2_scale, (double)(float)(1.0 / sqrt(1.0 - 0x1p-10)));
-    CHECK_SAME((double)decision.groups[0].decay, 1.0);
-    CHECK_SAME((double)decision.groups[0].eps, (double)1e-8f);
+    CHECK_SAME((double)decision.groups[1].adamw.step_size, 0.5);
+    CHECK_SAME((double)decision.groups[1].adamw.decay, 0.9375);
+    CHECK_SAME((double)decision.groups[1].adamw.one_minus_beta1, 1.0);
+    CHECK_SAME((double)decision.groups[1].adamw.one_minus_beta2, 0.75);
+    CHECK_SAME((double)decision.groups[1].adamw.c2_scale,
+               (double)(float)(1.0 / sqrt(1.0 - 0x1p-10)));
+    CHECK_SAME((double)decision.groups[0].adamw.decay, 1.0);
+    CHECK_SAME((double)decision.groups[0].adamw.eps, (double)1e-8f);
 }
 
 TEST(a_skipped_step_leaves_everything_but_the_scale)
@@ -137,8 +141,7 @@ TEST(a_skipped_step_leaves_everything_but_the_scale)
     CHECK_EQ(decision.update, 1);
     CHECK_SAME((double)decision.loss_scale, 4.0);
     CHECK_EQ(state.updates, before.updates);
-    CHECK_BYTES(state.beta1_product, before.beta1_product, sizeof before.beta1_product);
-    CHECK_BYTES(state.beta2_product, before.beta2_product, sizeof before.beta2_product);
+    CHECK_BYTES(state.carried, before.carried, sizeof before.carried);
     bad.nan_chunks = 1;
     zi_step_decide(&input, input.divisor, &bad, &state, &decision);
     CHECK(isnan(decision.norm));
@@ -146,7 +149,7 @@ TEST(a_skipped_step_leaves_everything_but_the_scale)
     CHECK_SAME((double)state.scaler.scale, 2.0);
     zi_step_decide(&input, input.divisor, &good, &state, &decision);
     CHECK_EQ(decision.update, 2);
-    CHECK_SAME(state.beta1_product[0], (double)0.9f * (double)0.9f);
+    CHECK_SAME(state.carried[0][0], (double)0.9f * (double)0.9f);
 }
 
 /* As the kernel does where the model is in one part. */
@@ -158,6 +161,9 @@ static void decide(const zi_step_input *input, const zi_step_messages *messages,
     zi_step_conclude(input, &part, 1, state, decision);
 }
 
+/* Numbers of AdamW, of one group. */
+#define GIVEN 5
+
 /* Two replicas of a model that is split over two ranks each. */
 static zi_step_messages split_over_two(const zi_step_message *messages, uint32_t replica)
 {
@@ -166,7 +172,7 @@ static zi_step_messages split_over_two(const zi_step_message *messages, uint32_t
                               .bytes = sizeof *messages,
                               .peer_first = replica,
                               .peer_stride = 2,
-                              .number_count = ZI_GIVEN_GROUPS + ZI_GIVEN_OF_A_GROUP};
+                              .number_count = ZI_GIVEN_HYPER + GIVEN};
 }
 
 TEST(squares_of_one_replica_are_added)
@@ -195,7 +201,7 @@ TEST(ranks_that_differ_change_nothing_from_then_on)
     zi_step_decision decision = {0};
     zi_step_state state = fresh_state(8.0f);
     CHECK_EQ(zi_step_compare(&all), ZI_STEP_ALIKE);
-    messages[0].given.groups[1].lr = 1.0f; /* is not sent */
+    messages[0].given.hyper[GIVEN] = 1.0f; /* is not sent */
     CHECK_EQ(zi_step_compare(&all), ZI_STEP_ALIKE);
     decide(&input, &all, &state, &decision);
     CHECK_EQ(decision.update, 1);
@@ -203,7 +209,7 @@ TEST(ranks_that_differ_change_nothing_from_then_on)
     for (uint32_t i = 0; i < 4; i++) {
         messages[i].given.rank = 10 + i;
     }
-    messages[2].given.groups[0].eps = 0.5f;
+    messages[2].given.hyper[3] = 0.5f;
     messages[3].given.max_norm = 1.0f; /* of a later rank */
     decide(&input, &all, &state, &decision);
     messages[2] = messages[0];
@@ -213,7 +219,7 @@ TEST(ranks_that_differ_change_nothing_from_then_on)
         CHECK_EQ(decision.refusal.part, 0);
         CHECK_EQ(decision.refusal.first_rank, 10);
         CHECK_EQ(decision.refusal.other_rank, 12);
-        CHECK_EQ(decision.refusal.number, ZI_GIVEN_GROUPS + 3);
+        CHECK_EQ(decision.refusal.number, ZI_GIVEN_HYPER + 3);
         CHECK_SAME(decision.refusal.first, 0.0);
         CHECK_SAME(decision.refusal.other, 0.5);
         CHECK_EQ(decision.skip, 1);

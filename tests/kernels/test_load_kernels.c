@@ -73,17 +73,23 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
 
 static const zero_dtype elements[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 #define ELEMENTS (sizeof elements / sizeof elements[0])
+#define OPTIMIZERS 3
+#define UPDATES (30 * OPTIMIZERS)
 
 static void launch_updates(uint64_t count)
 {
+    static const zero_optimizer optimizers[OPTIMIZERS] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LION,
+                                                          ZERO_OPTIMIZER_SGD};
     static float place[4];
-    for (size_t i = 0; i < ELEMENTS * ELEMENTS * 2 * 2; i++) {
-        const zi_update_job job = {.count = count,
-                                   .param = place,
-                                   .master = i % 2 == 0 ? NULL : place,
-                                   .grad_dtype = elements[i / 2 % ELEMENTS],
-                                   .param_dtype = elements[i / 2 / ELEMENTS % ELEMENTS],
-                                   .moment_dtype = elements[i / 2 / ELEMENTS / ELEMENTS]};
+    for (size_t i = 0; i < ELEMENTS * ELEMENTS * 2 * 2 * OPTIMIZERS; i++) {
+        const zi_update_job job = {
+            .optimizer = optimizers[i % OPTIMIZERS],
+            .count = count,
+            .param = place,
+            .master = i / OPTIMIZERS % 2 == 0 ? NULL : place,
+            .grad_dtype = elements[i / OPTIMIZERS / 2 % ELEMENTS],
+            .param_dtype = elements[i / OPTIMIZERS / 2 / ELEMENTS % ELEMENTS],
+            .moment_dtype = elements[i / OPTIMIZERS / 2 / ELEMENTS / ELEMENTS]};
         LAUNCH(zi_cuda_launch_update(NULL, &job));
     }
 }
@@ -138,12 +144,12 @@ TEST(what_is_launched_is_what_was_loaded)
     }
     CHECK_EQ(launched.count, loaded.count);
     /* Updates; folds without squares and with them; casts; sums; the decision. */
-    CHECK_EQ(loaded.count, 30 + 9 + 9 + 6 + 3 + 1);
+    CHECK_EQ(loaded.count, UPDATES + 9 + 9 + 6 + 3 + 1);
 }
 
 TEST(a_kernel_that_is_not_to_be_had_is_told)
 {
-    for (refused = 1; refused <= 30; refused++) {
+    for (refused = 1; refused <= UPDATES; refused++) {
         loaded.count = 0;
         CHECK_EQ(zi_cuda_load_update(), cudaErrorNoKernelImageForDevice);
     }
@@ -159,6 +165,17 @@ TEST(a_kernel_that_is_not_to_be_had_is_told)
     refused = 1;
     zi_kernels kernels;
     CHECK_FAILS(zi_cuda_kernels_create(NULL, &kernels), ZERO_ERR_DEVICE, "loading update");
+}
+
+TEST(the_callers_own_optimizer_has_no_kernel)
+{
+    const zi_update_job job = {.optimizer = ZERO_OPTIMIZER_CALLBACK,
+                               .count = 1,
+                               .grad_dtype = ZERO_DTYPE_F32,
+                               .param_dtype = ZERO_DTYPE_F32,
+                               .moment_dtype = ZERO_DTYPE_F32};
+    CHECK_EQ(zi_cuda_launch_update(NULL, &job), cudaErrorInvalidValue);
+    CHECK_EQ(launched.count, 0);
 }
 
 TEST(more_blocks_than_a_grid_has_are_refused)

@@ -8,8 +8,8 @@
 #include "core/memory.h"
 #include "core/rng.h"
 #include "kernels/cpu/lanes.h"
-#include "kernels/math/adamw.h"
 #include "kernels/math/convert.h"
+#include "optimizer/optimizer.h"
 #include "zero/random.h"
 
 #define CASE_ARRAYS 5 /* grad, param, master, moment1, moment2 */
@@ -19,6 +19,7 @@ typedef struct update_types {
     zero_dtype param;
     zero_dtype moment;
     bool master;
+    zero_optimizer optimizer; /* DEFAULT: AdamW */
 } update_types;
 
 /* `job` points into `memory`, whose gaps between segments must survive. */
@@ -97,18 +98,27 @@ static inline void case_fill(void *base, zero_dtype dtype, size_t count, uint64_
 }
 
 /* Two groups, of different hyper-parameters; as the third update would be. */
-static inline void case_decide(zi_step_decision *decision)
+static inline void case_decide(zi_step_decision *decision, zero_optimizer optimizer)
 {
     memset(decision, 0, sizeof *decision);
     const zero_adamw adamw[2] = {{1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f},
                                  {3e-2f, 0.8f, 0.95f, 1e-6f, 0.0f}};
+    const zero_lion lion[2] = {{1e-3f, 0.9f, 0.99f, 0.1f}, {3e-2f, 0.8f, 0.5f, 0.0f}};
+    const zero_sgd sgd[2] = {{1e-1f, 0.9f, 0.1f, 0.0f}, {3e-2f, 0.5f, 0.3f, 1.0f}};
     decision->update = 3;
     decision->clip = 1.0;
     decision->grad_scale = 0.37f;
     decision->group_count = 2;
     for (uint32_t i = 0; i < 2; i++) {
-        decision->groups[i] = zi_adamw_coeffs_of(adamw[i], pow((double)adamw[i].beta1, 3.0),
-                                                 pow((double)adamw[i].beta2, 3.0));
+        double carried[ZI_CARRIED] = {pow((double)adamw[i].beta1, 2.0),
+                                      pow((double)adamw[i].beta2, 2.0)};
+        zi_hyper hyper = {.kind = optimizer, .adamw = adamw[i]};
+        if (optimizer == ZERO_OPTIMIZER_LION) {
+            hyper.lion = lion[i];
+        } else if (optimizer == ZERO_OPTIMIZER_SGD) {
+            hyper.sgd = sgd[i];
+        }
+        zi_optimizer_decide(hyper, carried, &decision->groups[i]);
     }
 }
 
@@ -122,7 +132,9 @@ static inline void case_create(update_case *one, update_types types, const size_
                                size_t segment_count, bool extremes)
 {
     memset(one, 0, sizeof *one);
-    case_decide(&one->decision);
+    const zero_optimizer optimizer =
+        types.optimizer != ZERO_OPTIMIZER_DEFAULT ? types.optimizer : ZERO_OPTIMIZER_ADAMW;
+    case_decide(&one->decision, optimizer);
     for (size_t i = 0; i < segment_count; i++) {
         one->segments[i] = (zi_segment){.offset = one->elements,
                                         .count = counts[i],
@@ -147,13 +159,13 @@ static inline void case_create(update_case *one, update_types types, const size_
         .param = case_array(one, 1),
         .master = types.master && !own_master ? case_array(one, 2) : NULL,
         .moment1 = case_array(one, 3),
-        .moment2 = case_array(one, 4),
+        .moment2 = zi_optimizer_moments(optimizer) > 1 ? case_array(one, 4) : NULL,
         .grad_dtype = types.grad,
         .param_dtype = types.param,
         .moment_dtype = types.moment,
         .seed = test_seed,
         .decision = &one->decision,
-        .update_states = 2,
+        .optimizer = optimizer,
     };
     const zero_dtype dtypes[CASE_ARRAYS] = {types.grad, types.param, ZERO_DTYPE_F32, types.moment,
                                             types.moment};
@@ -196,14 +208,16 @@ static inline unsigned char *case_copy(const update_case *one)
 static inline void case_element(const zi_update_job *job, const zi_segment *segment, uint64_t index)
 {
     const size_t i = segment->offset + index;
-    const zi_adamw_coeffs coeffs = job->decision->groups[segment->group];
-    const float decay = (segment->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : coeffs.decay;
+    const zi_coeffs coeffs =
+        zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group], segment->flags);
+    const bool has_second = job->moment2 != NULL;
     float *master = job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master;
-    const zi_adamw_state state = {
+    const zi_element_state state = {
         master != NULL ? master[i] : case_get(job->param, job->param_dtype, i),
-        case_get(job->moment1, job->moment_dtype, i), case_get(job->moment2, job->moment_dtype, i)};
+        case_get(job->moment1, job->moment_dtype, i),
+        has_second ? case_get(job->moment2, job->moment_dtype, i) : 0.0f};
     const float grad = case_get(job->grad, job->grad_dtype, i) * job->decision->grad_scale;
-    const zi_adamw_state next = zi_adamw_lane(state, grad, coeffs, decay);
+    const zi_element_state next = zi_optimizer_lane(job->optimizer, state, grad, coeffs);
     zi_rounding_key key = {job->seed, job->decision->update, segment->tensor, ZI_ROUNDING_PARAM};
     const uint64_t element = segment->tensor_first + index;
     if (master != NULL) {
@@ -217,13 +231,18 @@ static inline void case_element(const zi_update_job *job, const zi_segment *segm
     }
     if (job->moment_dtype == ZERO_DTYPE_F32) {
         ((float *)job->moment1)[i] = next.m;
-        ((float *)job->moment2)[i] = next.v;
+        if (has_second) {
+            ((float *)job->moment2)[i] = next.v;
+        }
         return;
     }
     key.purpose = ZI_ROUNDING_MOMENT1;
     case_put_stochastic(job->moment1, job->moment_dtype, i, next.m, zi_rounding_bits(key, element));
-    key.purpose = ZI_ROUNDING_MOMENT2;
-    case_put_stochastic(job->moment2, job->moment_dtype, i, next.v, zi_rounding_bits(key, element));
+    if (has_second) {
+        key.purpose = ZI_ROUNDING_MOMENT2;
+        case_put_stochastic(job->moment2, job->moment_dtype, i, next.v,
+                            zi_rounding_bits(key, element));
+    }
 }
 
 /* The whole job that way; returns the bytes it leaves and puts the case back. */
@@ -242,31 +261,37 @@ static inline unsigned char *case_expected(update_case *one)
 }
 
 /* Every combination of types that a job may have: of gradient, parameter and moments, with a master
- * copy, and without one where the parameter is narrow. */
-#define CASE_TYPES ((size_t)30)
+ * copy, and without one where the parameter is narrow. Those of AdamW come first. */
+#define CASE_ADAMW_TYPES ((size_t)30)
+#define CASE_TYPES (3 * CASE_ADAMW_TYPES)
 
 static inline update_types case_types(size_t index)
 {
     static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
+    static const zero_optimizer optimizers[] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LION,
+                                                ZERO_OPTIMIZER_SGD};
     static const struct {
         int param;
         bool master;
     } forms[] = {{0, true}, {1, true}, {1, false}, {2, true}, {2, false}};
-    return (update_types){dtypes[index / 10], dtypes[forms[index % 5].param], dtypes[index / 5 % 2],
-                          forms[index % 5].master};
+    return (update_types){.grad = dtypes[index / 10 % 3],
+                          .param = dtypes[forms[index % 5].param],
+                          .moment = dtypes[index / 5 % 2],
+                          .master = forms[index % 5].master,
+                          .optimizer = optimizers[index / CASE_ADAMW_TYPES]};
 }
 
 /* AdamW as a caller of the library would write it on top of the callback form. */
 static inline void case_callback(void *user, const zero_update_range *range)
 {
     const zi_step_decision *decision = user;
-    const zi_adamw_coeffs coeffs = decision->groups[range->group];
-    const float decay = (range->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : coeffs.decay;
+    const zi_coeffs coeffs =
+        zi_optimizer_coeffs(ZERO_OPTIMIZER_ADAMW, decision->groups[range->group], range->flags);
     CHECK(range->count >= 1 && range->count <= 4096);
     CHECK_EQ(range->step, decision->update);
     for (size_t i = 0; i < range->count; i++) {
-        const zi_adamw_state state = {range->param[i], range->moment1[i], range->moment2[i]};
-        const zi_adamw_state next = zi_adamw_lane(state, range->grad[i], coeffs, decay);
+        const zi_element_state state = {range->param[i], range->moment1[i], range->moment2[i]};
+        const zi_element_state next = zi_adamw_lane(state, range->grad[i], coeffs.adamw);
         range->param[i] = next.p;
         range->moment1[i] = next.m;
         range->moment2[i] = next.v;

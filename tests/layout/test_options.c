@@ -104,6 +104,13 @@ TEST(values_outside_the_bounds_are_refused_by_name)
                 refuse(option, &b);
             }
             break;
+        case ZERO_OPTION_GROUPS:
+            for (uint32_t group = 0; group < ZERO_STEP_GROUPS; group++) {
+                both b = defaults();
+                b.options.group_optimizer[group] = (zero_optimizer)option->choice_count;
+                refuse(option, &b);
+            }
+            break;
         case ZERO_OPTION_FLAG:
         case ZERO_OPTION_COUNT:
         case ZERO_OPTION_BYTES:
@@ -318,6 +325,7 @@ static const char *const others[][2] = {
     {"master_dtype", "none"},
     {"moment_dtype", "bf16"},
     {"tier", "master=host"},
+    {"group_optimizer", "0=lion,63=sgd"},
     {"grad_group", "4"},
     {"optimizer_group", "4"},
     {"wire_dtype", "f32"},

@@ -573,8 +573,38 @@ TEST(older_and_newer_structs)
     newer.more[9] = 1;
     zero_model *model = empty_model();
     refuse_plan(model, &newer.known, 2, ZERO_ERR_UNSUPPORTED, "bytes");
-    newer.known.struct_bytes = 0;
+    newer.known.struct_bytes = 7;
     refuse_plan(model, &newer.known, 2, ZERO_ERR_INVALID_ARGUMENT, "struct_bytes");
+    zero_model_destroy(model);
+}
+
+/* As C and bindings begin: zeros, without a size, and what is said is said. */
+TEST(zeroed_options_are_the_defaults)
+{
+    zero_tuning zeroed_tuning;
+    zero_engine_options zeroed;
+    memset(&zeroed_tuning, 0, sizeof zeroed_tuning);
+    memset(&zeroed, 0, sizeof zeroed);
+    zeroed.stage = ZERO_STAGE_3;
+    zeroed.tuning = &zeroed_tuning;
+    zero_model *model = empty_model();
+    zero_plan *plans[2] = {plan_of(model, NULL, 4), plan_of(model, &zeroed, 4)};
+    CHECK_EQ(zero_plan_hash(plans[0]), zero_plan_hash(plans[1]));
+    zero_plan_destroy(plans[1]);
+    /* Up to the last field of release 0.1. */
+    zeroed.group_optimizer[ZERO_STEP_GROUPS - 1] = ZERO_OPTIMIZER_LION;
+    plans[1] = plan_of(model, &zeroed, 4);
+    CHECK(zero_plan_hash(plans[0]) != zero_plan_hash(plans[1]));
+    zero_plan_destroy(plans[1]);
+    zeroed = (zero_engine_options){.stage = ZERO_STAGE_3, .tuning = &zeroed_tuning};
+    zeroed_tuning.check_added = 2;
+    refuse_plan(model, &zeroed, 4, ZERO_ERR_INVALID_ARGUMENT, "check_added");
+    zeroed_tuning.check_added = 0;
+    zeroed.stage = ZERO_STAGE_0; /* nothing said is stage 0 */
+    plans[1] = plan_of(model, &zeroed, 4);
+    CHECK(zero_plan_hash(plans[0]) != zero_plan_hash(plans[1]));
+    zero_plan_destroy(plans[0]);
+    zero_plan_destroy(plans[1]);
     zero_model_destroy(model);
 }
 

@@ -49,3 +49,23 @@
       UINT64_C(0xc614d8b52ac6de11)},
      {UINT64_C(0xa392c9d04324f023), UINT64_C(0xf0e90d53d63251b9), UINT64_C(0xb6c0b35da4844f5f),
       UINT64_C(0xc79b710ec616007c)}},
+    /* f32, lion */
+    {{UINT64_C(0x2f6090f29755e11f), UINT64_C(0x0ea52697023b4e8b), UINT64_C(0x3230058aa8cf679f),
+      UINT64_C(0xc5fd5b300ac8c25b)},
+     {UINT64_C(0x4e216b9b33d18c1c), UINT64_C(0x5ec99f0962f50d80), UINT64_C(0xe683360206174fed),
+      UINT64_C(0xf43c60c4a51f00e6)}},
+    /* bf16, lion, no master, bf16 moments */
+    {{UINT64_C(0x5b10e379e22613c1), UINT64_C(0x6086ec9cca791714), UINT64_C(0x9b87cf9f7d04c30b),
+      UINT64_C(0x82ca38bad3098706)},
+     {UINT64_C(0xc35ff7074c5140a1), UINT64_C(0xa9af0f7e30dbebb5), UINT64_C(0x0c5a1f819a41bb7c),
+      UINT64_C(0x2b6097a32813ff56)}},
+    /* bf16, sgd, bf16 moments */
+    {{UINT64_C(0xef44213d40dd1c44), UINT64_C(0xd157ace493faf36b), UINT64_C(0x0aec9af0455eddff),
+      UINT64_C(0x30b11efb3c39485f)},
+     {UINT64_C(0xfcc0553c4b5fd85f), UINT64_C(0xbfd6a88818bcab02), UINT64_C(0x2932bafcbf709d20),
+      UINT64_C(0xf69c2712c58b5992)}},
+    /* f16 scaled, sgd */
+    {{UINT64_C(0xe8f429abf7af5251), UINT64_C(0xb93492a31e73c087), UINT64_C(0xb6534a9f15d2360c),
+      UINT64_C(0x7e8c22feecb1b63e)},
+     {UINT64_C(0xf138b4eaaa97b401), UINT64_C(0xb5d0961141e7cd40), UINT64_C(0x538624bb37ca62a5),
+      UINT64_C(0x24f61c30a955d197)}},

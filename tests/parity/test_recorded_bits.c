@@ -22,7 +22,7 @@ typedef struct kind {
     zero_dtype moments;
     zero_dtype sums;
     zero_dtype wire;
-    bool callback; /* the caller's own optimizer */
+    zero_optimizer optimizer;
     float max_norm;
 } kind;
 
@@ -30,18 +30,26 @@ typedef struct kind {
 #define BF16 ZERO_DTYPE_BF16
 #define F16 ZERO_DTYPE_F16
 #define NONE ZERO_DTYPE_NONE
+#define ADAMW ZERO_OPTIMIZER_ADAMW
+#define CALLBACK ZERO_OPTIMIZER_CALLBACK
+#define LION ZERO_OPTIMIZER_LION
+#define SGD ZERO_OPTIMIZER_SGD
 
 static const kind kinds[] = {
-    {"f32", F32, F32, F32, F32, F32, false, 0},
-    {"f32 clipped", F32, F32, F32, F32, F32, false, 0.5f},
-    {"f32, bf16 moments", F32, F32, BF16, F32, F32, false, 0},
-    {"f32, own optimizer", F32, F32, F32, F32, F32, true, 0.5f},
-    {"bf16", BF16, F32, F32, F32, BF16, false, 0.5f},
-    {"bf16, no master", BF16, NONE, F32, F32, BF16, false, 0},
-    {"bf16, no master, bf16 moments", BF16, NONE, BF16, F32, BF16, false, 0.5f},
-    {"bf16 all over", BF16, NONE, BF16, BF16, BF16, false, 0},
-    {"bf16, own optimizer", BF16, F32, F32, F32, BF16, true, 0},
-    {"f16 scaled", F16, F32, F32, F32, F16, false, 0},
+    {"f32", F32, F32, F32, F32, F32, ADAMW, 0},
+    {"f32 clipped", F32, F32, F32, F32, F32, ADAMW, 0.5f},
+    {"f32, bf16 moments", F32, F32, BF16, F32, F32, ADAMW, 0},
+    {"f32, own optimizer", F32, F32, F32, F32, F32, CALLBACK, 0.5f},
+    {"bf16", BF16, F32, F32, F32, BF16, ADAMW, 0.5f},
+    {"bf16, no master", BF16, NONE, F32, F32, BF16, ADAMW, 0},
+    {"bf16, no master, bf16 moments", BF16, NONE, BF16, F32, BF16, ADAMW, 0.5f},
+    {"bf16 all over", BF16, NONE, BF16, BF16, BF16, ADAMW, 0},
+    {"bf16, own optimizer", BF16, F32, F32, F32, BF16, CALLBACK, 0},
+    {"f16 scaled", F16, F32, F32, F32, F16, ADAMW, 0},
+    {"f32, lion", F32, F32, F32, F32, F32, LION, 0.5f},
+    {"bf16, lion, no master, bf16 moments", BF16, NONE, BF16, F32, BF16, LION, 0},
+    {"bf16, sgd, bf16 moments", BF16, F32, BF16, F32, BF16, SGD, 0.5f},
+    {"f16 scaled, sgd", F16, F32, F32, F32, F16, SGD, 0},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -92,9 +100,15 @@ static toy_run run_of(const kind *k, toy_flavour flavour, const toy_model *model
     run.tuning.wire_dtype = k->wire;
     /* Scaled integers stay exact in binary16. */
     run.options.loss_scale = k->dtype == F16 && flavour == TOY_INTEGER ? 64.0f : 0.0f;
-    run.options.optimizer = k->callback ? ZERO_OPTIMIZER_CALLBACK : ZERO_OPTIMIZER_ADAMW;
-    run.options.update = k->callback ? own_update : NULL;
-    run.options.update_states = k->callback ? 2 : 0;
+    run.options.optimizer = k->optimizer;
+    run.options.update = k->optimizer == CALLBACK ? own_update : NULL;
+    run.options.update_states = k->optimizer == CALLBACK ? 2 : 0;
+    if (k->optimizer != ADAMW) {
+        run.params.hyper = zero_hyper_init(k->optimizer);
+    }
+    if (k->optimizer == SGD) {
+        run.params.hyper.sgd = (zero_sgd){1e-2f, 0.9f, 0.1f, 1.0f};
+    }
     run.params.max_norm = k->max_norm;
     return run;
 }
@@ -201,7 +215,7 @@ static void check_ranks(uint32_t ranks)
         for (size_t f = 0; f < FLAVOURS; f++) {
             job j = {k, f, NULL};
             /* A caller's own optimizer updates the host's memory only. */
-            if (kinds[k].callback && injected_in_use() == INJECTED_OWN_MEMORY) {
+            if (kinds[k].optimizer == CALLBACK && injected_in_use() == INJECTED_OWN_MEMORY) {
                 continue;
             }
             CHECK_OK(zero_world_run(ranks, DEADLINE_MS, check_ways, &j));

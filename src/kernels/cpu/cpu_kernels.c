@@ -64,14 +64,14 @@ static zi_rounding_key run_key(const zi_update_job *job, const segment_run *run)
                              .purpose = ZI_ROUNDING_PARAM};
 }
 
-static void update_adamw(const zi_update_job *job, const segment_run *run)
+static void update_lanes(const zi_update_job *job, const segment_run *run)
 {
     const zi_segment *segment = run->segment;
     const uint64_t at = segment->offset + run->start;
     zi_assert_cmp(segment->group, <, job->decision->group_count);
-    const zi_adamw_coeffs *coeffs = &job->decision->groups[segment->group];
     const bool own_master = job->param_dtype == ZERO_DTYPE_F32 || job->param == NULL;
-    const zi_adamw_run lanes_run = {
+    const zi_lanes_update update = {
+        .optimizer = job->optimizer,
         .grad = element_const(job->grad, job->grad_dtype, at),
         .param = own_master ? NULL : element(job->param, job->param_dtype, at),
         .master = (float *)(void *)element(job_master(job), ZERO_DTYPE_F32, at),
@@ -82,12 +82,12 @@ static void update_adamw(const zi_update_job *job, const segment_run *run)
         .param_dtype = own_master ? ZERO_DTYPE_NONE : job->param_dtype,
         .moment_dtype = job->moment_dtype,
         .grad_scale = job->decision->grad_scale,
-        .decay = (segment->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : coeffs->decay,
-        .coeffs = *coeffs,
+        .coeffs = zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group],
+                                      segment->flags),
         .key = run_key(job, run),
         .first = segment->tensor_first + run->start,
     };
-    zi_cpu_lanes_current()->adamw(&lanes_run);
+    zi_cpu_lanes_current()->update(&update);
 }
 
 /* A moment as fp32: itself, or unpacked into `scratch`; NULL when the job has none. */
@@ -168,8 +168,8 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
 
 static void update_run(const zi_update_job *job, zi_cpu_scratch *scratch, segment_run run)
 {
-    if (job->update == NULL) {
-        update_adamw(job, &run);
+    if (job->optimizer != ZERO_OPTIMIZER_CALLBACK) {
+        update_lanes(job, &run);
         return;
     }
     const uint64_t end = run.start + run.count;
@@ -196,7 +196,7 @@ void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t p
         return;
     }
     zi_assert_cmp(part, <, parts);
-    zi_assert(job->update == NULL || scratch != NULL);
+    zi_assert(job->optimizer != ZERO_OPTIMIZER_CALLBACK || scratch != NULL);
     const uint64_t units = unit_count(job->segments, job->segment_count);
     /* Parts differ by at most one unit; written so that nothing wraps. */
     const uint64_t share = units / parts;

@@ -36,7 +36,7 @@ typedef struct zi_cpu_scratch {
 } zi_cpu_scratch;
 
 /* Part `part` of `parts` of a job. Nothing is touched when the job's decision says skip.
- * scratch: this thread's; may be NULL for AdamW. */
+ * scratch: this thread's; may be NULL for the library's optimizers. */
 void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t part,
                    uint32_t parts);
 

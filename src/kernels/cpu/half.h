@@ -15,19 +15,22 @@ static inline void zi_half_load(float *restrict target, const uint16_t *restrict
                                 size_t count)
 {
     size_t i = 0;
+    size_t tail = count;
 #if defined(__AVX512F__)
+    tail = count % 16;
     for (; i + 16 <= count; i += 16) {
         const __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)(source + i));
         _mm512_storeu_ps(target + i, _mm512_cvtph_ps(halves));
     }
 #elif defined(__F16C__)
+    tail = count % 8;
     for (; i + 8 <= count; i += 8) {
         const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(source + i));
         _mm256_storeu_ps(target + i, _mm256_cvtph_ps(halves));
     }
 #endif
-    for (; i < count; i++) {
-        target[i] = zi_f32_from_f16(source[i]);
+    for (size_t k = 0; k < tail; k++) {
+        target[i + k] = zi_f32_from_f16(source[i + k]);
     }
 }
 
@@ -36,21 +39,24 @@ static inline void zi_half_store(uint16_t *restrict target, const float *restric
                                  size_t count)
 {
     size_t i = 0;
+    size_t tail = count;
 #if defined(__AVX512F__)
+    tail = count % 16;
     for (; i + 16 <= count; i += 16) {
         const __m256i halves =
             _mm512_cvtps_ph(_mm512_loadu_ps(source + i), _MM_FROUND_TO_NEAREST_INT);
         _mm256_storeu_si256((__m256i *)(void *)(target + i), halves);
     }
 #elif defined(__F16C__)
+    tail = count % 8;
     for (; i + 8 <= count; i += 8) {
         const __m128i halves =
             _mm256_cvtps_ph(_mm256_loadu_ps(source + i), _MM_FROUND_TO_NEAREST_INT);
         _mm_storeu_si128((__m128i *)(void *)(target + i), halves);
     }
 #endif
-    for (; i < count; i++) {
-        target[i] = zi_f16_from_f32(source[i]);
+    for (size_t k = 0; k < tail; k++) {
+        target[i + k] = zi_f16_from_f32(source[i + k]);
     }
 }
 

@@ -2,7 +2,7 @@
  * ZI_LANES_SUFFIX naming it; nothing here chooses one or runs in parallel.
  * Invariant: no value depends on the block sizes below, on vector width or on alignment.
  *
- * AdamW and the fold have a loop for each combination of types: they are bound by memory where
+ * Updates and the fold have a loop for each combination of types: they are bound by memory where
  * nothing is stored and loaded again in between. Casts and squares pass through fp32 blocks that
  * stay in the first-level cache. */
 #include "kernels/cpu/lanes.h"
@@ -14,8 +14,8 @@
 #include "kernels/cpu/chunk.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/stream_store.h"
-#include "kernels/math/adamw.h"
 #include "kernels/math/convert.h"
+#include "optimizer/optimizer.h"
 
 #define JOIN_(left, right) left##right
 #define JOIN(left, right) JOIN_(left, right)
@@ -208,20 +208,20 @@ static void lanes_round(const zi_round_run *run)
     }
 }
 
-/* The types of a run; constants wherever this is inlined. */
-typedef struct adamw_form {
+/* The optimizer and the types of an update; constants wherever this is inlined. */
+typedef struct update_form {
+    zero_optimizer optimizer;
     zero_dtype grad;
     zero_dtype param;  /* NONE: only the master is written */
     zero_dtype moment; /* F32, or BF16 and rounded stochastically */
     bool has_master;   /* without it `param` is the master, and rounded stochastically */
-} adamw_form;
+} update_form;
 
-/* What AdamW needs beside its arrays. */
-typedef struct adamw_scalars {
+/* What an update needs beside its arrays. */
+typedef struct update_scalars {
     size_t count; /* elements, all of one block of the generator where it is needed */
     float grad_scale;
-    float decay;
-    zi_adamw_coeffs coeffs;
+    zi_coeffs coeffs;
     bool non_temporal; /* the copy is written by non-temporal stores */
     /* The first element's random words before they are mixed, and by how much the next element's
      * are greater. */
@@ -229,27 +229,56 @@ typedef struct adamw_scalars {
     uint32_t param_step;
     uint32_t moments_at;
     uint32_t moments_step;
-} adamw_scalars;
+} update_scalars;
 
-/* The arrays of AdamW, from one element on. */
-typedef struct adamw_arrays {
+/* The arrays of an update, from one element on. */
+typedef struct update_arrays {
     float *master;
     void *m;
     void *v;
     const void *grad;
     void *param; /* unused where its type is NONE */
-} adamw_arrays;
+} update_arrays;
 
-ALWAYS_INLINE void adamw_step(adamw_form form, adamw_arrays arrays, adamw_scalars scalars)
+ALWAYS_INLINE bool has_second(update_form form)
+{
+    return zi_optimizer_moments(form.optimizer) > 1;
+}
+
+ALWAYS_INLINE zi_element_state load_state(update_form form, update_arrays arrays, size_t i)
+{
+    return (zi_element_state){.p = form.has_master ? arrays.master[i]
+                                                   : get(arrays.param, form.param, i),
+                              .m = get(arrays.m, form.moment, i),
+                              .v = has_second(form) ? get(arrays.v, form.moment, i) : 0.0f};
+}
+
+ALWAYS_INLINE void store_moments(update_form form, update_arrays arrays, update_scalars scalars,
+                                 size_t i, zi_element_state next)
+{
+    if (form.moment == ZERO_DTYPE_F32) {
+        put(arrays.m, ZERO_DTYPE_F32, i, next.m);
+        if (has_second(form)) {
+            put(arrays.v, ZERO_DTYPE_F32, i, next.v);
+        }
+        return;
+    }
+    const uint32_t word = zi_rounding_mix(scalars.moments_at + (uint32_t)i * scalars.moments_step);
+    put_random(arrays.m, form.moment, i, next.m, zi_rounding_half(word, ZI_ROUNDING_MOMENT1));
+    if (has_second(form)) {
+        put_random(arrays.v, form.moment, i, next.v, zi_rounding_half(word, ZI_ROUNDING_MOMENT2));
+    }
+}
+
+ALWAYS_INLINE void update_step(update_form form, update_arrays arrays, update_scalars scalars)
 {
     const bool has_copy = form.has_master && form.param != ZERO_DTYPE_NONE;
     _Alignas(64) uint16_t narrow[STEP];
     for (size_t i = 0; i < scalars.count; i++) {
-        const zi_adamw_state state = {form.has_master ? arrays.master[i]
-                                                      : get(arrays.param, form.param, i),
-                                      get(arrays.m, form.moment, i), get(arrays.v, form.moment, i)};
+        const zi_element_state state = load_state(form, arrays, i);
         const float grad = get(arrays.grad, form.grad, i) * scalars.grad_scale;
-        const zi_adamw_state next = zi_adamw_lane(state, grad, scalars.coeffs, scalars.decay);
+        const zi_element_state next =
+            zi_optimizer_lane(form.optimizer, state, grad, scalars.coeffs);
         if (form.has_master) {
             arrays.master[i] = next.p;
         } else {
@@ -261,17 +290,7 @@ ALWAYS_INLINE void adamw_step(adamw_form form, adamw_arrays arrays, adamw_scalar
         if (has_copy) {
             put_result(narrow, form.param, i, next.p);
         }
-        if (form.moment == ZERO_DTYPE_F32) {
-            put(arrays.m, ZERO_DTYPE_F32, i, next.m);
-            put(arrays.v, ZERO_DTYPE_F32, i, next.v);
-        } else {
-            const uint32_t word =
-                zi_rounding_mix(scalars.moments_at + (uint32_t)i * scalars.moments_step);
-            put_random(arrays.m, form.moment, i, next.m,
-                       zi_rounding_half(word, ZI_ROUNDING_MOMENT1));
-            put_random(arrays.v, form.moment, i, next.v,
-                       zi_rounding_half(word, ZI_ROUNDING_MOMENT2));
-        }
+        store_moments(form, arrays, scalars, i, next);
     }
     if (has_copy) {
         if (scalars.non_temporal) {
@@ -282,25 +301,27 @@ ALWAYS_INLINE void adamw_step(adamw_form form, adamw_arrays arrays, adamw_scalar
     }
 }
 
-ALWAYS_INLINE void adamw_loop(adamw_form form, adamw_arrays arrays, const adamw_scalars *all)
+ALWAYS_INLINE void update_loop(update_form form, update_arrays arrays, const update_scalars *all)
 {
-    adamw_scalars scalars = *all; /* kept in registers */
+    update_scalars scalars = *all; /* kept in registers */
     scalars.count = STEP;
     for (size_t left = all->count; left > 0; left -= scalars.count) {
         if (left < STEP) {
             scalars.count = left;
-            adamw_step(form, arrays, scalars);
+            update_step(form, arrays, scalars);
             return;
         }
         prefetch(form.has_master ? arrays.master : arrays.param,
                  form.has_master ? ZERO_DTYPE_F32 : form.param, STEP);
         prefetch(arrays.m, form.moment, STEP);
-        prefetch(arrays.v, form.moment, STEP);
+        if (has_second(form)) {
+            prefetch(arrays.v, form.moment, STEP);
+        }
         prefetch(arrays.grad, form.grad, STEP);
-        adamw_step(form, arrays, scalars);
+        update_step(form, arrays, scalars);
         arrays.master = form.has_master ? arrays.master + STEP : NULL;
         arrays.m = at(arrays.m, form.moment, STEP);
-        arrays.v = at(arrays.v, form.moment, STEP);
+        arrays.v = has_second(form) ? at(arrays.v, form.moment, STEP) : NULL;
         arrays.grad = at_const(arrays.grad, form.grad, STEP);
         arrays.param = at(arrays.param, form.param, STEP);
         scalars.param_at += STEP * scalars.param_step;
@@ -308,89 +329,97 @@ ALWAYS_INLINE void adamw_loop(adamw_form form, adamw_arrays arrays, const adamw_
     }
 }
 
-typedef void (*adamw_fn)(float *restrict master, void *restrict m, void *restrict v,
-                         const void *restrict grad, void *restrict param, const adamw_scalars *all);
+typedef void (*update_fn)(float *restrict master, void *restrict m, void *restrict v,
+                          const void *restrict grad, void *restrict param,
+                          const update_scalars *all);
 
-/* One function per combination of types. The arrays are its parameters because that is where
- * compilers believe `restrict`. */
-#define ADAMW(grad_type, param_type, moment_type, has_master)                                  \
-    static void adamw_##grad_type##_##param_type##_##moment_type##_##has_master(               \
-        float *restrict master, void *restrict m, void *restrict v, const void *restrict grad, \
-        void *restrict param, const adamw_scalars *all)                                        \
-    {                                                                                          \
-        adamw_loop((adamw_form){ZERO_DTYPE_##grad_type, ZERO_DTYPE_##param_type,               \
-                                ZERO_DTYPE_##moment_type, has_master},                         \
-                   (adamw_arrays){master, m, v, grad, param}, all);                            \
+/* One function per optimizer and combination of types. The arrays are its parameters because that
+ * is where compilers believe `restrict`. */
+#define UPDATE(KIND, name, grad_type, param_type, moment_type, has_master)                        \
+    static void name##_##grad_type##_##param_type##_##moment_type##_##has_master(                 \
+        float *restrict master, void *restrict m, void *restrict v, const void *restrict grad,    \
+        void *restrict param, const update_scalars *all)                                          \
+    {                                                                                             \
+        update_loop((update_form){ZERO_OPTIMIZER_##KIND, ZERO_DTYPE_##grad_type,                  \
+                                  ZERO_DTYPE_##param_type, ZERO_DTYPE_##moment_type, has_master}, \
+                    (update_arrays){master, m, v, grad, param}, all);                             \
     }
-#define ADAMW_PARAMS(grad_type, moment_type)   \
-    ADAMW(grad_type, BF16, moment_type, false) \
-    ADAMW(grad_type, F16, moment_type, false)  \
-    ADAMW(grad_type, BF16, moment_type, true)  \
-    ADAMW(grad_type, F16, moment_type, true)   \
-    ADAMW(grad_type, NONE, moment_type, true)
-ADAMW_PARAMS(F32, F32)
-ADAMW_PARAMS(F32, BF16)
-ADAMW_PARAMS(BF16, F32)
-ADAMW_PARAMS(BF16, BF16)
-ADAMW_PARAMS(F16, F32)
-ADAMW_PARAMS(F16, BF16)
+#define UPDATE_PARAMS(KIND, name, grad_type, moment_type)   \
+    UPDATE(KIND, name, grad_type, BF16, moment_type, false) \
+    UPDATE(KIND, name, grad_type, F16, moment_type, false)  \
+    UPDATE(KIND, name, grad_type, BF16, moment_type, true)  \
+    UPDATE(KIND, name, grad_type, F16, moment_type, true)   \
+    UPDATE(KIND, name, grad_type, NONE, moment_type, true)
+#define UPDATE_TYPES(KIND, name)          \
+    UPDATE_PARAMS(KIND, name, F32, F32)   \
+    UPDATE_PARAMS(KIND, name, F32, BF16)  \
+    UPDATE_PARAMS(KIND, name, BF16, F32)  \
+    UPDATE_PARAMS(KIND, name, BF16, BF16) \
+    UPDATE_PARAMS(KIND, name, F16, F32)   \
+    UPDATE_PARAMS(KIND, name, F16, BF16)
+ZI_OPTIMIZERS(UPDATE_TYPES)
 
 /* By whether there is a master, and the parameter's type. */
-#define ADAMW_ROW(grad_type, moment_type)                      \
-    {                                                          \
-        {adamw_##grad_type##_BF16_##moment_type##_false,       \
-         adamw_##grad_type##_F16_##moment_type##_false, NULL}, \
-            {adamw_##grad_type##_BF16_##moment_type##_true,    \
-             adamw_##grad_type##_F16_##moment_type##_true,     \
-             adamw_##grad_type##_NONE_##moment_type##_true},   \
+#define UPDATE_ROW(name, grad_type, moment_type)                \
+    {                                                           \
+        {name##_##grad_type##_BF16_##moment_type##_false,       \
+         name##_##grad_type##_F16_##moment_type##_false, NULL}, \
+            {name##_##grad_type##_BF16_##moment_type##_true,    \
+             name##_##grad_type##_F16_##moment_type##_true,     \
+             name##_##grad_type##_NONE_##moment_type##_true},   \
     }
+#define UPDATE_TABLE(KIND, name)                                     \
+    [ZERO_OPTIMIZER_##KIND] = {                                      \
+        {UPDATE_ROW(name, F32, F32), UPDATE_ROW(name, F32, BF16)},   \
+        {UPDATE_ROW(name, BF16, F32), UPDATE_ROW(name, BF16, BF16)}, \
+        {UPDATE_ROW(name, F16, F32), UPDATE_ROW(name, F16, BF16)},   \
+    },
 
-static adamw_fn adamw_choose(adamw_form form)
+static update_fn update_choose(update_form form)
 {
-    static const adamw_fn by_type[3][2][2][3] = {
-        {ADAMW_ROW(F32, F32), ADAMW_ROW(F32, BF16)},
-        {ADAMW_ROW(BF16, F32), ADAMW_ROW(BF16, BF16)},
-        {ADAMW_ROW(F16, F32), ADAMW_ROW(F16, BF16)},
-    };
+    static const update_fn by_form[][3][2][2][3] = {ZI_OPTIMIZERS(UPDATE_TABLE)};
+    zi_assert_cmp(form.optimizer, <, sizeof by_form / sizeof by_form[0]);
     zi_assert(form.grad >= ZERO_DTYPE_F32 && form.grad <= ZERO_DTYPE_F16);
     zi_assert(form.moment >= ZERO_DTYPE_F32 && form.moment <= ZERO_DTYPE_BF16);
     zi_assert(form.param >= ZERO_DTYPE_BF16 && form.param <= ZERO_DTYPE_NONE);
-    const adamw_fn fn = by_type[form.grad - ZERO_DTYPE_F32][form.moment - ZERO_DTYPE_F32]
-                               [form.has_master][form.param - ZERO_DTYPE_BF16];
+    const update_fn fn =
+        by_form[form.optimizer][form.grad - ZERO_DTYPE_F32][form.moment - ZERO_DTYPE_F32]
+               [form.has_master][form.param - ZERO_DTYPE_BF16];
     zi_assert(fn != NULL);
     return fn;
 }
 
-static void lanes_adamw(const zi_adamw_run *run)
+static void lanes_update(const zi_lanes_update *all)
 {
-    const bool has_master = run->master != NULL;
-    const adamw_form form = {run->grad_dtype, run->param_dtype, run->moment_dtype, has_master};
-    const bool has_copy = has_master && run->param_dtype != ZERO_DTYPE_NONE;
-    const bool random = !has_master || run->moment_dtype != ZERO_DTYPE_F32;
-    const adamw_fn update = adamw_choose(form);
-    adamw_scalars scalars = {
-        .count = run->count,
-        .grad_scale = run->grad_scale,
-        .decay = run->decay,
-        .coeffs = run->coeffs,
+    const bool has_master = all->master != NULL;
+    const update_form form = {all->optimizer, all->grad_dtype, all->param_dtype, all->moment_dtype,
+                              has_master};
+    const bool has_copy = has_master && all->param_dtype != ZERO_DTYPE_NONE;
+    const bool random = !has_master || all->moment_dtype != ZERO_DTYPE_F32;
+    const zero_dtype second = has_second(form) ? all->moment_dtype : ZERO_DTYPE_NONE;
+    const update_fn update = update_choose(form);
+    update_scalars scalars = {
+        .count = all->count,
+        .grad_scale = all->grad_scale,
+        .coeffs = all->coeffs,
         .non_temporal =
-            has_copy && run->count >= STREAM_COUNT_MIN && (uintptr_t)run->param % LINE_BYTES == 0,
+            has_copy && all->count >= STREAM_COUNT_MIN && (uintptr_t)all->param % LINE_BYTES == 0,
     };
-    for (size_t i = 0; i < run->count; i += scalars.count) {
+    for (size_t i = 0; i < all->count; i += scalars.count) {
         if (random) {
-            const uint64_t element = run->first + i;
+            const uint64_t element = all->first + i;
             const uint32_t index = (uint32_t)(element % ZI_ROUNDING_BLOCK);
             const zi_rounding_block block =
-                zi_rounding_block_of(run->key, element / ZI_ROUNDING_BLOCK);
-            scalars.count = rounding_span(element, run->count - i);
+                zi_rounding_block_of(all->key, element / ZI_ROUNDING_BLOCK);
+            scalars.count = rounding_span(element, all->count - i);
             scalars.param_at = zi_rounding_at(block.param, index);
             scalars.param_step = block.param.step;
             scalars.moments_at = zi_rounding_at(block.moments, index);
             scalars.moments_step = block.moments.step;
         }
-        update(has_master ? run->master + i : NULL, at(run->moment1, run->moment_dtype, i),
-               at(run->moment2, run->moment_dtype, i), at_const(run->grad, run->grad_dtype, i),
-               at(run->param, run->param_dtype, i), &scalars);
+        update(has_master ? all->master + i : NULL, at(all->moment1, all->moment_dtype, i),
+               at(all->moment2, second, i), at_const(all->grad, all->grad_dtype, i),
+               at(all->param, all->param_dtype, i), &scalars);
     }
     if (scalars.non_temporal) {
         zi_stream_fence();
@@ -698,7 +727,7 @@ static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count,
 const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {
     .struct_bytes = sizeof(zi_cpu_lanes),
     .name = TEXT(ZI_LANES_SUFFIX),
-    .adamw = lanes_adamw,
+    .update = lanes_update,
     .round = lanes_round,
     .fold = lanes_fold,
     .cast = lanes_cast,

@@ -10,23 +10,23 @@
 #include "kernels/math/rounding.h"
 #include "kernels/math/step.h"
 
-/* AdamW over neighbouring elements of one tensor. */
-typedef struct zi_adamw_run {
+/* An update of neighbouring elements of one tensor, by an optimizer of the library. */
+typedef struct zi_lanes_update {
+    zero_optimizer optimizer;
     const void *grad;
     void *param;   /* low precision, out; with master NULL also in, rounded stochastically */
     float *master; /* NULL: none */
     void *moment1;
-    void *moment2;
+    void *moment2; /* NULL where the optimizer has none, and unused */
     size_t count;
     zero_dtype grad_dtype;
     zero_dtype param_dtype; /* ZERO_DTYPE_NONE: only the master is written */
     zero_dtype moment_dtype;
     float grad_scale;
-    float decay;
-    zi_adamw_coeffs coeffs;
+    zi_coeffs coeffs;    /* for the tensor's flags */
     zi_rounding_key key; /* its purpose is set as needed */
     uint64_t first;      /* index in the tensor of the first element */
-} zi_adamw_run;
+} zi_lanes_update;
 
 /* Fp32 values rounded stochastically to BF16 or F16. */
 typedef struct zi_round_run {
@@ -41,7 +41,7 @@ typedef struct zi_round_run {
 typedef struct zi_cpu_lanes {
     size_t struct_bytes;
     const char *name;
-    void (*adamw)(const zi_adamw_run *run);
+    void (*update)(const zi_lanes_update *update);
     void (*round)(const zi_round_run *run);
     /* As zi_cpu_fold_range. */
     void (*fold)(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares);

@@ -24,7 +24,7 @@ cudaError_t zi_cuda_load_update(void);
 cudaError_t zi_cuda_load_norm(void);
 cudaError_t zi_cuda_load_fold(void);
 
-/* AdamW over a job's segments; job->update must be NULL. */
+/* An update of a job's segments by an optimizer of the library. */
 cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job);
 cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, zero_dtype dtype,
                                       uint64_t count, zi_norm_sum *sum);

@@ -10,15 +10,16 @@
 #include "kernels/cuda/quad.h"
 #include "kernels/cuda/quick.h"
 #include "kernels/kernels.h"
-#include "kernels/math/adamw.h"
 #include "kernels/math/rounding.h"
+#include "optimizer/optimizer.h"
 
 /* A lane's two quads lie half a tile apart, so that both accesses of a warp are runs of memory. */
 #define ZI_UPDATE_QUADS 2
 #define ZI_UPDATE_TILE (ZI_UPDATE_QUADS * ZI_WARP_QUADS)
 
-/* The types of a job. Constants in a kernel. */
+/* The optimizer and the types of a job. Constants in a kernel. */
 typedef struct zi_update_form {
+    zero_optimizer optimizer;
     zero_dtype grad;
     zero_dtype param;   /* NONE: only the master is written */
     zero_dtype moment;  /* rounded stochastically unless F32 */
@@ -45,11 +46,17 @@ ZI_LANE zi_update_form zi_update_form_of(const zi_update_job *job)
 {
     const int own_master = job->param_dtype == ZERO_DTYPE_F32;
     zi_update_form form;
+    form.optimizer = job->optimizer;
     form.grad = job->grad_dtype;
     form.param = own_master || job->param == 0 ? ZERO_DTYPE_NONE : job->param_dtype;
     form.moment = job->moment_dtype;
     form.has_master = own_master || job->master != 0;
     return form;
+}
+
+ZI_LANE int zi_update_has_second(zi_update_form form)
+{
+    return zi_optimizer_moments((uint32_t)form.optimizer) > 1;
 }
 
 /* Whether anything of a job is rounded stochastically. */
@@ -103,8 +110,7 @@ typedef struct zi_update_run {
     zi_rounding_key key;
     zi_rounding_block random; /* of block `block` of the tensor */
     uint64_t block;           /* that of the lane's last quad */
-    zi_adamw_coeffs coeffs;
-    float decay;
+    zi_coeffs coeffs;
     float grad_scale;
 } zi_update_run;
 
@@ -126,8 +132,8 @@ ZI_LANE uint64_t zi_segment_find(const zi_segment *segments, uint64_t segment_co
 
 /* What of the segment lies in the warp's range; the segment begins before the range's end and does
  * not end before its begin. */
-ZI_LANE zi_update_run zi_update_run_of(const zi_update_args *args, const zi_segment *segment,
-                                       zi_warp_range range)
+ZI_LANE zi_update_run zi_update_run_of(zi_update_form form, const zi_update_args *args,
+                                       const zi_segment *segment, zi_warp_range range)
 {
     const zi_step_decision *const decision = args->decision;
     const uint64_t segment_end = segment->offset + segment->count;
@@ -141,8 +147,8 @@ ZI_LANE zi_update_run zi_update_run_of(const zi_update_args *args, const zi_segm
     run.key.tensor = segment->tensor;
     run.key.purpose = ZI_ROUNDING_PARAM;
     run.block = UINT64_MAX;
-    run.coeffs = decision->groups[segment->group];
-    run.decay = (segment->flags & ZERO_TENSOR_NO_DECAY) != 0 ? 1.0f : run.coeffs.decay;
+    run.coeffs = zi_optimizer_coeffs((uint32_t)form.optimizer, decision->groups[segment->group],
+                                     segment->flags);
     run.grad_scale = decision->grad_scale;
     return run;
 }
@@ -187,24 +193,39 @@ ZI_LANE zi_update_quad zi_update_load(zi_update_form form, const zi_update_args 
     quad.p = form.has_master ? zi_quad_load(args->master, ZERO_DTYPE_F32, place, ZI_USE_AGAIN)
                              : zi_quad_load(args->param, form.param, place, ZI_USE_AGAIN);
     quad.m = zi_quad_load(args->moment1, form.moment, place, ZI_USE_AGAIN);
-    quad.v = zi_quad_load(args->moment2, form.moment, place, ZI_USE_AGAIN);
+    quad.v = zi_update_has_second(form)
+                 ? zi_quad_load(args->moment2, form.moment, place, ZI_USE_AGAIN)
+                 : quad.m; /* unused */
     return quad;
 }
 
-/* zi_adamw_lane for each element, with no branch on the way. 0: some argument was not usual, and
- * what came of the quad is not to be used. */
-ZI_LANE int zi_update_advance(const zi_update_run *run, zi_update_quad *quad)
+/* zi_optimizer_lane with no branch on the way: AdamW's root and quotient by quick functions, which
+ * clear *usual where some argument was not usual; what came of it is not to be used then. */
+ZI_LANE zi_element_state zi_update_quickly(zi_update_form form, zi_element_state state, float grad,
+                                           zi_coeffs coeffs, int *usual)
+{
+    if (form.optimizer != ZERO_OPTIMIZER_ADAMW) {
+        return zi_optimizer_lane((uint32_t)form.optimizer, state, grad, coeffs);
+    }
+    zi_element_state next = zi_adamw_moments(state, grad, coeffs.adamw);
+    const float root = zi_quick_sqrt(next.v, usual);
+    const float denominator = zi_adamw_denominator(root, coeffs.adamw);
+    const float direction = zi_quick_quotient(next.m, denominator, usual);
+    next.p = zi_adamw_param(state.p, direction, coeffs.adamw);
+    return next;
+}
+
+/* The quad's elements. 0: some argument was not usual, and what came of the quad is not to be used.
+ */
+ZI_LANE int zi_update_advance(zi_update_form form, const zi_update_run *run, zi_update_quad *quad)
 {
     int usual = 1;
     ZI_UNROLL
     for (int i = 0; i < ZI_QUAD; i++) {
-        const zi_adamw_state state = {quad->p.value[i], quad->m.value[i], quad->v.value[i]};
-        const zi_adamw_state next =
-            zi_adamw_moments(state, quad->g.value[i] * run->grad_scale, run->coeffs);
-        const float root = zi_quick_sqrt(next.v, &usual);
-        const float denominator = zi_adamw_denominator(root, run->coeffs);
-        const float direction = zi_quick_quotient(next.m, denominator, &usual);
-        quad->p.value[i] = zi_adamw_param(state.p, direction, run->coeffs, run->decay);
+        const zi_element_state state = {quad->p.value[i], quad->m.value[i], quad->v.value[i]};
+        const zi_element_state next =
+            zi_update_quickly(form, state, quad->g.value[i] * run->grad_scale, run->coeffs, &usual);
+        quad->p.value[i] = next.p;
         quad->m.value[i] = next.m;
         quad->v.value[i] = next.v;
     }
@@ -219,12 +240,16 @@ ZI_LANE void zi_update_store_moments(zi_update_form form, const zi_update_args *
     const uint64_t place = run->at + offset;
     if (form.moment == ZERO_DTYPE_F32) {
         zi_quad_store(args->moment1, ZERO_DTYPE_F32, place, quad->m, ZI_USE_AGAIN);
-        zi_quad_store(args->moment2, ZERO_DTYPE_F32, place, quad->v, ZI_USE_AGAIN);
+        if (zi_update_has_second(form)) {
+            zi_quad_store(args->moment2, ZERO_DTYPE_F32, place, quad->v, ZI_USE_AGAIN);
+        }
         return;
     }
     const zi_quad_words random = zi_quad_random(run, ZI_ROUNDING_MOMENT1, run->element + offset);
     zi_quad_round(args->moment1, form.moment, place, quad->m, random, ZI_ROUNDING_MOMENT1);
-    zi_quad_round(args->moment2, form.moment, place, quad->v, random, ZI_ROUNDING_MOMENT2);
+    if (zi_update_has_second(form)) {
+        zi_quad_round(args->moment2, form.moment, place, quad->v, random, ZI_ROUNDING_MOMENT2);
+    }
 }
 
 /* A quad of the parameter: as fp32 with its copy, or rounded stochastically. */
@@ -255,12 +280,14 @@ ZI_LANE void zi_update_element(zi_update_form form, const zi_update_args *args,
                                const zi_update_run *run, uint64_t i)
 {
     const uint64_t at = run->at + i;
-    const zi_adamw_state state = {form.has_master ? args->master[at]
-                                                  : zi_element_get(args->param, form.param, at),
-                                  zi_element_get(args->moment1, form.moment, at),
-                                  zi_element_get(args->moment2, form.moment, at)};
+    const int has_second = zi_update_has_second(form);
+    const zi_element_state state = {
+        form.has_master ? args->master[at] : zi_element_get(args->param, form.param, at),
+        zi_element_get(args->moment1, form.moment, at),
+        has_second ? zi_element_get(args->moment2, form.moment, at) : 0.0f};
     const float grad = zi_element_get(args->grad, form.grad, at) * run->grad_scale;
-    const zi_adamw_state next = zi_adamw_lane(state, grad, run->coeffs, run->decay);
+    const zi_element_state next =
+        zi_optimizer_lane((uint32_t)form.optimizer, state, grad, run->coeffs);
     if (!form.has_master) {
         zi_element_round(args->param, form.param, at, next.p, run->key, ZI_ROUNDING_PARAM,
                          run->element + i);
@@ -272,13 +299,17 @@ ZI_LANE void zi_update_element(zi_update_form form, const zi_update_args *args,
     }
     if (form.moment == ZERO_DTYPE_F32) {
         ((float *)args->moment1)[at] = next.m;
-        ((float *)args->moment2)[at] = next.v;
+        if (has_second) {
+            ((float *)args->moment2)[at] = next.v;
+        }
         return;
     }
     zi_element_round(args->moment1, form.moment, at, next.m, run->key, ZI_ROUNDING_MOMENT1,
                      run->element + i);
-    zi_element_round(args->moment2, form.moment, at, next.v, run->key, ZI_ROUNDING_MOMENT2,
-                     run->element + i);
+    if (has_second) {
+        zi_element_round(args->moment2, form.moment, at, next.v, run->key, ZI_ROUNDING_MOMENT2,
+                         run->element + i);
+    }
 }
 
 ZI_LANE void zi_update_store(zi_update_form form, const zi_update_args *args, zi_update_run *run,
@@ -308,8 +339,8 @@ ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args, zi_
     const uint64_t offset = (uint64_t)lane * ZI_QUAD;
     zi_update_quad first = zi_update_load(form, args, run->at + offset);
     zi_update_quad second = zi_update_load(form, args, run->at + offset + ZI_WARP_QUADS);
-    const int usual = zi_update_advance(run, &first);
-    if (!(zi_update_advance(run, &second) & usual)) {
+    const int usual = zi_update_advance(form, run, &first);
+    if (!(zi_update_advance(form, run, &second) & usual)) {
         zi_update_tile_slowly(form, args, run, offset);
         return;
     }
@@ -337,7 +368,7 @@ ZI_LANE void zi_update_lane(zi_update_form form, const zi_update_args *args, uin
     uint64_t index = zi_segment_find(args->segments, args->segment_count, range.begin);
     ZI_NO_UNROLL
     for (; index < args->segment_count && args->segments[index].offset < range.end; index++) {
-        zi_update_run run = zi_update_run_of(args, &args->segments[index], range);
+        zi_update_run run = zi_update_run_of(form, args, &args->segments[index], range);
         ZI_NO_UNROLL
         while (zi_update_has_tile(form, args, &run)) {
             zi_update_tile(form, args, &run, lane);

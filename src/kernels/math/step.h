@@ -8,24 +8,12 @@
 
 #include "core/lane.h"
 #include "kernels/math/norm.h"
-#include "zero/step.h"
+#include "optimizer/optimizer.h"
 
-#define ZI_GROUPS_MAX 64
+#define ZI_GROUPS_MAX ZERO_STEP_GROUPS
 
 /* The loss scale is not doubled beyond this, so that it stays finite. */
 #define ZI_LOSS_SCALE_MAX 0x1p126f
-
-/* AdamW's scalars of one group for one step, computed once, in double, then rounded. */
-typedef struct zi_adamw_coeffs {
-    float beta1;
-    float one_minus_beta1;
-    float beta2;
-    float one_minus_beta2;
-    float decay;     /* 1 - lr * weight_decay */
-    float step_size; /* lr / c1 */
-    float c2_scale;  /* 1 / sqrt(c2) */
-    float eps;
-} zi_adamw_coeffs;
 
 /* What all ranks must pass equally to a step, in the form in which they compare it. */
 typedef struct zi_step_given {
@@ -34,9 +22,10 @@ typedef struct zi_step_given {
     uint32_t micro_steps; /* of these, this step's */
     uint32_t rank;        /* in the world; not compared */
     float max_norm;
-    float grad_weight;                /* this rank's, where the divisor is 0; not compared */
-    zero_adamw groups[ZI_GROUPS_MAX]; /* those that trained tensors are in, ascending; the rest
-                                         is not sent */
+    float grad_weight; /* this rank's, where the divisor is 0; not compared */
+    /* The hyper-parameters of the groups that trained tensors are in, group by group, ascending;
+     * the rest is not sent. */
+    float hyper[ZI_GROUPS_MAX * ZI_HYPER_NUMBERS_MAX];
 } zi_step_given;
 
 /* What a rank sends to all others before a step is decided. */
@@ -65,8 +54,7 @@ enum {
     ZI_GIVEN_MICRO_TOTAL = 1,
     ZI_GIVEN_MAX_NORM = 2,
     ZI_GIVEN_DIVISOR = 3,
-    ZI_GIVEN_GROUPS = 4, /* from here on the five of each group */
-    ZI_GIVEN_OF_A_GROUP = 5
+    ZI_GIVEN_HYPER = 4 /* from here on */
 };
 
 /* Numbers of zi_step_part, in the order in which they are compared. */
@@ -125,7 +113,7 @@ typedef struct zi_step_decision {
     uint32_t unused;           /* 0 */
     uint64_t refused;          /* steps so far that were refused for their weights */
     zi_step_refusal refusal;   /* of the last step that was refused, this or an earlier one */
-    zi_adamw_coeffs groups[ZI_GROUPS_MAX];
+    zi_coeffs groups[ZI_GROUPS_MAX];
 } zi_step_decision;
 
 /* The loss scale and what moves it. */
@@ -144,8 +132,7 @@ typedef struct zi_step_state {
     uint64_t updates; /* steps so far that were not skipped */
     uint64_t skipped; /* and that were */
     zi_loss_scaler scaler;
-    double beta1_product[ZI_GROUPS_MAX]; /* over those updates, by group; 1 at the start */
-    double beta2_product[ZI_GROUPS_MAX];
+    double carried[ZI_GROUPS_MAX][ZI_CARRIED]; /* as in zero_step_state */
 } zi_step_state;
 
 /* What the caller gives to one step. */
@@ -154,7 +141,7 @@ typedef struct zi_step_input {
                              of the ranks' weights */
     double max_norm;      /* 0: no clipping */
     uint32_t group_count; /* in [1, ZI_GROUPS_MAX]; the same at every step */
-    zero_adamw groups[ZI_GROUPS_MAX];
+    zi_hyper groups[ZI_GROUPS_MAX];
 } zi_step_input;
 
 /* The state before the first step. */
@@ -164,8 +151,9 @@ ZI_LANE void zi_step_state_init(zi_step_state *state, zi_loss_scaler scaler)
     state->skipped = 0;
     state->scaler = scaler;
     for (uint32_t i = 0; i < ZI_GROUPS_MAX; i++) {
-        state->beta1_product[i] = 1.0;
-        state->beta2_product[i] = 1.0;
+        for (uint32_t k = 0; k < ZI_CARRIED; k++) {
+            state->carried[i][k] = 1.0;
+        }
     }
 }
 
@@ -188,22 +176,6 @@ ZI_LANE zi_loss_scaler zi_loss_scaler_next(zi_loss_scaler scaler, int overflow)
         scaler.scale = scaler.scale < ZI_LOSS_SCALE_MAX ? scaler.scale * 2.0f : scaler.scale;
     }
     return scaler;
-}
-
-/* The products include this update. */
-ZI_LANE zi_adamw_coeffs zi_adamw_coeffs_of(zero_adamw adamw, double beta1_product,
-                                           double beta2_product)
-{
-    zi_adamw_coeffs coeffs;
-    coeffs.beta1 = adamw.beta1;
-    coeffs.one_minus_beta1 = (float)(1.0 - (double)adamw.beta1);
-    coeffs.beta2 = adamw.beta2;
-    coeffs.one_minus_beta2 = (float)(1.0 - (double)adamw.beta2);
-    coeffs.decay = (float)(1.0 - (double)adamw.lr * (double)adamw.weight_decay);
-    coeffs.step_size = (float)((double)adamw.lr / (1.0 - beta1_product));
-    coeffs.c2_scale = (float)(1.0 / sqrt(1.0 - beta2_product));
-    coeffs.eps = adamw.eps;
-    return coeffs;
 }
 
 /* Decide a step from the summed squares of the reduced gradients, all but its groups. *state moves
@@ -236,11 +208,7 @@ ZI_LANE uint32_t zi_step_decide_scalars(const zi_step_input *input, double grad_
 ZI_LANE void zi_step_decide_group(const zi_step_input *input, uint32_t group, zi_step_state *state,
                                   zi_step_decision *decision)
 {
-    const zero_adamw adamw = input->groups[group];
-    state->beta1_product[group] *= (double)adamw.beta1;
-    state->beta2_product[group] *= (double)adamw.beta2;
-    decision->groups[group] =
-        zi_adamw_coeffs_of(adamw, state->beta1_product[group], state->beta2_product[group]);
+    zi_optimizer_decide(input->groups[group], state->carried[group], &decision->groups[group]);
 }
 
 /* Decide a whole step. A skipped one leaves the decision's groups as they were. */
@@ -275,19 +243,7 @@ ZI_LANE double zi_step_given_number(const zi_step_given *given, uint32_t number)
     if (number == ZI_GIVEN_DIVISOR) {
         return given->divisor;
     }
-    const zero_adamw *group = &given->groups[(number - ZI_GIVEN_GROUPS) / ZI_GIVEN_OF_A_GROUP];
-    switch ((number - ZI_GIVEN_GROUPS) % ZI_GIVEN_OF_A_GROUP) {
-    case 0:
-        return (double)group->lr;
-    case 1:
-        return (double)group->beta1;
-    case 2:
-        return (double)group->beta2;
-    case 3:
-        return (double)group->eps;
-    default:
-        return (double)group->weight_decay;
-    }
+    return (double)given->hyper[number - ZI_GIVEN_HYPER];
 }
 
 /* Places to compare: those of the first member, the second, and so on. */

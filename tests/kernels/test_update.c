@@ -1,5 +1,5 @@
-/* AdamW: against double precision, and bit by bit against the lane function for every combination
- * of types, instruction set and split. */
+/* Updates: each optimizer against double precision, and bit by bit against its lane function for
+ * every combination of types, instruction set and split. */
 #include "update_case.h"
 
 static const size_t small_counts[] = {1, 22, 63, 64, 65, 0, 1000, 1024};
@@ -35,8 +35,10 @@ static void run_reference(size_t count)
 {
     const zero_adamw adamw = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.1f};
     update_case one;
-    case_create(&one, (update_types){ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, true}, &count,
-                1, false);
+    case_create(
+        &one,
+        (update_types){ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, true, ZERO_OPTIMIZER_ADAMW},
+        &count, 1, false);
     one.decision.grad_scale = 1.0f;
     float *p = one.job.param;
     float *m = one.job.moment1;
@@ -48,8 +50,9 @@ static void run_reference(size_t count)
     CHECK(before != NULL);
     for (int step = 1; step <= 3; step++) {
         one.decision.update = (uint64_t)step;
-        one.decision.groups[0] = zi_adamw_coeffs_of(adamw, pow((double)adamw.beta1, step),
-                                                    pow((double)adamw.beta2, step));
+        double carried[ZI_CARRIED] = {pow((double)adamw.beta1, step - 1),
+                                      pow((double)adamw.beta2, step - 1)};
+        one.decision.groups[0].adamw = zi_adamw_decide(adamw, carried);
         for (size_t i = 0; i < count; i++) {
             before[3 * i] = p[i];
             before[3 * i + 1] = m[i];
@@ -65,7 +68,79 @@ static void run_reference(size_t count)
     case_destroy(&one);
 }
 
-TEST(within_a_few_units_of_double_precision)
+/* One element of Lion and of SGD in double, from the same fp32 state: parameter, then moment. */
+static void lion_in_double(const zero_lion *lion, double decay, const double state[2], double g,
+                           double next[2])
+{
+    const double c = (double)lion->beta1 * state[1] + (1.0 - (double)lion->beta1) * g;
+    const double sign = c > 0.0 ? 1.0 : c < 0.0 ? -1.0 : 0.0;
+    next[0] = state[0] - (double)lion->lr * (sign + decay * state[0]);
+    next[1] = (double)lion->beta2 * state[1] + (1.0 - (double)lion->beta2) * g;
+}
+
+static void sgd_in_double(const zero_sgd *sgd, double decay, const double state[2], double g,
+                          double next[2])
+{
+    const double d = g + decay * state[0];
+    next[1] = (double)sgd->momentum * state[1] + d;
+    const bool nesterov = sgd->nesterov != 0.0f;
+    const double direction = nesterov ? d + (double)sgd->momentum * next[1] : next[1];
+    next[0] = state[0] - (double)sgd->lr * direction;
+}
+
+/* Steps of tensors of two groups, of which some do not decay, one state after the other. */
+static void run_in_double(zero_optimizer optimizer)
+{
+    static const zero_lion lion[2] = {{1e-3f, 0.9f, 0.99f, 0.1f}, {3e-2f, 0.8f, 0.5f, 0.0f}};
+    static const zero_sgd sgd[2] = {{1e-1f, 0.9f, 0.1f, 0.0f}, {3e-2f, 0.5f, 0.3f, 1.0f}};
+    const zero_dtype f32 = ZERO_DTYPE_F32;
+    update_case one;
+    case_create(&one, (update_types){f32, f32, f32, true, optimizer}, small_counts, SMALL_COUNT,
+                false);
+    float *p = one.job.param;
+    float *m = one.job.moment1;
+    const float *g = one.job.grad;
+    for (int step = 0; step < 3; step++) {
+        unsigned char *before = case_copy(&one);
+        const float *old = (const float *)(const void *)before;
+        const size_t array = one.bytes / CASE_ARRAYS / sizeof *old;
+        zi_cpu_update(&one.job, NULL, 0, 1);
+        for (size_t k = 0; k < SMALL_COUNT; k++) {
+            const zi_segment *segment = &one.segments[k];
+            const bool decays = (segment->flags & ZERO_TENSOR_NO_DECAY) == 0;
+            for (size_t i = segment->offset; i < segment->offset + segment->count; i++) {
+                const double state[2] = {(double)old[array + i], (double)old[3 * array + i]};
+                const double grad = (double)g[i] * (double)one.decision.grad_scale;
+                double next[2];
+                if (optimizer == ZERO_OPTIMIZER_LION) {
+                    const zero_lion *own = &lion[segment->group];
+                    lion_in_double(own, decays ? (double)own->weight_decay : 0.0, state, grad,
+                                   next);
+                } else {
+                    const zero_sgd *own = &sgd[segment->group];
+                    sgd_in_double(own, decays ? (double)own->weight_decay : 0.0, state, grad, next);
+                }
+                /* Units in the last place of the terms, which are at most 0.2 here. */
+                CHECK_NEAR((double)p[i], next[0], 4.0 * 0x1p-23 * 0.2);
+                CHECK_NEAR((double)m[i], next[1], 4.0 * 0x1p-23 * 0.2);
+            }
+        }
+        free(before);
+    }
+    case_destroy(&one);
+}
+
+TEST(lion_within_a_few_units_of_double_precision)
+{
+    run_in_double(ZERO_OPTIMIZER_LION);
+}
+
+TEST(sgd_within_a_few_units_of_double_precision)
+{
+    run_in_double(ZERO_OPTIMIZER_SGD);
+}
+
+TEST(adamw_within_a_few_units_of_double_precision)
 {
     const size_t counts[] = {1, 22, 63, 64, 65, 1024, 100003, 1048576};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -111,9 +186,9 @@ TEST(same_bits_for_every_type_instruction_set_and_split)
 TEST(same_bits_for_long_runs)
 {
     const update_types types[] = {
-        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true},
-        {ZERO_DTYPE_F32, ZERO_DTYPE_F16, ZERO_DTYPE_BF16, true},
-        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, false},
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true, ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_F32, ZERO_DTYPE_F16, ZERO_DTYPE_BF16, true, ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, false, ZERO_OPTIMIZER_ADAMW},
     };
     const size_t counts[] = {300001, 100};
     const uint32_t parts[] = {1, 2};
@@ -134,11 +209,13 @@ TEST(callback_with_the_same_arithmetic_gives_the_same_bits)
 {
     const size_t counts[] = {5000, 1, 4096, 77};
     const uint32_t parts[] = {1, 3};
-    for (size_t t = 0; t < CASE_TYPES; t++) {
+    for (size_t t = 0; t < CASE_ADAMW_TYPES; t++) {
         update_case one;
         case_create(&one, case_types(t), counts, 4, true);
         unsigned char *expected = case_expected(&one);
+        one.job.optimizer = ZERO_OPTIMIZER_CALLBACK;
         one.job.update = case_callback;
+        one.job.update_states = 2;
         one.job.update_user = &one.decision;
         check_splits(&one, expected, parts, 2);
         free(expected);
@@ -160,8 +237,11 @@ TEST(callback_without_moments_knows_where_it_is)
 {
     const size_t counts[] = {9000, 100};
     update_case one;
-    case_create(&one, (update_types){ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true}, counts,
-                2, false);
+    case_create(
+        &one,
+        (update_types){ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true, ZERO_OPTIMIZER_ADAMW},
+        counts, 2, false);
+    one.job.optimizer = ZERO_OPTIMIZER_CALLBACK;
     one.job.update = add_index;
     one.job.update_states = 0;
     one.job.moment1 = NULL;
@@ -199,7 +279,9 @@ TEST(a_skipped_step_touches_nothing)
         one.decision.grad_scale = (float)NAN;
         unsigned char *before = case_copy(&one);
         zi_cpu_update(&one.job, NULL, 0, 1);
+        one.job.optimizer = ZERO_OPTIMIZER_CALLBACK;
         one.job.update = case_callback;
+        one.job.update_states = 2;
         zi_cpu_update(&one.job, scratch, 0, 1);
         CHECK_BYTES(one.memory, before, one.bytes);
         free(before);

@@ -1,0 +1,11 @@
+/* What an update reads and writes of one element. */
+#ifndef ZI_OPTIMIZER_ELEMENT_H
+#define ZI_OPTIMIZER_ELEMENT_H
+
+typedef struct zi_element_state {
+    float p; /* parameter */
+    float m; /* first moment */
+    float v; /* second moment; of nothing particular where the optimizer has none */
+} zi_element_state;
+
+#endif
