@@ -41,8 +41,12 @@ int block_describe(const block_shape *shape, zero_model *model)
             .dims = t == SCALE ? 1 : 2,
             .flags = t == SCALE ? ZERO_TENSOR_NO_DECAY : ZERO_TENSOR_PLAIN};
     }
-    return BENCH_TRY(zero_model_add_layers(model, "block", shape->blocks, descs, TENSORS_PER_BLOCK,
-                                           &unit, &tensor));
+    return BENCH_TRY(zero_unit_add(model,
+                                   &(zero_unit_desc){.name = "block",
+                                                     .layers = shape->blocks,
+                                                     .tensors = descs,
+                                                     .tensor_count = TENSORS_PER_BLOCK},
+                                   &unit, &tensor));
 }
 
 void block_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)

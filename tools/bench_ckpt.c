@@ -75,7 +75,11 @@ static int describe(const ckpt_bench *b, zero_model **model)
             .name = names[i], .shape = {parts[i] * b->part}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
     }
     return BENCH_TRY(zero_model_create(model)) ||
-           BENCH_TRY(zero_model_add_layers(*model, "layer", b->layers, descs, TENSORS, NULL, NULL));
+           BENCH_TRY(zero_unit_add(
+               *model,
+               &(zero_unit_desc){
+                   .name = "layer", .layers = b->layers, .tensors = descs, .tensor_count = TENSORS},
+               NULL, NULL));
 }
 
 /* staging: of a save, where the engine's next steps do not wait for the disk. tier: of master and

@@ -273,9 +273,14 @@ static int make_sides(const steps_job *job, zero_world *world, steps_side *sides
     steps_side *reference = &sides[REFERENCE];
     const int failed =
         BENCH_TRY(zero_model_create(&model)) ||
-        BENCH_TRY(zero_model_add_unit(model, first.name, &first, 1, &unit, &tensor)) ||
-        BENCH_TRY(
-            zero_model_add_layers(model, "block", shape->units - 1, &other, 1, &unit, &tensor)) ||
+        BENCH_TRY(zero_unit_add(
+            model, &(zero_unit_desc){.name = first.name, .tensors = &first, .tensor_count = 1},
+            &unit, &tensor)) ||
+        BENCH_TRY(zero_unit_add(
+            model,
+            &(zero_unit_desc){
+                .name = "block", .layers = shape->units - 1, .tensors = &other, .tensor_count = 1},
+            &unit, &tensor)) ||
         (job->direct ? gpu_direct_create(shape, reference->memory, &reference->direct)
                      : open_engine(job, world, model, ZERO_STAGE_0, &reference->engine)) ||
         open_engine(job, world, model, ZERO_STAGE_3, &sides[STAGE_3].engine);

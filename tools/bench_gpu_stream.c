@@ -54,12 +54,15 @@ static int open_engine(stream_run *run)
     zero_model *model = NULL;
     uint32_t unit = 0;
     uint32_t tensor = 0;
-    const int failed = BENCH_TRY(zero_world_create_self(&run->world)) ||
-                       BENCH_TRY(zero_model_create(&model)) ||
-                       BENCH_TRY(zero_model_add_layers(model, "unit", run->what->units, &desc, 1,
-                                                       &unit, &tensor)) ||
-                       BENCH_TRY(zero_engine_create(run->world, model, &options, &run->engine)) ||
-                       BENCH_TRY(zero_engine_fill(run->engine, gpu_steps_fill, NULL));
+    const int failed =
+        BENCH_TRY(zero_world_create_self(&run->world)) || BENCH_TRY(zero_model_create(&model)) ||
+        BENCH_TRY(zero_unit_add(
+            model,
+            &(zero_unit_desc){
+                .name = "unit", .layers = run->what->units, .tensors = &desc, .tensor_count = 1},
+            &unit, &tensor)) ||
+        BENCH_TRY(zero_engine_create(run->world, model, &options, &run->engine)) ||
+        BENCH_TRY(zero_engine_fill(run->engine, gpu_steps_fill, NULL));
     zero_model_destroy(model);
     return failed;
 }

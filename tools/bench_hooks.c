@@ -50,8 +50,12 @@ static int set_up(hooks_setup *setup, zero_stage stage)
     uint32_t tensor = 0;
     return BENCH_TRY(zero_world_create_self(&setup->world)) ||
            BENCH_TRY(zero_model_create(&setup->model)) ||
-           BENCH_TRY(zero_model_add_layers(setup->model, "unit", setup->place->hook_units, descs,
-                                           TENSORS_PER_UNIT, &unit, &tensor)) ||
+           BENCH_TRY(zero_unit_add(setup->model,
+                                   &(zero_unit_desc){.name = "unit",
+                                                     .layers = setup->place->hook_units,
+                                                     .tensors = descs,
+                                                     .tensor_count = TENSORS_PER_UNIT},
+                                   &unit, &tensor)) ||
            BENCH_TRY(zero_engine_create(setup->world, setup->model, &options, &setup->engine)) ||
            BENCH_TRY(zero_engine_fill(setup->engine, fill_values, NULL));
 }

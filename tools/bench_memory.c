@@ -59,8 +59,10 @@ static int describe_unit(const memory_job *job, zero_model *model, uint32_t inde
     }
     char name[64];
     (void)snprintf(name, sizeof name, "unit%u", index);
-    return BENCH_TRY(
-        zero_model_add_unit(model, name, descs, index % 3 == 0 ? 4 : 3, &unit, &tensor));
+    return BENCH_TRY(zero_unit_add(
+        model,
+        &(zero_unit_desc){.name = name, .tensors = descs, .tensor_count = index % 3 == 0 ? 4 : 3},
+        &unit, &tensor));
 }
 
 static int describe_model(const memory_job *job, zero_model **model)

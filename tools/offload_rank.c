@@ -50,8 +50,12 @@ static int describe(const offload_rank_desc *desc, zero_model **model)
                                       .dtype = ZERO_DTYPE_BF16};
     }
     return BENCH_TRY(zero_model_create(model)) ||
-           BENCH_TRY(zero_model_add_layers(*model, "layer", desc->layers, descs, MATRICES, &unit,
-                                           &tensor));
+           BENCH_TRY(zero_unit_add(*model,
+                                   &(zero_unit_desc){.name = "layer",
+                                                     .layers = desc->layers,
+                                                     .tensors = descs,
+                                                     .tensor_count = MATRICES},
+                                   &unit, &tensor));
 }
 
 /* Gradients are bf16 and summed as such: 4 bytes for each parameter in memory, with itself. */

@@ -23,7 +23,7 @@ static zero_status rank(zero_world *world, void *options)
     for (uint32_t l = 0, tensor; l < LAYERS; l++) {
         const zero_tensor_desc desc = {names[l], {WIDTH, WIDTH}, 2, .initial.data = initial[l]};
         zero_random_normal(1, l, 0, WEIGHTS, 0, 0.25F, initial[l]);
-        TRY(zero_unit_add(model, names[l], &tensor));
+        TRY(zero_unit_add(model, &(zero_unit_desc){.name = names[l]}, &tensor, NULL));
         TRY(zero_tensor_add(model, l, &desc, &tensor));
     }
     TRY(zero_engine_create(world, model, options, &engine));

@@ -70,7 +70,7 @@ static zero_status describe(zero_model *model)
         uint32_t tensor = 0;
         (void)snprintf(name, sizeof name, "layer%u", i);
         const zero_tensor_desc desc = {.name = name, .shape = {WIDTH, WIDTH}, .dims = 2};
-        status = zero_unit_add(model, name, &unit);
+        status = zero_unit_add(model, &(zero_unit_desc){.name = name}, &unit, NULL);
         if (status == ZERO_OK) {
             status = zero_tensor_add(model, unit, &desc, &tensor);
         }

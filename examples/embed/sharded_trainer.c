@@ -120,8 +120,11 @@ static void open_engine(trainer *tr, const zero_engine_options *options)
         descs[t].initial.data = at;
     }
     TRY(zero_model_create(&tr->model));
-    TRY(zero_model_add_unit(tr->model, "outer", descs, LN1W, NULL, NULL));
-    TRY(zero_model_add_layers(tr->model, "layer", L, descs + LN1W, TENSORS - LN1W, NULL, NULL));
+    const zero_unit_desc outer = {.name = "outer", .tensors = descs, .tensor_count = LN1W};
+    const zero_unit_desc layers = {
+        .name = "layer", .layers = L, .tensors = descs + LN1W, .tensor_count = TENSORS - LN1W};
+    TRY(zero_unit_add(tr->model, &outer, NULL, NULL));
+    TRY(zero_unit_add(tr->model, &layers, NULL, NULL));
     TRY(zero_engine_create(tr->world, tr->model, options, &tr->engine));
 }
 

@@ -16,10 +16,10 @@ static zero_status describe_units(const gpt2_config *config, zero_dtype dtype, z
             (void)snprintf(name, sizeof name, "h.%u", tensor.unit - 1);
             const bool head = tensor.unit == config->layers + 1;
             TRY(zero_unit_add(model,
-                              tensor.unit == 0 ? "embed"
-                              : head           ? "head"
-                                               : name,
-                              &unit_index));
+                              &(zero_unit_desc){.name = tensor.unit == 0 ? "embed"
+                                                        : head           ? "head"
+                                                                         : name},
+                              &unit_index, NULL));
         }
         const zero_tensor_desc desc = {
             .name = tensor.name,

@@ -167,7 +167,7 @@ static zero_status describe_head(zero_model *model, const gpt2_config *config)
                                        .dims = 2,
                                        .dtype = ZERO_DTYPE_F32,
                                        .flags = ZERO_TENSOR_FROZEN};
-        TRY(zero_unit_add(model, names[i], &index));
+        TRY(zero_unit_add(model, &(zero_unit_desc){.name = names[i]}, &index, NULL));
         TRY(zero_tensor_add(model, index, &desc, &index));
     }
     return ZERO_OK;

@@ -49,7 +49,7 @@ typedef struct zero_tensor_desc {
                               the default the array is read as 16 bits too, and the first such
                               tensor of a model is a warning (zero/log.h) */
     uint64_t layer_stride; /**< elements from a layer's `initial` to the next layer's, for
-                              zero_model_add_layers; 0: layers lie end to end */
+                              units of several layers; 0: layers lie end to end */
     uint64_t
         global_shape[ZERO_TENSOR_DIMS_MAX];   /**< extents of the global tensor; all 0: `shape` */
     uint64_t box_first[ZERO_TENSOR_DIMS_MAX]; /**< index in it of the first element that is here */
@@ -66,12 +66,30 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_model_create(zero_model **model);
 /** Free the description. Accepts NULL. */
 ZERO_API void zero_model_destroy(zero_model *model);
 
-/** Append a unit.
- *  - name: unique among units; as zero_tensor_desc.name; copied.
- *  - unit: out, its 0-based index.
- *  - Errors: INVALID_ARGUMENT, also for more than 2^20 units; OUT_OF_MEMORY. */
-ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const char *name,
-                                                   uint32_t *unit);
+/** A unit to add, or several that are alike. Zero all of it, then assign. It grows at its end. */
+typedef struct zero_unit_desc {
+    size_t struct_bytes;             /**< sizeof(zero_unit_desc), or 0 for that of release 0.1 */
+    const char *name;                /**< unique among units; as zero_tensor_desc.name; copied */
+    const zero_tensor_desc *tensors; /**< its tensors, in order; read before the call returns. NULL
+                                        where tensor_count is 0: zero_tensor_add adds them later */
+    uint32_t tensor_count;           /**< entries of tensors */
+    uint32_t layers; /**< 0: one unit. Else so many that are alike, such as the blocks of a
+                        transformer: layer i's unit is "name.i", and its tensors are "name.i."
+                        and their own names. `initial` is layer 0's; layer i's lies i times
+                        `layer_stride` elements behind it */
+} zero_unit_desc;
+
+/** Append a unit, or the units of all layers, with their tensors.
+ *  - unit: out, its 0-based index, of layers the first one's; the others follow. NULL where it is
+ *    not wanted.
+ *  - tensor: out, the index in the model of the first of `tensors`; tensor t of layer i comes
+ *    i * tensor_count + t later. NULL where it is not wanted.
+ *  - Local call.
+ *  - Errors: INVALID_ARGUMENT, also for more than 2^20 units, and for `initial` with strides and a
+ *    layer_stride of 0; those of zero_tensor_add, with layer and tensor in the name; UNSUPPORTED
+ *    for a newer library's fields; OUT_OF_MEMORY. The model is then as it was. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const zero_unit_desc *desc,
+                                                   uint32_t *unit, uint32_t *tensor);
 
 /** Append a tensor to a unit.
  *  - unit: index of the unit.
@@ -84,38 +102,6 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_add(zero_model *model, const char
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_add(zero_model *model, uint32_t unit,
                                                      const zero_tensor_desc *desc,
                                                      uint32_t *tensor);
-
-/** Append a unit with all its tensors.
- *  - name: as in zero_unit_add.
- *  - descs: its tensors, in order; NULL where count is 0.
- *  - count: how many.
- *  - unit: out, the unit's index; NULL where it is not wanted.
- *  - first_tensor: out, the first tensor's index; the others follow. NULL where it is not wanted.
- *  - Local call.
- *  - Errors: those of zero_unit_add and zero_tensor_add, after which the model is as it was. */
-ZERO_API ZERO_MUST_CHECK zero_status zero_model_add_unit(zero_model *model, const char *name,
-                                                         const zero_tensor_desc *descs,
-                                                         uint32_t count, uint32_t *unit,
-                                                         uint32_t *first_tensor);
-
-/** Append `layer_count` units that are alike, for example the blocks of a transformer.
- *  - name: layer i's unit is "name.i", and its tensors are "name.i." and their own names.
- *  - layer_count: may be 0.
- *  - descs: the tensors of each layer, in order. `initial` is layer 0's; layer i's lies i times
- *    `layer_stride` elements behind it.
- *  - count: how many.
- *  - first_unit: out, layer 0's unit; the others follow. NULL where it is not wanted.
- *  - first_tensor: out, layer 0's first tensor; tensor t of layer i comes i * count + t later. NULL
- *    where it is not wanted.
- *  - Local call.
- *  - Errors: those of zero_unit_add and zero_tensor_add, with layer and tensor in the name, and
- *    INVALID_ARGUMENT for `initial` with strides and a layer_stride of 0. The model is then as it
- *    was. */
-ZERO_API ZERO_MUST_CHECK zero_status zero_model_add_layers(zero_model *model, const char *name,
-                                                           uint32_t layer_count,
-                                                           const zero_tensor_desc *descs,
-                                                           uint32_t count, uint32_t *first_unit,
-                                                           uint32_t *first_tensor);
 
 /** Let `unit` use `tensor`, which belongs to another unit (a tied head). Acquiring `unit` then
  *  acquires the owner too, and the owner's gradient is complete when both units' gradients are.

@@ -12,8 +12,8 @@
  * struct is longer and sets a byte that this library does not know. */
 zero_status zi_sized_in(const char *type, const void *given, void *known, size_t known_bytes);
 
-/* The same for options, whose defaults are zeros. A struct that is zeroed and then assigned, size
- * left out, is taken too: it has the size of the first release, at least. */
+/* The same for options and descriptions, whose defaults are zeros. A struct that is zeroed and then
+ * assigned, size left out, is taken too: it has the size of the first release, at least. */
 zero_status zi_options_in(const char *type, const void *given, void *known, size_t known_bytes,
                           size_t first_bytes);
 
@@ -25,11 +25,12 @@ zero_status zi_sized_out(const char *type, void *given, const void *known, size_
  * for NULL, and for fewer bytes than the size itself has. */
 void zi_sized_init(void *given, size_t bytes, const void *known, size_t known_bytes);
 
-/* Bytes of options in release 0.1; they never change. */
+/* Bytes of these in release 0.1; they never change. */
 #define ZI_FIRST_BYTES_zero_engine_options ((size_t)480)
 #define ZI_FIRST_BYTES_zero_tuning ((size_t)184)
 #define ZI_FIRST_BYTES_zero_save_options ((size_t)128)
 #define ZI_FIRST_BYTES_zero_load_options ((size_t)56)
+#define ZI_FIRST_BYTES_zero_unit_desc ((size_t)32)
 #define ZI_FIRST_BYTES_zero_sim_options ((size_t)48)
 
 #define ZI_SIZED_IN(type, given, known) zi_sized_in(#type, (given), (known), sizeof(type))

@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/sized.h"
 #include "core/sizes.h"
 #include "core/utf8.h"
 
@@ -139,13 +140,9 @@ static zero_status check_tensor(const zero_model *model, uint32_t tensor)
     return ZERO_OK;
 }
 
-zero_status zero_unit_add(zero_model *model, const char *name, uint32_t *unit)
+static zero_status add_empty_unit(zero_model *model, const char *name, uint32_t *unit)
 {
-    ZI_TRY(check_model(model));
     ZI_TRY(check_name("unit", name));
-    if (unit == NULL) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "unit \"%s\": the index pointer is NULL", name);
-    }
     const uint64_t hash = zi_hash_text(ZI_HASH_START, name);
     const uint32_t taken =
         zi_table_find(&model->units_by_name, hash, is_named_unit, model->units, name);
@@ -286,54 +283,15 @@ static void take_back(zero_model *model, const model_mark *to)
     }
 }
 
-static zero_status check_descs(const zero_model *model, const char *name,
-                               const zero_tensor_desc *descs, uint32_t count)
-{
-    ZI_TRY(check_model(model));
-    ZI_TRY(check_name("unit", name));
-    if (descs == NULL && count != 0) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "unit \"%.60s\": descs is NULL; pass its %" PRIu32 " tensors' descriptions", name,
-                count);
-    }
-    return ZERO_OK;
-}
-
-static zero_status add_unit(zero_model *model, const char *name, const zero_tensor_desc *descs,
-                            uint32_t count)
+static zero_status add_unit(zero_model *model, const zero_unit_desc *desc)
 {
     uint32_t unit = 0;
     uint32_t tensor = 0;
-    ZI_TRY(zero_unit_add(model, name, &unit));
-    for (uint32_t i = 0; i < count; i++) {
-        ZI_TRY(zero_tensor_add(model, unit, &descs[i], &tensor));
+    ZI_TRY(add_empty_unit(model, desc->name, &unit));
+    for (uint32_t i = 0; i < desc->tensor_count; i++) {
+        ZI_TRY(zero_tensor_add(model, unit, &desc->tensors[i], &tensor));
     }
     return ZERO_OK;
-}
-
-/* The call has added all or failed. */
-static zero_status end_adding(zero_model *model, const model_mark *begin, zero_status status,
-                              uint32_t *unit, uint32_t *first_tensor)
-{
-    if (status != ZERO_OK) {
-        take_back(model, begin);
-        return status;
-    }
-    if (unit != NULL) {
-        *unit = begin->units;
-    }
-    if (first_tensor != NULL) {
-        *first_tensor = begin->tensors;
-    }
-    return ZERO_OK;
-}
-
-zero_status zero_model_add_unit(zero_model *model, const char *name, const zero_tensor_desc *descs,
-                                uint32_t count, uint32_t *unit, uint32_t *first_tensor)
-{
-    ZI_TRY(check_descs(model, name, descs, count));
-    const model_mark begin = mark(model);
-    return end_adding(model, &begin, add_unit(model, name, descs, count), unit, first_tensor);
 }
 
 /* Whether the name of a layer's unit (tensor NULL) or tensor is short enough. */
@@ -418,29 +376,45 @@ static zero_status add_layer_tensor(zero_model *model, uint32_t unit, const char
     return zero_tensor_add(model, unit, &desc, &tensor);
 }
 
-static zero_status add_layers(zero_model *model, const char *name, uint32_t layer_count,
-                              const zero_tensor_desc *descs, uint32_t count)
+static zero_status add_layers(zero_model *model, const zero_unit_desc *desc)
 {
-    for (uint32_t layer = 0; layer < layer_count; layer++) {
+    for (uint32_t layer = 0; layer < desc->layers; layer++) {
         char text[ZI_NAME_BYTES];
         uint32_t unit = 0;
-        ZI_TRY(layer_name(name, layer, text));
-        ZI_TRY(zero_unit_add(model, text, &unit));
-        for (uint32_t i = 0; i < count; i++) {
-            ZI_TRY(add_layer_tensor(model, unit, name, layer, &descs[i]));
+        ZI_TRY(layer_name(desc->name, layer, text));
+        ZI_TRY(add_empty_unit(model, text, &unit));
+        for (uint32_t i = 0; i < desc->tensor_count; i++) {
+            ZI_TRY(add_layer_tensor(model, unit, desc->name, layer, &desc->tensors[i]));
         }
     }
     return ZERO_OK;
 }
 
-zero_status zero_model_add_layers(zero_model *model, const char *name, uint32_t layer_count,
-                                  const zero_tensor_desc *descs, uint32_t count,
-                                  uint32_t *first_unit, uint32_t *first_tensor)
+zero_status zero_unit_add(zero_model *model, const zero_unit_desc *given, uint32_t *unit,
+                          uint32_t *tensor)
 {
-    ZI_TRY(check_descs(model, name, descs, count));
+    zero_unit_desc desc = {.struct_bytes = sizeof desc};
+    ZI_TRY(check_model(model));
+    ZI_TRY(ZI_OPTIONS_IN(zero_unit_desc, given, &desc));
+    ZI_TRY(check_name("unit", desc.name));
+    if (desc.tensors == NULL && desc.tensor_count != 0) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "unit \"%.60s\": tensors is NULL; pass its %" PRIu32 " tensors' descriptions",
+                desc.name, desc.tensor_count);
+    }
     const model_mark begin = mark(model);
-    return end_adding(model, &begin, add_layers(model, name, layer_count, descs, count), first_unit,
-                      first_tensor);
+    const zero_status status = desc.layers == 0 ? add_unit(model, &desc) : add_layers(model, &desc);
+    if (status != ZERO_OK) {
+        take_back(model, &begin);
+        return status;
+    }
+    if (unit != NULL) {
+        *unit = begin.units;
+    }
+    if (tensor != NULL) {
+        *tensor = begin.tensors;
+    }
+    return ZERO_OK;
 }
 
 zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)

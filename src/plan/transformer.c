@@ -446,7 +446,9 @@ static zero_status add_parts(const zero_transformer *t, zero_model *model, uint6
             descs[i - first].name = names[i];
         }
         (void)snprintf(unit, sizeof unit, "block.%" PRIu64 ".%" PRIu32, block, part++);
-        ZI_TRY(zero_model_add_unit(model, unit, descs, end - first, NULL, NULL));
+        ZI_TRY(zero_unit_add(
+            model, &(zero_unit_desc){.name = unit, .tensors = descs, .tensor_count = end - first},
+            NULL, NULL));
     }
     return ZERO_OK;
 }
@@ -456,8 +458,12 @@ static zero_status add_blocks(const zero_transformer *t, zero_model *model)
     tensor_list list;
     if (t->units == ZERO_TRANSFORMER_UNITS_BLOCK) {
         list_block(t, &list);
-        return zero_model_add_layers(model, "block", (uint32_t)zi_transformer_blocks(t), list.descs,
-                                     list.count, NULL, NULL);
+        return zero_unit_add(model,
+                             &(zero_unit_desc){.name = "block",
+                                               .layers = (uint32_t)zi_transformer_blocks(t),
+                                               .tensors = list.descs,
+                                               .tensor_count = list.count},
+                             NULL, NULL);
     }
     for (uint64_t block = 0; block < zi_transformer_blocks(t); block++) {
         ZI_TRY(add_parts(t, model, block));
@@ -471,13 +477,18 @@ static zero_status add_units(const zero_transformer *t, zero_model *model)
     uint32_t head = 0;
     uint32_t token = 0;
     list_embedding(t, &list);
-    ZI_TRY(zero_model_add_unit(model, "embedding", list.descs, list.count, NULL, &token));
+    ZI_TRY(zero_unit_add(
+        model,
+        &(zero_unit_desc){.name = "embedding", .tensors = list.descs, .tensor_count = list.count},
+        NULL, &token));
     ZI_TRY(add_blocks(t, model));
     if (t->pipeline_parallel > 1) {
         return ZERO_OK; /* the first stage */
     }
     list_head(t, &list);
-    ZI_TRY(zero_model_add_unit(model, "head", list.descs, list.count, &head, NULL));
+    ZI_TRY(zero_unit_add(
+        model, &(zero_unit_desc){.name = "head", .tensors = list.descs, .tensor_count = list.count},
+        &head, NULL));
     return has(t, ZERO_TRANSFORMER_TIED_HEAD) ? zero_tensor_tie(model, head, token) : ZERO_OK;
 }
 

@@ -48,15 +48,19 @@ int main(void)
     static const int others[] = {-1, 4, 5, 10, 13, 0x7fffffff};
     zero_engine_options options = zero_engine_options_init();
     zero_tensor_desc weight;
+    zero_unit_desc unit;
     zero_model *model = NULL;
-    uint32_t index = 0;
     int failed = 0;
     memset(&weight, 0, sizeof weight);
     weight.name = "weight";
     weight.dims = 1;
     weight.shape[0] = 300;
-    if (zero_model_create(&model) != ZERO_OK || zero_unit_add(model, "unit", &index) != ZERO_OK ||
-        zero_tensor_add(model, index, &weight, &index) != ZERO_OK) {
+    memset(&unit, 0, sizeof unit);
+    unit.name = "unit";
+    unit.tensors = &weight;
+    unit.tensor_count = 1;
+    if (zero_model_create(&model) != ZERO_OK ||
+        zero_unit_add(model, &unit, NULL, NULL) != ZERO_OK) {
         return check("the model", 0);
     }
     failed += check("no options", planned(model, NULL, 3));

@@ -64,23 +64,21 @@ static void on_model_add(const rig *r)
     const uint32_t units = zero_model_unit_count(r->model);
     REFUSES(zero_model_create(NULL));
     zero_model_destroy(NULL);
-    REFUSES(zero_unit_add(NULL, "name", &unit));
-    CHECK_FAILS(zero_unit_add(r->model, NULL, &unit), ZERO_ERR_INVALID_ARGUMENT, "name");
-    REFUSES(zero_unit_add(r->model, "name", NULL));
+    REFUSES(zero_unit_add(NULL, &(zero_unit_desc){.name = "name"}, &unit, NULL));
+    CHECK_FAILS(zero_unit_add(r->model, &(zero_unit_desc){.name = NULL}, &unit, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "name");
+    REFUSES(zero_unit_add(r->model, NULL, &unit, &tensor));
     REFUSES(zero_tensor_add(NULL, 0, &desc, &tensor));
     REFUSES(zero_tensor_add(r->model, 0, NULL, &tensor));
     REFUSES(zero_tensor_add(r->model, 0, &desc, NULL));
     desc.name = NULL;
     CHECK_FAILS(zero_tensor_add(r->model, 0, &desc, &tensor), ZERO_ERR_INVALID_ARGUMENT, "name");
-    REFUSES(zero_model_add_unit(NULL, "name", NULL, 0, NULL, NULL));
-    REFUSES(zero_model_add_unit(r->model, "name", NULL, 1, NULL, NULL));
-    CHECK_FAILS(zero_model_add_unit(r->model, NULL, NULL, 0, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
-                "name");
-    REFUSES(zero_model_add_layers(NULL, "name", 1, NULL, 0, NULL, NULL));
-    REFUSES(zero_model_add_layers(r->model, "name", 1, NULL, 1, NULL, NULL));
-    CHECK_FAILS(zero_model_add_layers(r->model, NULL, 1, NULL, 0, NULL, NULL),
+    REFUSES(
+        zero_unit_add(r->model, &(zero_unit_desc){.name = "name", .tensor_count = 1}, NULL, NULL));
+    REFUSES(zero_unit_add(
+        r->model, &(zero_unit_desc){.name = "name", .layers = 1, .tensor_count = 1}, NULL, NULL));
+    CHECK_FAILS(zero_unit_add(r->model, &(zero_unit_desc){.layers = 1}, NULL, NULL),
                 ZERO_ERR_INVALID_ARGUMENT, "name");
-    CHECK_OK(zero_model_add_layers(r->model, "name", 0, NULL, 0, NULL, NULL));
     CHECK_EQ(zero_model_unit_count(r->model), units);
     REFUSES(zero_tensor_tie(NULL, 0, 0));
 }
@@ -463,8 +461,8 @@ static const struct {
                "zero_world_destroy zero_world_gather zero_world_is_launched zero_world_local_size "
                "zero_world_mean "
                "zero_world_rank zero_world_size"},
-    {on_model_add, "zero_model_add_layers zero_model_add_unit zero_model_create zero_model_destroy "
-                   "zero_tensor_add zero_tensor_tie zero_unit_add"},
+    {on_model_add,
+     "zero_model_create zero_model_destroy zero_tensor_add zero_tensor_tie zero_unit_add"},
     {on_model_reads, "zero_model_element_count zero_model_tensor_count zero_model_tensor_count_of "
                      "zero_model_tensor_desc zero_model_tensor_name zero_model_unit_count"},
     {on_tensor_array, "zero_engine_fill zero_tensor_export zero_tensor_import"},
@@ -532,7 +530,7 @@ static void open_rig(rig *r)
     tuning.speculative_step = 1;
     CHECK_OK(zero_world_create_self(&r->world));
     CHECK_OK(zero_model_create(&r->model));
-    CHECK_OK(zero_unit_add(r->model, "unit", &index));
+    CHECK_OK(zero_unit_add(r->model, &(zero_unit_desc){.name = "unit"}, &index, NULL));
     CHECK_OK(zero_tensor_add(r->model, 0, &desc, &index));
     CHECK_OK(zero_plan_create(r->model, NULL, 1, &r->plan));
     CHECK_OK(zero_engine_create(r->world, r->model, &options, &r->engine));

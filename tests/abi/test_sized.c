@@ -210,7 +210,7 @@ static void open_rig(void)
     const zero_tensor_desc desc = {.name = "weight", .shape = {300}, .dims = 1};
     CHECK_OK(zero_world_create_self(&world));
     CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "unit", &index));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "unit"}, &index, NULL));
     CHECK_OK(zero_tensor_add(model, index, &desc, &index));
     CHECK_OK(zero_plan_create(model, NULL, 4, &plan));
     CHECK_OK(zero_engine_create(world, model, NULL, &engine));

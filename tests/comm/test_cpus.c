@@ -51,7 +51,7 @@ static uint32_t engine_threads(zero_world *world)
     uint32_t unit = 0;
     uint32_t tensor = 0;
     CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "unit", &unit));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "unit"}, &unit, NULL));
     CHECK_OK(zero_tensor_add(model, unit, &desc, &tensor));
     CHECK_OK(zero_engine_create(world, model, NULL, &engine));
     const uint32_t threads = zi_pool_threads(engine->pool);

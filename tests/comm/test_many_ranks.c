@@ -95,7 +95,7 @@ static zero_status run_engine(zero_world *world, void *user)
         uint32_t index;
         const char *name = unit == 0 ? "first" : "second";
         const zero_tensor_desc desc = {.name = name, .shape = {count_of(unit)}, .dims = 1};
-        CHECK_OK(zero_unit_add(model, name, &index));
+        CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = name}, &index, NULL));
         CHECK_OK(zero_tensor_add(model, unit, &desc, &index));
     }
     zero_engine_options options = zero_engine_options_init();

@@ -129,7 +129,7 @@ static uint64_t planned_scratch(uint32_t ranks)
         .name = "weight", .shape = {ELEMENTS}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
     options.device = ZERO_DEVICE_CUDA;
     CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "layer", &index));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "layer"}, &index, NULL));
     CHECK_OK(zero_tensor_add(model, index, &desc, &index));
     CHECK_OK(zero_plan_create(model, &options, ranks, &plan));
     const uint64_t bytes = plan_memory(plan).bytes[ZERO_ROLE_SCRATCH];

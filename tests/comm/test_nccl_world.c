@@ -360,7 +360,7 @@ static zero_status refuse(zero_world *world, void *user)
     uint32_t tensor = 0;
     const zero_tensor_desc weight = {.name = "w", .shape = {64}, .dims = 1};
     CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "u", &unit));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "u"}, &unit, NULL));
     CHECK_OK(zero_tensor_add(model, unit, &weight, &tensor));
     CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_ERR_UNSUPPORTED,
                 "ZERO_DEVICE_CUDA");

@@ -61,7 +61,8 @@ static struct {
 
 HELPER void unit(const char *name)
 {
-    MUST(model.units < UNITS_MAX && zero_unit_add(model.described, name, &model.units) == ZERO_OK);
+    MUST(model.units < UNITS_MAX && zero_unit_add(model.described, &(zero_unit_desc){.name = name},
+                                                  &model.units, NULL) == ZERO_OK);
     model.acquires[model.units][model.units] = true;
     model.units++;
 }

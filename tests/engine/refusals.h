@@ -21,7 +21,7 @@ static inline zero_model *refusal_model(void)
     uint32_t index = 0;
     const zero_tensor_desc desc = {.name = "weight", .dims = 1, .shape = {1000}};
     CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "layer", &index));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "layer"}, &index, NULL));
     CHECK_OK(zero_tensor_add(model, 0, &desc, &index));
     return model;
 }

@@ -58,7 +58,7 @@ static void open_trainer(trainer *t, zero_world *world, const course *c)
         (void)snprintf(name, sizeof name, "unit%u", u);
         const zero_tensor_desc desc = {
             .name = name, .shape = {COUNT}, .dims = 1, .dtype = c->dtype};
-        CHECK_OK(zero_unit_add(model, name, &unit));
+        CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = name}, &unit, NULL));
         CHECK_OK(zero_tensor_add(model, unit, &desc, &tensor));
     }
     CHECK_OK(zero_engine_create(world, model, &c->options, &t->engine));

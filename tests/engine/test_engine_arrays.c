@@ -149,8 +149,13 @@ static zero_status take_strided(zero_world *world, void *user)
         memcpy(descs[t].shape, placings[t].shape, sizeof placings[t].shape);
     }
     TOY_TRY(zero_model_create(&model));
-    TOY_TRY(zero_model_add_unit(model, "first", descs, 5, NULL, NULL));
-    TOY_TRY(zero_model_add_unit(model, "second", descs + 5, PLACINGS - 5, NULL, NULL));
+    TOY_TRY(zero_unit_add(model,
+                          &(zero_unit_desc){.name = "first", .tensors = descs, .tensor_count = 5},
+                          NULL, NULL));
+    TOY_TRY(zero_unit_add(
+        model,
+        &(zero_unit_desc){.name = "second", .tensors = descs + 5, .tensor_count = PLACINGS - 5},
+        NULL, NULL));
     TOY_TRY(zero_engine_create(world, model, TOY_OPTIONS(&c->run), &engine));
     zero_model_destroy(model);
     for (uint32_t t = 0; t < PLACINGS; t++) {
@@ -434,7 +439,8 @@ static zero_status differ_in_box(zero_world *world, void *user)
     }
     options.device = toy_device();
     TOY_TRY(zero_model_create(&model));
-    TOY_TRY(zero_model_add_unit(model, "u", &desc, 1, NULL, NULL));
+    TOY_TRY(zero_unit_add(
+        model, &(zero_unit_desc){.name = "u", .tensors = &desc, .tensor_count = 1}, NULL, NULL));
     CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_ERR_MISMATCH,
                 "differ first in tensor 0 \"w\"");
     zero_model_destroy(model);
@@ -575,7 +581,8 @@ static zero_status create_apart(zero_world *world, void *user)
     desc.initial.data = alone ? NULL : values;
     options.tuning = tuning;
     TOY_TRY(zero_model_create(&model));
-    TOY_TRY(zero_model_add_unit(model, "u", &desc, 1, NULL, NULL));
+    TOY_TRY(zero_unit_add(
+        model, &(zero_unit_desc){.name = "u", .tensors = &desc, .tensor_count = 1}, NULL, NULL));
     if (tuning->broadcast_initial == 0) {
         CHECK_FAILS(zero_engine_create(world, model, &options, &engine), ZERO_ERR_MISMATCH,
                     "different initial values of tensor 0 \"w\"; seed every rank alike, or set "

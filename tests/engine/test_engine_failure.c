@@ -109,9 +109,10 @@ static zero_model *describe(difference what)
     zero_model *model = NULL;
     uint32_t index = 0;
     CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "first", &index));
-    CHECK_OK(zero_unit_add(model, what == UNIT_NAME ? "odd" : "second", &index));
-    CHECK_OK(zero_unit_add(model, "third", &index));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "first"}, &index, NULL));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = what == UNIT_NAME ? "odd" : "second"},
+                           &index, NULL));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "third"}, &index, NULL));
     add_tensor(model, 0, "a", false, what);
     add_tensor(model, 1, what == ORDER ? "c" : "b", true, what);
     add_tensor(model, 1, what == ORDER ? "b" : "c", false, what);
@@ -119,7 +120,7 @@ static zero_model *describe(difference what)
         CHECK_OK(zero_tensor_tie(model, 2, 0));
     }
     if (what == MORE_UNITS) {
-        CHECK_OK(zero_unit_add(model, "fourth", &index));
+        CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "fourth"}, &index, NULL));
     }
     if (what == MORE_TENSORS) {
         add_tensor(model, 2, "d", false, what);
@@ -490,7 +491,7 @@ static zero_status try_model(zero_model **model)
         uint32_t unit = 0;
         uint32_t tensor = 0;
         (void)snprintf(name, sizeof name, "unit%u", u);
-        TOY_TRY(zero_unit_add(*model, name, &unit));
+        TOY_TRY(zero_unit_add(*model, &(zero_unit_desc){.name = name}, &unit, NULL));
         const zero_tensor_desc desc = {.name = name};
         TOY_TRY(zero_tensor_add(*model, unit, &desc, &tensor));
         if (u > 0) {

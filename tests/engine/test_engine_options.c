@@ -216,7 +216,7 @@ TEST(tensors_that_make_no_sense)
     zero_tensor_desc first = plain_desc("first");
     CHECK_OK(zero_model_create(&model));
     CHECK_FAILS(zero_tensor_add(model, 0, &first, &index), ZERO_ERR_INVALID_ARGUMENT, "unit");
-    CHECK_OK(zero_unit_add(model, "layer", &index));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "layer"}, &index, NULL));
     CHECK_OK(zero_tensor_add(model, 0, &first, &index));
     CHECK_FAILS(zero_tensor_add(model, 1, &first, &index), ZERO_ERR_INVALID_ARGUMENT, "1");
     REFUSE_TENSOR(desc.name = NULL, "name");
@@ -258,7 +258,7 @@ TEST(a_model_has_at_most_2_to_the_50_elements)
     char name[16];
     zero_tensor_desc desc = plain_desc(name);
     CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_unit_add(model, "layer", &index));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "layer"}, &index, NULL));
     desc.dims = 1;
     desc.shape[0] = UINT64_C(1) << 46;
     desc.shape[1] = 0;
@@ -283,13 +283,17 @@ TEST(units_and_ties_that_make_no_sense)
     zero_tensor_desc desc = plain_desc("table");
     CHECK_OK(zero_model_create(&model));
     CHECK_FAILS(zero_model_create(NULL), ZERO_ERR_INVALID_ARGUMENT, "NULL");
-    CHECK_FAILS(zero_unit_add(model, NULL, &index), ZERO_ERR_INVALID_ARGUMENT, "name");
-    CHECK_FAILS(zero_unit_add(model, "", &index), ZERO_ERR_INVALID_ARGUMENT, "name");
-    CHECK_FAILS(zero_unit_add(NULL, "layer", &index), ZERO_ERR_INVALID_ARGUMENT, "NULL");
-    CHECK_OK(zero_unit_add(model, "embed", &index));
-    CHECK_FAILS(zero_unit_add(model, "embed", &index), ZERO_ERR_INVALID_ARGUMENT, "embed");
-    CHECK_OK(zero_unit_add(model, "head", &index));
-    CHECK_OK(zero_unit_add(model, "other", &index));
+    CHECK_FAILS(zero_unit_add(model, &(zero_unit_desc){.name = NULL}, &index, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "name");
+    CHECK_FAILS(zero_unit_add(model, &(zero_unit_desc){.name = ""}, &index, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "name");
+    CHECK_FAILS(zero_unit_add(NULL, &(zero_unit_desc){.name = "layer"}, &index, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "NULL");
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "embed"}, &index, NULL));
+    CHECK_FAILS(zero_unit_add(model, &(zero_unit_desc){.name = "embed"}, &index, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "embed");
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "head"}, &index, NULL));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "other"}, &index, NULL));
     CHECK_OK(zero_tensor_add(model, 0, &desc, &tensor));
     CHECK_FAILS(zero_tensor_add(model, 0, NULL, &tensor), ZERO_ERR_INVALID_ARGUMENT, "NULL");
     CHECK_FAILS(zero_tensor_add(NULL, 0, &desc, &tensor), ZERO_ERR_INVALID_ARGUMENT, "NULL");

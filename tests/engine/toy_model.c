@@ -26,8 +26,8 @@ uint32_t toy_model_unit(toy_model *model, const char *name)
     toy_unit *unit = &model->units[model->unit_count];
     (void)snprintf(unit->name, sizeof unit->name, "%s", name);
     uint32_t index = UINT32_MAX;
-    TOY_CHECK(zero_unit_add(model->model, name, &index) == ZERO_OK, "%s",
-              zero_last_error()->message);
+    TOY_CHECK(zero_unit_add(model->model, &(zero_unit_desc){.name = name}, &index, NULL) == ZERO_OK,
+              "%s", zero_last_error()->message);
     TOY_CHECK(index == model->unit_count, "unit %s has index %u, not %u", name, index,
               model->unit_count);
     model->unit_count++;

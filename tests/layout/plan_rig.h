@@ -60,7 +60,8 @@ static inline zero_model *empty_model(void)
 static inline void add_unit(zero_model *model, const char *name, uint64_t count, zero_dtype dtype)
 {
     const zero_tensor_desc desc = {.name = name, .shape = {count}, .dims = 1, .dtype = dtype};
-    CHECK_OK(zero_model_add_unit(model, name, &desc, 1, NULL, NULL));
+    CHECK_OK(zero_unit_add(
+        model, &(zero_unit_desc){.name = name, .tensors = &desc, .tensor_count = 1}, NULL, NULL));
 }
 
 static inline zero_model *model_of(uint64_t count, zero_dtype dtype)

@@ -13,7 +13,8 @@ static zero_model *random_model(uint64_t salt)
     seed_random(salt);
     const uint32_t units = 1 + (uint32_t)random_below(8);
     for (uint32_t u = 0; u < units; u++) {
-        CHECK_OK(zero_unit_add(model, test_text("unit%u", u), &index));
+        CHECK_OK(
+            zero_unit_add(model, &(zero_unit_desc){.name = test_text("unit%u", u)}, &index, NULL));
         const uint32_t tensors = (uint32_t)random_below(6);
         for (uint32_t t = 0; t < tensors; t++) {
             const zero_tensor_desc desc = {

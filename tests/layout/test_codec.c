@@ -18,7 +18,7 @@ static zi_layout *make_layout(zero_stage stage, uint32_t world)
         char name[16];
         uint32_t index = 0;
         (void)snprintf(name, sizeof name, "unit%u", u);
-        CHECK_OK(zero_unit_add(model, name, &index));
+        CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = name}, &index, NULL));
         for (uint32_t t = 0; t < 30; t++) {
             char tensor[24];
             (void)snprintf(tensor, sizeof tensor, "tensor%u.%u", u, t);

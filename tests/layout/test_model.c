@@ -35,7 +35,9 @@ static zero_model *new_model(void)
     uint32_t tensor = 0;
     CHECK_OK(zero_model_create(&model));
     const zero_tensor_desc embedding = {.name = "wte", .shape = {16, WIDTH}, .dims = 2};
-    CHECK_OK(zero_model_add_unit(model, "embedding", &embedding, 1, NULL, &tensor));
+    CHECK_OK(zero_unit_add(
+        model, &(zero_unit_desc){.name = "embedding", .tensors = &embedding, .tensor_count = 1},
+        NULL, &tensor));
     CHECK_EQ(tensor, 0);
     return model;
 }
@@ -53,7 +55,10 @@ TEST(layers_are_units_with_numbers)
     zero_model *model = new_model();
     uint32_t unit = 9;
     uint32_t tensor = 9;
-    CHECK_OK(zero_model_add_layers(model, "h", LAYERS, block, BLOCK, &unit, &tensor));
+    CHECK_OK(zero_unit_add(
+        model,
+        &(zero_unit_desc){.name = "h", .layers = LAYERS, .tensors = block, .tensor_count = BLOCK},
+        &unit, &tensor));
     CHECK_EQ(unit, 1);
     CHECK_EQ(tensor, 1);
     CHECK_EQ(zero_model_unit_count(model), 1 + LAYERS);
@@ -68,9 +73,10 @@ TEST(layers_are_units_with_numbers)
             CHECK_EQ(model->tensors[tensor + l * BLOCK + t].unit, 1 + l);
         }
     }
-    CHECK_OK(zero_model_add_layers(model, "none", 0, NULL, 0, &unit, &tensor));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "alone"}, &unit, &tensor));
     CHECK_EQ(unit, 1 + LAYERS);
-    CHECK_EQ(zero_model_unit_count(model), 1 + LAYERS);
+    CHECK_EQ(tensor, 1 + LAYERS * BLOCK);
+    CHECK_EQ(zero_model_unit_count(model), 2 + LAYERS);
     zero_model_destroy(model);
 }
 
@@ -83,7 +89,9 @@ TEST(a_layer_stride_counts_the_arrays_elements)
                                    .dims = 1,
                                    .dtype = ZERO_DTYPE_BF16,
                                    .initial = {.data = norms, .dtype = ZERO_DTYPE_F32}};
-    CHECK_OK(zero_model_add_layers(model, "h", 2, &desc, 1, NULL, NULL));
+    CHECK_OK(zero_unit_add(
+        model, &(zero_unit_desc){.name = "h", .layers = 2, .tensors = &desc, .tensor_count = 1},
+        NULL, NULL));
     CHECK(desc_of(model, 2).initial.data == norms[0][1]);
     CHECK_EQ(desc_of(model, 2).dtype, ZERO_DTYPE_BF16);
     zero_model_destroy(model);
@@ -123,7 +131,8 @@ TEST(boxes_are_kept)
                                        .dims = 1,
                                        .initial = {.data = norms, .strides = {1}},
                                        .global_shape = {WIDTH}}};
-    CHECK_OK(zero_model_add_unit(model, "u", descs, 3, NULL, NULL));
+    CHECK_OK(zero_unit_add(
+        model, &(zero_unit_desc){.name = "u", .tensors = descs, .tensor_count = 3}, NULL, NULL));
     CHECK_EQ(model->extra_count, 1);
     CHECK_OK(zi_layout_create(model, NULL, 2, true, NULL, &layout));
     zero_tensor_desc copy;
@@ -160,7 +169,9 @@ TEST(a_plans_hash_has_the_box)
         zero_model *model = NULL;
         zero_plan *plan = NULL;
         CHECK_OK(zero_model_create(&model));
-        CHECK_OK(zero_model_add_unit(model, "u", &descs[i], 1, NULL, NULL));
+        CHECK_OK(zero_unit_add(
+            model, &(zero_unit_desc){.name = "u", .tensors = &descs[i], .tensor_count = 1}, NULL,
+            NULL));
         CHECK_OK(zero_plan_create(model, NULL, 2, &plan));
         hashes[i] = zero_plan_hash(plan);
         zero_plan_destroy(plan);
@@ -219,9 +230,14 @@ TEST(refusals_name_the_field)
         const zero_tensor_desc both[] = {{.name = "good"}, refusals[i].desc};
         CHECK_FAILS(zero_tensor_add(model, 0, &refusals[i].desc, &tensor),
                     ZERO_ERR_INVALID_ARGUMENT, refusals[i].text);
-        CHECK_FAILS(zero_model_add_unit(model, "u", both, 2, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
-                    refusals[i].text);
-        CHECK_FAILS(zero_model_add_layers(model, "h", 2, both, 2, NULL, NULL),
+        CHECK_FAILS(
+            zero_unit_add(model, &(zero_unit_desc){.name = "u", .tensors = both, .tensor_count = 2},
+                          NULL, NULL),
+            ZERO_ERR_INVALID_ARGUMENT, refusals[i].text);
+        CHECK_FAILS(zero_unit_add(model,
+                                  &(zero_unit_desc){
+                                      .name = "h", .layers = 2, .tensors = both, .tensor_count = 2},
+                                  NULL, NULL),
                     ZERO_ERR_INVALID_ARGUMENT, refusals[i].text);
         CHECK_SAID("tensor \"h.0.w\"");
         CHECK_EQ(model_hash(model), before);
@@ -251,10 +267,14 @@ TEST(names_that_no_checkpoint_can_have)
         CHECK_FAILS(zero_tensor_add(model, 0, &desc, &index), ZERO_ERR_INVALID_ARGUMENT,
                     rows[i].text);
         CHECK_SAID("tensor name");
-        CHECK_FAILS(zero_model_add_layers(model, "h", 1, &desc, 1, NULL, NULL),
+        CHECK_FAILS(
+            zero_unit_add(
+                model,
+                &(zero_unit_desc){.name = "h", .layers = 1, .tensors = &desc, .tensor_count = 1},
+                NULL, NULL),
+            ZERO_ERR_INVALID_ARGUMENT, rows[i].text);
+        CHECK_FAILS(zero_unit_add(model, &(zero_unit_desc){.name = rows[i].name}, &index, NULL),
                     ZERO_ERR_INVALID_ARGUMENT, rows[i].text);
-        CHECK_FAILS(zero_unit_add(model, rows[i].name, &index), ZERO_ERR_INVALID_ARGUMENT,
-                    rows[i].text);
         CHECK_SAID("unit name");
     }
     CHECK_EQ(model_hash(model), before);
@@ -273,31 +293,51 @@ TEST(what_fails_adds_nothing)
     const uint64_t before = model_hash(model);
     uint32_t tensor = 0;
     const zero_tensor_desc twice[] = {{.name = "a"}, {.name = "b"}, {.name = "a"}};
-    CHECK_FAILS(zero_model_add_unit(model, "u", twice, 3, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
-                "tensor name \"a\" is taken");
+    CHECK_FAILS(zero_unit_add(model,
+                              &(zero_unit_desc){.name = "u", .tensors = twice, .tensor_count = 3},
+                              NULL, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "tensor name \"a\" is taken");
     CHECK_OK(zero_tensor_add(model, 0, &(zero_tensor_desc){.name = "h.2.b"}, &tensor));
-    CHECK_FAILS(zero_model_add_layers(model, "h", 4, twice, 2, NULL, NULL),
-                ZERO_ERR_INVALID_ARGUMENT, "tensor name \"h.2.b\" is taken");
+    CHECK_FAILS(
+        zero_unit_add(
+            model, &(zero_unit_desc){.name = "h", .layers = 4, .tensors = twice, .tensor_count = 2},
+            NULL, NULL),
+        ZERO_ERR_INVALID_ARGUMENT, "tensor name \"h.2.b\" is taken");
     CHECK_EQ(zero_model_tensor_count(model), 2);
-    CHECK_FAILS(zero_model_add_layers(model, name, 11, NULL, 0, NULL, NULL),
+    CHECK_FAILS(zero_unit_add(model, &(zero_unit_desc){.name = name, .layers = 11}, NULL, NULL),
                 ZERO_ERR_INVALID_ARGUMENT, "layer 10 of");
-    CHECK_FAILS(zero_model_add_layers(model, "h", 2, &(zero_tensor_desc){.dims = 0}, 1, NULL, NULL),
+    CHECK_FAILS(zero_unit_add(model,
+                              &(zero_unit_desc){.name = "h",
+                                                .layers = 2,
+                                                .tensors = &(zero_tensor_desc){.dims = 0},
+                                                .tensor_count = 1},
+                              NULL, NULL),
                 ZERO_ERR_INVALID_ARGUMENT, "tensor name \"(null)\"");
     zero_tensor_desc strided = block[2];
     strided.layer_stride = 0;
-    CHECK_FAILS(zero_model_add_layers(model, "g", 2, &strided, 1, NULL, NULL),
+    CHECK_FAILS(zero_unit_add(model,
+                              &(zero_unit_desc){
+                                  .name = "g", .layers = 2, .tensors = &strided, .tensor_count = 1},
+                              NULL, NULL),
                 ZERO_ERR_INVALID_ARGUMENT, "\"norm.bias\" of the layers \"g\": layer_stride is 0");
     strided.layer_stride = UINT64_C(1) << 41;
-    CHECK_FAILS(zero_model_add_layers(model, "g", 2, &strided, 1, NULL, NULL),
+    CHECK_FAILS(zero_unit_add(model,
+                              &(zero_unit_desc){
+                                  .name = "g", .layers = 2, .tensors = &strided, .tensor_count = 1},
+                              NULL, NULL),
                 ZERO_ERR_INVALID_ARGUMENT, "layer_stride 2199023255552");
-    CHECK_FAILS(zero_model_add_unit(model, "u", NULL, 1, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
-                "descs is NULL");
+    CHECK_FAILS(zero_unit_add(model, &(zero_unit_desc){.name = "u", .tensor_count = 1}, NULL, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "tensors is NULL");
     CHECK_EQ(zero_model_unit_count(model), 1);
     CHECK_EQ(zero_model_element_count(model), 16 * WIDTH + 1);
     /* All names are free again, and those that were there are taken still. */
-    CHECK_OK(zero_model_add_unit(model, "u", twice, 2, NULL, NULL));
-    CHECK_OK(zero_model_add_layers(model, "g", 4, twice, 2, NULL, NULL));
-    CHECK_FAILS(zero_unit_add(model, "embedding", &tensor), ZERO_ERR_INVALID_ARGUMENT, "taken");
+    CHECK_OK(zero_unit_add(
+        model, &(zero_unit_desc){.name = "u", .tensors = twice, .tensor_count = 2}, NULL, NULL));
+    CHECK_OK(zero_unit_add(
+        model, &(zero_unit_desc){.name = "g", .layers = 4, .tensors = twice, .tensor_count = 2},
+        NULL, NULL));
+    CHECK_FAILS(zero_unit_add(model, &(zero_unit_desc){.name = "embedding"}, &tensor, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "taken");
     CHECK(model_hash(model) != before);
     zero_model_destroy(model);
 }
@@ -331,7 +371,9 @@ TEST(initial_array_without_a_type)
         CHECK_OK(zero_model_create(&model));
         desc.name = "floats";
         desc.dtype = ZERO_DTYPE_DEFAULT;
-        CHECK_OK(zero_model_add_unit(model, "u", &desc, 1, NULL, NULL));
+        CHECK_OK(zero_unit_add(model,
+                               &(zero_unit_desc){.name = "u", .tensors = &desc, .tensor_count = 1},
+                               NULL, NULL));
         desc.name = "said";
         desc.dtype = ZERO_DTYPE_BF16;
         desc.initial.dtype = ZERO_DTYPE_F32;

@@ -47,7 +47,8 @@ static void describe(described *d)
     d->unit_count = 1 + (uint32_t)random_below(UNITS_MAX);
     for (uint32_t u = 0; u < d->unit_count; u++) {
         uint32_t index = UINT32_MAX;
-        CHECK_OK(zero_unit_add(d->model, test_text("unit%u", u), &index));
+        CHECK_OK(zero_unit_add(d->model, &(zero_unit_desc){.name = test_text("unit%u", u)}, &index,
+                               NULL));
         CHECK_EQ(index, u);
         const uint32_t tensors = (uint32_t)random_below(5);
         for (uint32_t i = 0; i < tensors && d->tensor_count < TENSORS_MAX; i++) {
@@ -333,7 +334,7 @@ TEST(scratch_grows_with_the_ranks)
     };
     described d = {.model = empty_model()};
     uint32_t unit = 0;
-    CHECK_OK(zero_unit_add(d.model, "large", &unit));
+    CHECK_OK(zero_unit_add(d.model, &(zero_unit_desc){.name = "large"}, &unit, NULL));
     add_tensor(&d, &(shape){unit, UINT64_C(1) << 30, ZERO_DTYPE_BF16, false});
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         zero_engine_options o = fresh_options();
@@ -343,7 +344,7 @@ TEST(scratch_grows_with_the_ranks)
     zero_model_destroy(d.model);
     /* No more than there is to sum. */
     d = (described){.model = empty_model()};
-    CHECK_OK(zero_unit_add(d.model, "small", &unit));
+    CHECK_OK(zero_unit_add(d.model, &(zero_unit_desc){.name = "small"}, &unit, NULL));
     add_tensor(&d, &(shape){unit, UINT64_C(20) << 20, ZERO_DTYPE_BF16, false});
     CHECK_EQ(scratch_of(d.model, fresh_options(), 256), scratch_for(40 * MIB));
     zero_model_destroy(d.model);
@@ -357,7 +358,8 @@ TEST(scratch_of_reductions)
     described d = {.model = empty_model()};
     for (uint32_t u = 0; u < 3; u++) {
         uint32_t unit = 0;
-        CHECK_OK(zero_unit_add(d.model, test_text("unit%u", u), &unit));
+        CHECK_OK(
+            zero_unit_add(d.model, &(zero_unit_desc){.name = test_text("unit%u", u)}, &unit, NULL));
         add_tensor(&d, &(shape){unit, u == 1 ? 100000 : 1000, ZERO_DTYPE_BF16, false});
     }
     zero_engine_options o = fresh_options();
@@ -386,7 +388,7 @@ TEST(scratch_of_reductions)
     o = fresh_options();
     CHECK_EQ(scratch_of(d.model, o, 4), least);
     uint32_t unit = 0;
-    CHECK_OK(zero_unit_add(d.model, "large", &unit));
+    CHECK_OK(zero_unit_add(d.model, &(zero_unit_desc){.name = "large"}, &unit, NULL));
     add_tensor(&d, &(shape){unit, UINT64_C(1) << 30, ZERO_DTYPE_BF16, false});
     CHECK_EQ(scratch_of(d.model, o, 4), UINT64_C(36) << 20);
     tuning.reduction = ZERO_REDUCTION_NATIVE;
@@ -624,7 +626,7 @@ TEST(frozen_tensors_cost_only_parameters)
     for (int frozen = 0; frozen < 2; frozen++) {
         described d = {.model = empty_model()};
         uint32_t unit = 0;
-        CHECK_OK(zero_unit_add(d.model, "layer", &unit));
+        CHECK_OK(zero_unit_add(d.model, &(zero_unit_desc){.name = "layer"}, &unit, NULL));
         d.unit_count = 1;
         add_tensor(&d, &(shape){0, 100000, ZERO_DTYPE_BF16, frozen == 1});
         zero_plan *plan = plan_of(d.model, NULL, 4);
@@ -679,8 +681,10 @@ static uint64_t hash_of(const variant *v)
                                    .dtype = v->dtype,
                                    .flags = v->flags,
                                    .group = v->group};
-    CHECK_OK(zero_model_add_unit(model, v->unit, &desc, 1, NULL, NULL));
-    CHECK_OK(zero_model_add_unit(model, "head", NULL, 0, NULL, NULL));
+    CHECK_OK(zero_unit_add(model,
+                           &(zero_unit_desc){.name = v->unit, .tensors = &desc, .tensor_count = 1},
+                           NULL, NULL));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "head"}, NULL, NULL));
     if (v->tied) {
         CHECK_OK(zero_tensor_tie(model, 1, 0));
     }

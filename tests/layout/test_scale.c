@@ -14,7 +14,8 @@
 static uint32_t add_unit(zero_model *model, const char *kind, uint32_t number)
 {
     uint32_t unit = 0;
-    CHECK_OK(zero_unit_add(model, test_text("model.%s.%u", kind, number), &unit));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = test_text("model.%s.%u", kind, number)},
+                           &unit, NULL));
     return unit;
 }
 
@@ -40,8 +41,8 @@ TEST(four_million_tensors)
         }
     }
     CHECK_EQ(zero_model_tensor_count(model), TENSORS);
-    CHECK_FAILS(zero_unit_add(model, "model.layers.17", &index), ZERO_ERR_INVALID_ARGUMENT,
-                "is taken by unit 17");
+    CHECK_FAILS(zero_unit_add(model, &(zero_unit_desc){.name = "model.layers.17"}, &index, NULL),
+                ZERO_ERR_INVALID_ARGUMENT, "is taken by unit 17");
     const zero_tensor_desc again = {.name = "model.layers.17.weight.3", .dims = 0};
     CHECK_FAILS(zero_tensor_add(model, 18, &again, &index), ZERO_ERR_INVALID_ARGUMENT,
                 "is taken by tensor 71");

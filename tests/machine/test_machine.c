@@ -276,7 +276,9 @@ static zero_status train(zero_world *world, void *user)
         char name[16];
         (void)snprintf(name, sizeof name, "unit%d", u);
         const zero_tensor_desc desc = {.name = name, .dims = 1, .shape = {COUNT + (unsigned)u}};
-        CHECK_OK(zero_model_add_unit(model, name, &desc, 1, NULL, NULL));
+        CHECK_OK(zero_unit_add(model,
+                               &(zero_unit_desc){.name = name, .tensors = &desc, .tensor_count = 1},
+                               NULL, NULL));
     }
     CHECK_OK(zero_engine_create(world, model, &options, &engine));
     zero_step_result result = zero_step_result_init();

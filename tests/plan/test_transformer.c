@@ -148,7 +148,10 @@ TEST(the_published_table_of_memory_is_planned)
     const zero_tensor_desc desc = {
         .name = "weight", .shape = {100000000}, .dims = 1, .dtype = ZERO_DTYPE_BF16};
     CHECK_OK(zero_model_create(&model));
-    CHECK_OK(zero_model_add_layers(model, "layer", 75, &desc, 1, NULL, NULL));
+    CHECK_OK(zero_unit_add(
+        model,
+        &(zero_unit_desc){.name = "layer", .layers = 75, .tensors = &desc, .tensor_count = 1}, NULL,
+        NULL));
     for (int stage = 0; stage < 4; stage++) {
         const double bytes = states_of(model, (zero_stage)stage, 64, ZERO_DTYPE_BF16);
         CHECK_NEAR(bytes / 1e9, table[stage], 0.05);

@@ -53,7 +53,7 @@ static inline void rig_open(sim_rig *rig, uint64_t nodes, uint64_t ranks_per_nod
         char name[16];
         const zero_tensor_desc desc = {.name = name, .shape = {elements}, .dims = 1};
         (void)snprintf(name, sizeof name, "unit %u", u);
-        CHECK_OK(zero_unit_add(rig->model, name, &index));
+        CHECK_OK(zero_unit_add(rig->model, &(zero_unit_desc){.name = name}, &index, NULL));
         CHECK_OK(zero_tensor_add(rig->model, index, &desc, &index));
         rig->forward_ns[u] = ns;
         rig->backward_ns[u] = ns;

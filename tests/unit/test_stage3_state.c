@@ -72,7 +72,9 @@ static zi_layout *layout_of(uint32_t count, bool tied)
     for (uint32_t i = 0; i < count; i++) {
         const char *name = test_text("u%u", i);
         const zero_tensor_desc desc = {.name = name, .shape = {100}, .dims = 1};
-        CHECK_OK(zero_model_add_unit(model, name, &desc, 1, NULL, NULL));
+        CHECK_OK(zero_unit_add(model,
+                               &(zero_unit_desc){.name = name, .tensors = &desc, .tensor_count = 1},
+                               NULL, NULL));
     }
     if (tied) {
         CHECK_OK(zero_tensor_tie(model, count - 1, 0));
