@@ -10,8 +10,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def functions():
-    with open(f"{ROOT}/src/zero.map", encoding="utf-8") as file:
-        return set(re.findall(r"^ +(zero_\w+);", file.read(), re.MULTILINE))
+    names = set()
+    for name in ("zero.map", "zero_plan.map"):
+        with open(f"{ROOT}/src/{name}", encoding="utf-8") as file:
+            names |= set(re.findall(r"^ +(zero_\w+);", file.read(), re.MULTILINE))
+    return names
 
 
 def decision_id(path):

@@ -5,6 +5,7 @@
 #define TOOLS_BENCH_CALIBRATE_H
 
 #include "bench.h"
+#include "zero/planner.h"
 
 #define CALIBRATE_FIELDS_MAX 32
 #define CALIBRATE_SAMPLES_MAX 32

@@ -4,6 +4,7 @@
 #define TOOLS_BENCH_FOOTPRINT_H
 
 #include "memory_run.h"
+#include "zero/planner.h"
 
 #define FOOTPRINT_MIXES 8
 #define FOOTPRINT_MIB ((double)(1 << 20))

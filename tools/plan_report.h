@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 #define PLAN_MIXES 11

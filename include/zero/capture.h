@@ -22,7 +22,9 @@
  *  - Ranks capture, launch and take plain steps in the same order.
  *  - An engine has one graph: another capture retires the one before.
  *  - Destroy graph and executable before the engine. With NCCL zero_engine_destroy waits for that
- *    for 10 s for each communicator, and then leaks it. */
+ *    for 10 s for each communicator, and then leaks it.
+ *
+ *  Experimental: it may change in any release 0.x (docs/stability.md). */
 #ifndef ZERO_CAPTURE_H
 #define ZERO_CAPTURE_H
 

@@ -6,7 +6,9 @@
  *  keys are the names of the fields, or from a caller who sets the fields.
  *
  *  Bytes that fit are counted without rates. What estimates time needs them, and refuses a cluster
- *  in which one that it needs is 0. Rates are those of one direction. */
+ *  in which one that it needs is 0. Rates are those of one direction.
+ *
+ *  Experimental: it may change in any release 0.x (docs/stability.md). Part of libzero-plan. */
 #ifndef ZERO_CLUSTER_H
 #define ZERO_CLUSTER_H
 

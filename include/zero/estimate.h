@@ -3,7 +3,9 @@
  *
  *  What moves is counted over the engine's own plan (zero/plan.h): which units are gathered again,
  *  over how many ranks each state is split, on which tier it is. Operations and bytes of the model
- *  itself are counted from its dimensions. A zero_cluster says how fast each of them goes. */
+ *  itself are counted from its dimensions. A zero_cluster says how fast each of them goes.
+ *
+ *  Experimental: it may change in any release 0.x (docs/stability.md). Part of libzero-plan. */
 #ifndef ZERO_ESTIMATE_H
 #define ZERO_ESTIMATE_H
 

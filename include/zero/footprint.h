@@ -2,7 +2,9 @@
  *  What a rank needs of each tier, beside what it has.
  *
  *  The bytes of parameters, gradients and optimizer state are those of the engine's own plan
- *  (zero/plan.h), to the byte. Activations are counted from the transformer's dimensions. */
+ *  (zero/plan.h), to the byte. Activations are counted from the transformer's dimensions.
+ *
+ *  Experimental: it may change in any release 0.x (docs/stability.md). Part of libzero-plan. */
 #ifndef ZERO_FOOTPRINT_H
 #define ZERO_FOOTPRINT_H
 

@@ -5,7 +5,9 @@
  *  and groups, on a simulated machine. That machine has a virtual clock, memory that is counted and
  *  never touched, and links that carry the bytes the engine hands them at the cluster's rates. One
  *  process and one thread stand for all ranks: rank 0 is run, and the others do the same at the
- *  same time. */
+ *  same time.
+ *
+ *  Experimental: it may change in any release 0.x (docs/stability.md). Part of libzero-plan. */
 #ifndef ZERO_SIM_H
 #define ZERO_SIM_H
 

@@ -4,7 +4,9 @@
  *  A zero_transformer describes a decoder of the kinds that are published: GPT-2 and GPT-3, Llama
  *  and Mistral, Qwen, Mixtral. It comes from a preset, from a config.json or the weights as model
  *  hubs have them, or from a caller who sets its fields, and becomes a zero_model with a unit for
- *  the embedding, one for each block, and one for the head. */
+ *  the embedding, one for each block, and one for the head.
+ *
+ *  Experimental: it may change in any release 0.x (docs/stability.md). Part of libzero-plan. */
 #ifndef ZERO_TRANSFORMER_H
 #define ZERO_TRANSFORMER_H
 

@@ -1,5 +1,6 @@
 /** @file
- *  Everything but the optional zero/cuda.h, zero/mpi.h and zero/nccl.h. */
+ *  All of libzero but the optional zero/cuda.h, zero/mpi.h and zero/nccl.h. What is planned before
+ * a trainer exists is a library of its own: zero/planner.h. */
 #ifndef ZERO_ZERO_H
 #define ZERO_ZERO_H
 
@@ -7,12 +8,9 @@
 #include "zero/bottleneck.h"
 #include "zero/capture.h"
 #include "zero/checkpoint.h"
-#include "zero/cluster.h"
 #include "zero/dtype.h"
 #include "zero/engine.h"
-#include "zero/estimate.h"
 #include "zero/evict.h"
-#include "zero/footprint.h"
 #include "zero/log.h"
 #include "zero/model.h"
 #include "zero/option.h"
@@ -22,12 +20,10 @@
 #include "zero/random.h"
 #include "zero/role.h"
 #include "zero/shard.h"
-#include "zero/sim.h"
 #include "zero/status.h"
 #include "zero/step.h"
 #include "zero/stream.h"
 #include "zero/trace.h"
-#include "zero/transformer.h"
 #include "zero/tuning.h"
 #include "zero/unit.h"
 #include "zero/version.h"

@@ -46,6 +46,7 @@
 #include "control/silence.h"
 #include "core/capabilities.h"
 #include "core/fork.h"
+#include "core/private_api.h"
 #include "device/device.h"
 #include "device/stream_span.h"
 #include "kernels/kernels.h"
@@ -379,7 +380,7 @@ uint64_t zi_collective_part(uint64_t count, uint32_t size, uint32_t rank, uint64
 /* Whether members on several hosts exchange in two levels (grid.h). An array that is too short for
  * all to have a part of it would only take longer, so it goes at once where kernels can add up as
  * many. */
-bool zi_collective_in_levels(const zi_group *group, const zi_collective *collective);
+ZI_PRIVATE_API bool zi_collective_in_levels(const zi_group *group, const zi_collective *collective);
 
 /* The type of what hosts send one another of a sum in two levels. */
 static inline zero_dtype zi_collective_sum_dtype(const zi_collective *collective)

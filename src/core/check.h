@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "core/private_api.h"
+
 #define zi_assert(condition) \
     ((condition) ? (void)0 : zi_assert_failed(#condition, 0, 0, __FILE__, __LINE__))
 /* Compares two unsigned integers with `op`. */
@@ -14,7 +16,7 @@
          : zi_assert_failed(#left " " #op " " #right, (uint64_t)(left), (uint64_t)(right), \
                             __FILE__, __LINE__))
 
-_Noreturn void zi_assert_failed(const char *condition, uint64_t left, uint64_t right,
-                                const char *file, int line);
+ZI_PRIVATE_API _Noreturn void zi_assert_failed(const char *condition, uint64_t left, uint64_t right,
+                                               const char *file, int line);
 
 #endif

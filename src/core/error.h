@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "core/private_api.h"
 #include "zero/status.h"
 
 #define ZI_FAIL(status, ...) return zi_error_set((status), 0, __FILE__, __LINE__, __VA_ARGS__)
@@ -19,8 +20,9 @@
     } while (0)
 
 /* Fill the calling thread's record and return `status`. */
-zero_status zi_error_set(zero_status status, int native, const char *file, int line,
-                         const char *format, ...) __attribute__((format(printf, 5, 6)));
+ZI_PRIVATE_API zero_status zi_error_set(zero_status status, int native, const char *file, int line,
+                                        const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 
 /* The calling thread's record of an error that rank `rank` has found and told this one. world: ""
  * or what comes before "rank", for ranks of another world. Returns `status`. */
@@ -50,6 +52,6 @@ uint32_t zi_error_first_cause(const zi_error_told *told, size_t stride, uint32_t
 const char *zi_error_cause(const zero_error *error, uint32_t *rank);
 
 /* Take a record that another thread left (a worker's, a peer's) as the calling thread's own. */
-zero_status zi_error_adopt(const zero_error *error);
+ZI_PRIVATE_API zero_status zi_error_adopt(const zero_error *error);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/private_api.h"
 #include "zero/status.h"
 
 /* Size of the pages that arenas are rounded to. */
@@ -15,10 +16,10 @@
 
 /* Zeroed array of `count` elements; count 0 gives one element. *out stays NULL on failure
  * (OUT_OF_MEMORY). */
-zero_status zi_calloc(size_t count, size_t element_bytes, void **out);
+ZI_PRIVATE_API zero_status zi_calloc(size_t count, size_t element_bytes, void **out);
 
 /* Accepts NULL. */
-void zi_free(void *pointer);
+ZI_PRIVATE_API void zi_free(void *pointer);
 
 /* Zeroed, page-aligned, faulted-in memory with transparent huge pages where granted. bytes is a
  * multiple of ZI_PAGE_BYTES; 0 gives NULL. */

@@ -5,25 +5,28 @@
 
 #include <stddef.h>
 
+#include "core/private_api.h"
 #include "zero/status.h"
 
 /* Copy the caller's struct over *known, which holds the defaults and whose size stays its own.
  * Errors: INVALID_ARGUMENT for NULL and for a size that is none; UNSUPPORTED where the caller's
  * struct is longer and sets a byte that this library does not know. */
-zero_status zi_sized_in(const char *type, const void *given, void *known, size_t known_bytes);
+ZI_PRIVATE_API zero_status zi_sized_in(const char *type, const void *given, void *known,
+                                       size_t known_bytes);
 
 /* The same for options and descriptions, whose defaults are zeros. A struct that is zeroed and then
  * assigned, size left out, is taken too: it has the size of the first release, at least. */
-zero_status zi_options_in(const char *type, const void *given, void *known, size_t known_bytes,
-                          size_t first_bytes);
+ZI_PRIVATE_API zero_status zi_options_in(const char *type, const void *given, void *known,
+                                         size_t known_bytes, size_t first_bytes);
 
 /* Copy *known to the caller's struct as far as that goes. What it has beyond becomes 0, and its
  * size stays its own. Errors: as above. */
-zero_status zi_sized_out(const char *type, void *given, const void *known, size_t known_bytes);
+ZI_PRIVATE_API zero_status zi_sized_out(const char *type, void *given, const void *known,
+                                        size_t known_bytes);
 
 /* Fill the caller's struct of so many bytes from *known as far as that goes, with 0 beyond. Nothing
  * for NULL, and for fewer bytes than the size itself has. */
-void zi_sized_init(void *given, size_t bytes, const void *known, size_t known_bytes);
+ZI_PRIVATE_API void zi_sized_init(void *given, size_t bytes, const void *known, size_t known_bytes);
 
 /* Bytes of these in release 0.1; they never change. */
 #define ZI_FIRST_BYTES_zero_engine_options ((size_t)480)

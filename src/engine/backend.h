@@ -6,6 +6,7 @@
 
 #include "comm/comm.h"
 #include "core/capabilities.h"
+#include "core/private_api.h"
 #include "core/thread.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
@@ -39,8 +40,8 @@ zero_status zi_backend_choose(const zero_world *world, const zero_world *mesh,
                               zi_backend *out);
 
 /* zero_engine_create on a backend, which is copied. NULL: as zi_backend_choose. */
-zero_status zi_engine_create_with(zero_world *world, const zero_model *model,
-                                  const zero_engine_options *options, const zi_backend *backend,
-                                  zero_engine **engine);
+ZI_PRIVATE_API zero_status zi_engine_create_with(zero_world *world, const zero_model *model,
+                                                 const zero_engine_options *options,
+                                                 const zi_backend *backend, zero_engine **engine);
 
 #endif

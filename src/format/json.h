@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/private_api.h"
 #include "format/json_library.h"
 #include "format/regular_file.h"
 #include "zero/status.h"
@@ -20,13 +21,14 @@ typedef struct zi_json {
 
 /* Read the object in a regular file of at most ZI_JSON_BYTES_MAX. Errors: INVALID_ARGUMENT for
  * NULL, for what is no such file, no JSON, no object, or has a key twice; IO; OUT_OF_MEMORY. */
-zero_status zi_json_open(zi_json *json, const char *path);
+ZI_PRIVATE_API zero_status zi_json_open(zi_json *json, const char *path);
 /* The same of an open file, of at most `bytes_max`. */
-zero_status zi_json_read(zi_json *json, const zi_regular_file *file, uint64_t bytes_max);
+ZI_PRIVATE_API zero_status zi_json_read(zi_json *json, const zi_regular_file *file,
+                                        uint64_t bytes_max);
 /* The same of text that was in the file at `path`. */
 zero_status zi_json_parse(zi_json *json, const char *path, const char *text, size_t bytes);
 /* After any of these, whatever it returned. */
-void zi_json_close(zi_json *json);
+ZI_PRIVATE_API void zi_json_close(zi_json *json);
 
 /* What a key must be. */
 typedef struct zi_json_key {
@@ -38,9 +40,9 @@ typedef struct zi_json_key {
 
 /* *value stays where the key is missing or null. Errors: INVALID_ARGUMENT: it is required, of
  * another type, or out of bounds. */
-zero_status zi_json_number(const zi_json *json, zi_json_key key, uint64_t *value);
-zero_status zi_json_flag(const zi_json *json, zi_json_key key, bool *value);
+ZI_PRIVATE_API zero_status zi_json_number(const zi_json *json, zi_json_key key, uint64_t *value);
+ZI_PRIVATE_API zero_status zi_json_flag(const zi_json *json, zi_json_key key, bool *value);
 /* The file's memory. */
-zero_status zi_json_text(const zi_json *json, zi_json_key key, const char **value);
+ZI_PRIVATE_API zero_status zi_json_text(const zi_json *json, zi_json_key key, const char **value);
 
 #endif

@@ -19,7 +19,10 @@
 #define json_object_key_to_iter zi_json_object_key_to_iter
 #define json_object_size zi_json_object_size
 #define json_string_value zi_json_string_value
+/* libzero-plan.so reads JSON with them too (core/private_api.h). */
+#pragma GCC visibility push(default)
 #include <jansson.h>
+#pragma GCC visibility pop
 
 #include "zero/status.h"
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/private_api.h"
 #include "zero/status.h"
 
 typedef struct zi_regular_file {
@@ -15,9 +16,9 @@ typedef struct zi_regular_file {
 } zi_regular_file;
 
 /* Errors: INVALID_ARGUMENT for NULL and for what is no regular file; IO. */
-zero_status zi_regular_file_open(zi_regular_file *file, const char *path);
+ZI_PRIVATE_API zero_status zi_regular_file_open(zi_regular_file *file, const char *path);
 /* After zi_regular_file_open, whatever it returned. */
-void zi_regular_file_close(zi_regular_file *file);
+ZI_PRIVATE_API void zi_regular_file_close(zi_regular_file *file);
 /* Read from offset `at` on. bytes: in, how many; out, fewer where the file ends before. Errors: IO.
  */
 zero_status zi_regular_file_read(const zi_regular_file *file, uint64_t at, void *target,

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/private_api.h"
 #include "format/json.h"
 #include "format/regular_file.h"
 #include "zero/dtype.h"
@@ -37,14 +38,14 @@ typedef struct zi_safetensors {
 } zi_safetensors;
 
 /* Whether the file begins as one of safetensors and not as text. Errors: IO. */
-zero_status zi_safetensors_found(const zi_regular_file *file, bool *found);
+ZI_PRIVATE_API zero_status zi_safetensors_found(const zi_regular_file *file, bool *found);
 
 /* Read the header. The bytes behind it need not be there: the beginning of a download has it all.
  * Errors: INVALID_ARGUMENT naming the file and, where it is about one, the tensor; OUT_OF_MEMORY;
  * IO. */
-zero_status zi_safetensors_read(zi_safetensors *header, const zi_regular_file *file);
+ZI_PRIVATE_API zero_status zi_safetensors_read(zi_safetensors *header, const zi_regular_file *file);
 
 /* After zi_safetensors_read, whatever it returned; accepts a zeroed one. */
-void zi_safetensors_close(zi_safetensors *header);
+ZI_PRIVATE_API void zi_safetensors_close(zi_safetensors *header);
 
 #endif

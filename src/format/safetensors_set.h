@@ -4,6 +4,7 @@
 #ifndef ZI_FORMAT_SAFETENSORS_SET_H
 #define ZI_FORMAT_SAFETENSORS_SET_H
 
+#include "core/private_api.h"
 #include "format/safetensors.h"
 
 /* A model's files at most. */
@@ -21,15 +22,15 @@ typedef struct zi_safetensors_set {
 } zi_safetensors_set;
 
 /* `name` in the folder of `path`. INVALID_ARGUMENT where that is too long. */
-zero_status zi_path_beside(const char *path, const char *name,
-                           char beside[ZI_SAFETENSORS_PATH_BYTES]);
+ZI_PRIVATE_API zero_status zi_path_beside(const char *path, const char *name,
+                                          char beside[ZI_SAFETENSORS_PATH_BYTES]);
 
 /* The headers of all files that an index lists; its JSON stays open for as long as the set. Errors:
  * INVALID_ARGUMENT for a file that is none of its folder, for a tensor that is not in the file that
  * the index says, or is not listed; those of zi_safetensors_read. */
-zero_status zi_safetensors_set_read(zi_safetensors_set *set, const zi_json *index);
+ZI_PRIVATE_API zero_status zi_safetensors_set_read(zi_safetensors_set *set, const zi_json *index);
 
 /* After zi_safetensors_set_read, whatever it returned. */
-void zi_safetensors_set_close(zi_safetensors_set *set);
+ZI_PRIVATE_API void zi_safetensors_set_close(zi_safetensors_set *set);
 
 #endif

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "core/capabilities.h"
+#include "core/private_api.h"
 #include "layout/codec.h"
 #include "layout/model.h"
 #include "layout/sharding.h"
@@ -246,8 +247,8 @@ typedef struct zi_layout {
 } zi_layout;
 
 /* Options as the caller gave them; NULL: all defaults. out->tuning becomes `tuning`. */
-zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out,
-                            zero_tuning *tuning);
+ZI_PRIVATE_API zero_status zi_options_take(const zero_engine_options *in, zero_engine_options *out,
+                                           zero_tuning *tuning);
 /* Options with defaults replaced and bounds checked; those that depend on the model follow in
  * zi_layout_create. */
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out,
@@ -264,10 +265,11 @@ zero_status zi_layout_resolve_backend(zi_layout *layout, bool threads,
 /* options: as the caller gave them, or NULL. threads: the ranks are threads of one process; a plan
  * without ranks takes them for processes. can: of a backend that is injected; NULL: of the one that
  * the options name. */
-zero_status zi_layout_create(const zero_model *model, const zero_engine_options *options,
-                             uint32_t world, bool threads, const zi_capabilities *can,
-                             zi_layout **out);
-void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
+ZI_PRIVATE_API zero_status zi_layout_create(const zero_model *model,
+                                            const zero_engine_options *options, uint32_t world,
+                                            bool threads, const zi_capabilities *can,
+                                            zi_layout **out);
+ZI_PRIVATE_API void zi_layout_destroy(zi_layout *layout); /* accepts NULL */
 
 /* Write chunks and extents down one by one, as an engine needs them; a plan does without, since it
  * may be of a model that no machine holds. OUT_OF_MEMORY (chunks.c). */

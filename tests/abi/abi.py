@@ -70,10 +70,16 @@ def compiles_alone(args, name, compiler, standard):
     run(command + flags + ["-x", language, "-fsyntax-only", "-"], input=text)
 
 
-def declared(args, everything=False):
-    """Functions that the headers export: in this build, or in any."""
+PLAN_HEADERS = ("cluster.h", "estimate.h", "footprint.h", "planner.h", "sim.h", "transformer.h")
+PRIVATE = "ZERO_PRIVATE"
+
+
+def declared(args, everything=False, plan=False):
+    """Functions that the headers of libzero or of libzero-plan export: in this build, or in any."""
     names = []
     for name in headers(args):
+        if (name in PLAN_HEADERS) != plan:
+            continue
         needs = {"cuda.h": args.cuda, "nccl.h": args.nccl}
         if not everything and not needs.get(name, "nothing"):
             continue
@@ -86,23 +92,46 @@ def declared(args, everything=False):
     return names
 
 
-def exported_symbols(args):
-    lines = run(["nm", "-D", "--defined-only", args.shared]).splitlines()
+def exported_symbols(args, library, plan):
+    lines = run(["nm", "-D", "--with-symbol-versions", "--defined-only", library]).splitlines()
     symbols = [line.split() for line in lines]
-    # "A" is the version node itself.
-    found = [name.split("@")[0] for _, kind, name in symbols if kind != "A"]
-    equal(f"declared in the headers and exported by {args.shared}", declared(args), found)
+    # "A" is the version node itself; private ones are the maps' matter.
+    found = [name.split("@")[0] for _, kind, name in symbols
+             if kind != "A" and PRIVATE not in name]
+    equal(f"declared in the headers and exported by {library}", declared(args, plan=plan), found)
 
 
-def map_names(args):
-    with open(f"{args.source}/src/zero.map", encoding="utf-8") as file:
+def read_map(args, name):
+    """The texts of a map's nodes, by their names."""
+    with open(f"{args.source}/src/{name}", encoding="utf-8") as file:
         text = re.sub(r"/\*.*?\*/|#[^\n]*", "", file.read(), flags=re.DOTALL)
-    public = re.search(r"global:(.*?)local:", text, re.DOTALL)
-    # A pattern such as zero_* would be a name that no header declares.
-    equal("declared in the headers and named in src/zero.map", declared(args, everything=True),
-          re.findall(r"[\w*?]+", public.group(1)))
-    if not re.search(r"local:\s*\*;", text):
-        raise Fail("src/zero.map does not hide the rest")
+    return dict(re.findall(r"(\S+)\s*\{(.*?)\};", text, re.DOTALL))
+
+
+def map_names(args, name, plan):
+    for node, text in read_map(args, name).items():
+        if PRIVATE in node:
+            continue
+        public = re.search(r"global:(.*?)local:", text, re.DOTALL)
+        # A pattern such as zero_* would be a name that no header declares.
+        equal(f"declared in the headers and named in src/{name}",
+              declared(args, everything=True, plan=plan), re.findall(r"[\w*?]+", public.group(1)))
+        if not re.search(r"local:\s*\*;", text):
+            raise Fail(f"src/{name} does not hide the rest")
+
+
+def private_names(args):
+    """What libzero-plan.so needs of libzero.so beside its public functions is all in one version,
+    of this very release, and nothing else is."""
+    node = f"{PRIVATE}_{args.version}"
+    lines = run(["nm", "-D", "--with-symbol-versions", "--undefined-only", args.plan]).splitlines()
+    wanted = [line.split()[-1] for line in lines if line.split()[-1].startswith("zi_")]
+    elsewhere = [name for name in wanted if not name.endswith(f"@{node}")]
+    if elsewhere:
+        raise Fail(f"{args.plan} finds no {' '.join(elsewhere)} in {node}")
+    wanted = [name.split("@")[0] for name in wanted]
+    named = re.findall(r"\bzi_\w+", read_map(args, "zero.map").get(node, ""))
+    equal(f"needed by {args.plan} and named in {node}", wanted, named)
 
 
 def versions_agree(args):
@@ -214,8 +243,12 @@ def checks(args):
     for name in headers(args):
         yield f"zero/{name} alone as C11", compiles_alone, (name, args.cc, "c11")
         yield f"zero/{name} alone as C++17", compiles_alone, (name, args.cxx, "c++17")
-    yield "exported symbols are the declared ones", exported_symbols, ()
-    yield "symbol map names the declared functions and no others", map_names, ()
+    libraries = ((args.shared, "zero.map", False), (args.plan, "zero_plan.map", True))
+    for library, name, plan in libraries:
+        file = os.path.basename(library)
+        yield f"{file} exports what is declared", exported_symbols, (library, plan)
+        yield f"{name} names the declared functions and no others", map_names, (name, plan)
+    yield "libzero-plan.so has what it needs of libzero.so", private_names, ()
     yield "numbers and texts of the version agree", versions_agree, ()
     yield "internal symbols carry our prefix", internal_prefix, ()
     yield "doxygen has nothing to complain of, and no link of its pages is dead", documented, ()
@@ -227,7 +260,7 @@ def checks(args):
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("source", "shared", "static", "stages", "cc", "version"):
+    for name in ("source", "shared", "plan", "static", "stages", "cc", "version"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--cxx", default="")
     parser.add_argument("--mpi", default="")

@@ -108,7 +108,8 @@ def learns(output):
 def installs(scratch):
     """The first lines; what comes after begins with the variables they set."""
     scratch.run(["sh", "-ec", "\n".join(scratch.lines()["build"])], scratch.copy)
-    for name in ("lib/libzero.so", "lib/pkgconfig/zero.pc", "include/zero/zero.h", "bin/zero"):
+    for name in ("lib/libzero.so", "lib/pkgconfig/zero.pc", "include/zero/zero.h", "bin/zero",
+                 "lib/libzero-plan.so", "lib/pkgconfig/zero-plan.pc", "include/zero/planner.h"):
         if not os.path.exists(f"{scratch.prefix}/{name}"):
             raise Fail(f"$HOME/zero/{name} was not installed")
 
@@ -198,6 +199,32 @@ def asks_for_nothing(scratch):
         raise Fail(f"--libs: {libs}")
 
 
+PLANNER = """
+#include <stdio.h>
+#include <zero/planner.h>
+int main(void)
+{
+    zero_transformer model = zero_transformer_init();
+    return zero_transformer_preset("no such model", &model) == ZERO_ERR_INVALID_ARGUMENT &&
+           puts(zero_last_error()->message) >= 0 &&
+           zero_transformer_preset("gpt2", &model) == ZERO_OK ? 0 : 1;
+}
+"""
+
+
+def planner(scratch):
+    """A program that plans: one call of pkg-config, and one record of errors in both libraries."""
+    need("pkg-config")
+    flags = scratch.run(["pkg-config", "--cflags", "--libs", "zero-plan"], scratch.home,
+                        **scratch.path()).split()
+    program, source = f"{scratch.home}/planner", f"{scratch.home}/planner.c"
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(PLANNER)
+    scratch.run([*scratch.env["CC"].split(), source, "-o", program, *flags], scratch.home)
+    if "no such model" not in scratch.run([program], scratch.home):
+        raise Fail("the message of libzero-plan's failure is not libzero's last error")
+
+
 def static_trainer(scratch):
     """pkg-config --static names what the static library needs beside itself."""
     need("pkg-config")
@@ -264,6 +291,7 @@ CHECKS = {
     "README's meson, installed": meson_trainer,
     "README's meson, as a subproject": meson_subproject,
     "the installed static library": static_trainer,
+    "the installed planner": planner,
     "the demo's packages and targets": demo_needs_little,
     "packages are named before they are installed": packages_are_named_first,
 }

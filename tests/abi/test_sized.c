@@ -6,6 +6,7 @@
 #include <stdalign.h>
 #include <stddef.h>
 
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 #define CANARY 0xa5

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include "gpt2_model.h"
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 typedef struct shape_case {

@@ -7,6 +7,7 @@
 #include "layout/layout.h"
 #include "plan/estimate_traffic.h"
 #include "toy.h"
+#include "zero/planner.h"
 
 #define MICRO_STEPS 3
 

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include "plan/flops.h"
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 static zero_transformer preset(const char *name)

@@ -1,6 +1,7 @@
 /* Owns the tests of clusters and of what a rank needs of each tier. */
 #include "one_file.h"
 
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 TEST(every_preset_is_a_cluster)

@@ -11,6 +11,7 @@
 #include "weights_text.h"
 
 #include "core/check.h"
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 typedef enum fuzz_reader {

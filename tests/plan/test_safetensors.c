@@ -4,6 +4,7 @@
 #include "weights_text.h"
 
 #include "format/safetensors.h"
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 /* ---- files ---- */

@@ -2,6 +2,7 @@
  * that are made of them, files of model hubs, and what is refused. */
 #include "one_file.h"
 
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 /* Totals that the hubs count in the weights. Those of gpt3-175b and 1t, and what a token passes

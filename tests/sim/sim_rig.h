@@ -6,6 +6,7 @@
 #include "harness.h"
 
 #include "sim/sim_trainer.h"
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 #define RIG_UNITS_MAX 16

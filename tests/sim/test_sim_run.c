@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "sanitizer.h"
+#include "zero/planner.h"
 #include "zero/zero.h"
 
 typedef struct request {

@@ -91,6 +91,8 @@ def _composed(names):
 
 
 # check: (clean trees, trees in which it must fire)
+_LISTED = "| [zero/a.h](../include/zero/a.h) | what | why |\n"
+
 FIXTURES = {
     "include_arrows": (
         [
@@ -253,6 +255,16 @@ FIXTURES = {
     "engine_calls": (
         [_engine_call("zero_run")],
         [_engine_call("zero_walk"), _engine_call("zero_g")],
+    ),
+    "experimental_headers": (
+        [
+            {"include/zero/a.h": "/** Experimental: x */\n", "docs/stability.md": _LISTED},
+            {"include/zero/a.h": "/** x */\n#ifndef A\n"},
+        ],
+        [
+            {"include/zero/a.h": "/** x */\n#ifndef A\n", "docs/stability.md": _LISTED},
+            {"include/zero/a.h": "/** Experimental: x. */\n#ifndef A\n"},
+        ],
     ),
     "file_cycles": (
         [

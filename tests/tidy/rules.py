@@ -571,6 +571,17 @@ def file_cycles(tree):
             yield cycle[0], 1, f"files of {folder} use one another in a cycle: {names}"
 
 
+def experimental_headers(tree):
+    """A header is experimental where it says so and where docs/stability.md does."""
+    page = tree.texts.get("docs/stability.md", "")
+    listed = set(re.findall(r"^\| \[(zero/\w+\.h)\]", page, re.MULTILINE))
+    for path in tree.paths((".h",), ("include/zero/",)):
+        says = "Experimental: " in tree.texts[path].split("#ifndef")[0]
+        if says != (path.removeprefix("include/") in listed):
+            told = "says" if says else "does not say"
+            yield path, 1, f"{told} that it is experimental, unlike docs/stability.md"
+
+
 CHECKS = [
     include_arrows,
     function_length,
@@ -595,5 +606,6 @@ CHECKS = [
     state_table,
     engine_table,
     engine_calls,
+    experimental_headers,
     file_cycles,
 ]
