@@ -127,7 +127,7 @@ static void make_mixes(footprint *f, const bench_place *place)
             continue;
         }
         *mix = (footprint_mix){.name = kinds[i].name, .stage = kinds[i].stage};
-        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
             mix->tier[role] = role == ZERO_ROLE_PARAM  ? kinds[i].param
                               : role == ZERO_ROLE_GRAD ? kinds[i].grad
                                                        : kinds[i].state;
@@ -221,8 +221,8 @@ static int add_row(const char *metric, const char *name, const char *what, uint6
 static uint64_t shard_bytes(const zero_memory *memory)
 {
     uint64_t bytes = 0;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
-        bytes += memory->bytes[role];
+    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        bytes += zero_role_is_shard((zero_role)role) ? memory->bytes[role] : 0;
     }
     return bytes;
 }

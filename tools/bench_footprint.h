@@ -14,7 +14,7 @@
 typedef struct footprint_mix {
     const char *name; /* "3, state disk" */
     zero_stage stage;
-    zero_tier tier[ZERO_SHARD_ROLES];
+    zero_tier tier[ZERO_ROLE_COUNT_MAX];
     bool measured;
     zero_memory planned;
     zero_memory held; /* as allocators counted; of roles on disk, which share files, the plan's */

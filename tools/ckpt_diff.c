@@ -18,10 +18,10 @@ typedef struct diff_side {
 
 typedef struct ckpt_difference {
     diff_side sides[2];
-    json_t *state;                       /* [what, A's, B's] */
-    json_t *tensors;                     /* [name, in what they differ] */
-    uint64_t by_role[ZERO_SHARD_ROLES];  /* tensors whose values differ */
-    uint64_t compared[ZERO_SHARD_ROLES]; /* tensors that both have in one type */
+    json_t *state;                     /* [what, A's, B's] */
+    json_t *tensors;                   /* [name, in what they differ] */
+    uint64_t by_role[ZI_SHARD_ROLES];  /* tensors whose values differ */
+    uint64_t compared[ZI_SHARD_ROLES]; /* tensors that both have in one type */
 } ckpt_difference;
 
 static int open_side(const char *word, diff_side *side)
@@ -287,7 +287,7 @@ static int compare_tensor(ckpt_difference *d, uint32_t left, uint32_t right)
         add_tensor(d, a->name, text);
         return 0;
     }
-    for (int r = 0; r < ZERO_SHARD_ROLES; r++) {
+    for (int r = 0; r < ZI_SHARD_ROLES; r++) {
         if (compare_role(d, pair, r, text, sizeof text) != 0) {
             return 1;
         }
@@ -364,7 +364,7 @@ static void print_differences(const ckpt_difference *d)
         return;
     }
     printf("\n%-26s  %24s  %24s\n", "values", "tensors that differ", "of");
-    for (int r = 0; r < ZERO_SHARD_ROLES; r++) {
+    for (int r = 0; r < ZI_SHARD_ROLES; r++) {
         if (d->compared[r] != 0) {
             printf("%-26s  %24" PRIu64 "  %24" PRIu64 "\n", zero_role_name((zero_role)r),
                    d->by_role[r], d->compared[r]);
@@ -397,7 +397,7 @@ static int report(const ckpt_line *line, const ckpt_difference *d)
         }
     }
     json_t *roles = json_object();
-    for (int r = 0; r < ZERO_SHARD_ROLES; r++) {
+    for (int r = 0; r < ZI_SHARD_ROLES; r++) {
         if (d->compared[r] != 0) {
             (void)json_object_set_new(roles, zero_role_name((zero_role)r),
                                       json_integer((json_int_t)d->by_role[r]));

@@ -51,7 +51,7 @@ static int choose(export_job *job, uint32_t i)
         target->cut_every = zi_align_up(source->count + 1, ZI_GRANULE);
         target->cut_first = target->cut_every;
     }
-    for (int r = 0; r < ZERO_SHARD_ROLES; r++) {
+    for (int r = 0; r < ZI_SHARD_ROLES; r++) {
         target->role[r] = (zi_checkpoint_place){.dtype = ZERO_DTYPE_NONE};
     }
     target->role[ZERO_ROLE_PARAM].dtype =

@@ -218,7 +218,7 @@ static json_t *tensors_json(const zi_checkpoint_map *map)
     for (uint32_t i = 0; i < map->tensor_count; i++) {
         const zi_checkpoint_tensor *tensor = &map->tensors[i];
         json_t *types = json_object();
-        for (int r = 0; r < ZERO_SHARD_ROLES; r++) {
+        for (int r = 0; r < ZI_SHARD_ROLES; r++) {
             if (ckpt_has_role(tensor, r)) {
                 (void)json_object_set_new(types, zero_role_name((zero_role)r),
                                           json_string(zero_dtype_name(tensor->role[r].dtype)));

@@ -42,7 +42,7 @@ typedef struct verify_thread {
 /* With the lock: the next run, in the order of the files. */
 static bool take_run(verify *v, zi_checkpoint_range *run)
 {
-    for (; v->role < ZERO_SHARD_ROLES; v->role++, v->tensor = 0) {
+    for (; v->role < ZI_SHARD_ROLES; v->role++, v->tensor = 0) {
         for (; v->tensor < v->map->tensor_count; v->tensor++, v->element = 0) {
             const zi_checkpoint_tensor *tensor = &v->map->tensors[v->tensor];
             if (!ckpt_has_role(tensor, v->role) || v->element == tensor->count) {
@@ -188,7 +188,7 @@ static int verify_reader(const ckpt_line *line, const char *folder, zi_checkpoin
                 .lock = PTHREAD_MUTEX_INITIALIZER,
                 .damaged = json_array()};
     for (uint32_t i = 0; i < v.map->tensor_count; i++) {
-        for (int r = 0; r < ZERO_SHARD_ROLES; r++) {
+        for (int r = 0; r < ZI_SHARD_ROLES; r++) {
             v.bytes += ckpt_tensor_bytes(&v.map->tensors[i], r);
         }
     }

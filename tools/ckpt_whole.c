@@ -32,7 +32,7 @@ static int join_types(const zi_checkpoint_reader *reader, uint32_t head,
     const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
     for (uint32_t t = zi_checkpoint_reader_next(reader, head); t != UINT32_MAX;
          t = zi_checkpoint_reader_next(reader, t)) {
-        for (int r = 0; r < ZERO_SHARD_ROLES; r++) {
+        for (int r = 0; r < ZI_SHARD_ROLES; r++) {
             const zero_dtype type = map->tensors[t].role[r].dtype;
             if (ckpt_has_role(whole, r) != ckpt_has_role(&map->tensors[t], r)) {
                 return bench_fail("tensor \"%.127s\": parts %" PRIu32 " and %" PRIu32

@@ -6,7 +6,7 @@
 zero_tier footprint_tier(const footprint_mix *mix, int role)
 {
     return role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING ? ZERO_TIER_HOST
-           : role < ZERO_SHARD_ROLES                                     ? mix->tier[role]
+           : zero_role_is_shard((zero_role)role)                         ? mix->tier[role]
                                                                          : ZERO_TIER_DEVICE;
 }
 

@@ -37,7 +37,7 @@ static zero_tier tier_of(const plan_mix *mix, int role)
     if (role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING) {
         return ZERO_TIER_HOST;
     }
-    return role < ZERO_SHARD_ROLES ? mix->options.tier[role] : ZERO_TIER_DEVICE;
+    return zero_role_is_shard((zero_role)role) ? mix->options.tier[role] : ZERO_TIER_DEVICE;
 }
 
 /* A part's bytes on a tier. The reserve is what need has beyond all that is named. */

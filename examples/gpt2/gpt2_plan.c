@@ -44,7 +44,7 @@ static bool write_json(const gpt2_options *options, const gpt2_config *config,
     for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
         (void)fprintf(out, "\"%s\": {\"planned\": %llu", zero_role_name((zero_role)i),
                       (unsigned long long)memory.bytes[i]);
-        if (i < ZERO_SHARD_ROLES) {
+        if (zero_role_is_shard((zero_role)i)) {
             (void)fprintf(out, ", \"tier\": \"%s\"", zero_tier_name(used.tier[i]));
         }
         (void)fputs("}, ", out);

@@ -4,6 +4,7 @@
 #define ZERO_ROLE_H
 
 #include "zero/export.h"
+#include <stdint.h>
 
 ZERO_BEGIN
 
@@ -31,10 +32,11 @@ typedef enum zero_role {
 #define ZERO_ROLE_COUNT 11
 
 /** Entries for roles in the arrays of public structs; fixed for ever. */
-#define ZERO_ROLE_COUNT_MAX 16
+#define ZERO_ROLE_COUNT_MAX 32
 
-/** Roles that a rank has shards of: PARAM to MOMENT2. */
-#define ZERO_SHARD_ROLES 5
+/** 1 for a role that a rank has shards of, which has a tier to choose: PARAM, GRAD, MASTER, MOMENT1
+ *  and MOMENT2. Later optimizers' states have later numbers. 0 for all others. */
+ZERO_API int32_t zero_role_is_shard(zero_role role);
 
 /** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots",
  *  "step", "scratch", "io window", "save staging". Never NULL. */

@@ -115,7 +115,7 @@ static uint32_t count_files(zi_checkpoint_map *map)
     part_tensors part = {0, 0};
     while (part.end < map->tensor_count) {
         part = part_at(map, part.end);
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             assign_files(map, part, role, &files);
         }
     }
@@ -254,7 +254,7 @@ static void name_files(zi_checkpoint_map *map, uint32_t first, uint32_t end)
 
 static void number_pieces(zi_checkpoint_map *map, part_tensors part)
 {
-    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         for (uint32_t i = part.first; i < part.end; i++) {
             zi_checkpoint_tensor *tensor = &map->tensors[i];
             if (has_role(tensor, role)) {
@@ -281,7 +281,7 @@ zero_status zi_checkpoint_map_make(zi_checkpoint_map *map)
     map->piece_count = 0;
     while (part.end < map->tensor_count) {
         part = part_at(map, part.end);
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             const uint32_t first = map->file_count;
             assign_files(map, part, role, &map->file_count);
             name_files(map, first, map->file_count);
@@ -297,7 +297,7 @@ zero_status zi_checkpoint_map_make(zi_checkpoint_map *map)
 void zi_checkpoint_map_move_pieces(zi_checkpoint_map *map, uint64_t before)
 {
     for (uint32_t i = 0; i < map->tensor_count; i++) {
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             map->tensors[i].role[role].first_piece += before;
         }
     }

@@ -24,9 +24,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/role.h"
 #include "zero/dtype.h"
 #include "zero/model.h"
-#include "zero/role.h"
 
 #define ZI_CHECKPOINT_FILE_BYTES ((uint64_t)4 << 30)
 /* So a header stays below the 100 MB that safetensors allows, whatever names are escaped. */
@@ -58,7 +58,7 @@ typedef struct zi_checkpoint_tensor {
     uint64_t count;     /* elements */
     uint64_t cut_first; /* a multiple of 256, as the next; in (0, cut_every] */
     uint64_t cut_every; /* at most 2^62; more than the tensor has: it is not cut */
-    zi_checkpoint_place role[ZERO_SHARD_ROLES]; /* by zero_role; GRAD is never there */
+    zi_checkpoint_place role[ZI_SHARD_ROLES]; /* by zero_role; GRAD is never there */
 } zi_checkpoint_tensor;
 
 /* A safetensors file. Its name is "param.safetensors" where the role has one file, else

@@ -506,7 +506,7 @@ static zero_status add_pieces(zi_checkpoint_reader *reader, const zi_checkpoint_
 static void assert_range(const zi_checkpoint_reader *reader, const zi_checkpoint_range *range)
 {
     zi_assert_cmp(range->tensor, <, reader->map->tensor_count);
-    zi_assert_cmp(range->role, <, ZERO_SHARD_ROLES);
+    zi_assert_cmp(range->role, <, ZI_SHARD_ROLES);
     const zi_checkpoint_tensor *t = &reader->map->tensors[range->tensor];
     zi_assert_cmp(zero_dtype_bytes(t->role[range->role].dtype), >, 0);
     zi_assert_cmp(range->first, <=, t->count);

@@ -42,7 +42,7 @@ static zero_status make(zi_checkpoint_sums *sums, const zi_checkpoint_slice *own
         sums->tensors[t].before = sums->role_count;
         sums->role_count += sums->tensors[t].count;
     }
-    return zi_calloc(ZERO_SHARD_ROLES * sums->role_count, sizeof *sums->values,
+    return zi_calloc(ZI_SHARD_ROLES * sums->role_count, sizeof *sums->values,
                      (void **)&sums->values);
 }
 
@@ -106,7 +106,7 @@ void zi_checkpoint_sums_add(zi_checkpoint_sums *sums, zero_role role, uint32_t t
 /* The next tensor of which there are sums, from the run's own on; false: there is none. */
 static bool find(const zi_checkpoint_sums *sums, zi_checkpoint_sum_run *run)
 {
-    for (; run->role < ZERO_SHARD_ROLES; run->role++, run->tensor = 0) {
+    for (; run->role < ZI_SHARD_ROLES; run->role++, run->tensor = 0) {
         for (; run->tensor < sums->map->tensor_count; run->tensor++) {
             if (sums->tensors[run->tensor].count != 0 &&
                 sums->map->tensors[run->tensor].role[run->role].dtype != ZERO_DTYPE_NONE) {

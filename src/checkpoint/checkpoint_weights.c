@@ -39,7 +39,7 @@ static zero_status add_tensor(zi_checkpoint_weights *weights, const zi_safetenso
     tensor->dims = from->dims;
     tensor->count = from->count;
     memcpy(tensor->shape, from->shape, sizeof tensor->shape);
-    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         tensor->role[role].dtype = ZERO_DTYPE_NONE;
     }
     tensor->role[ZERO_ROLE_PARAM] = (zi_checkpoint_place){

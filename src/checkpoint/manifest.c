@@ -164,7 +164,7 @@ static void put_files(zi_json_out *out, const zi_manifest *manifest)
 static void put_places(zi_json_out *out, const zi_checkpoint_tensor *tensor)
 {
     const char *before = "";
-    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         const zi_checkpoint_place *place = &tensor->role[role];
         if (role == ZERO_ROLE_GRAD || zero_dtype_bytes(place->dtype) == 0) {
             continue;

@@ -362,7 +362,7 @@ static zero_status read_dtypes(const zi_json *json, zi_checkpoint_tensor *tensor
 {
     const json_t *places = json_object_get(json->root, "places");
     size_t known = 0;
-    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         tensor->role[role].dtype = ZERO_DTYPE_NONE;
     }
     for (int i = 0; i < PLACE_ROLES; i++) {

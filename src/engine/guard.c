@@ -235,7 +235,7 @@ zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
 
 zero_status zi_engine_check_role(zero_role role)
 {
-    if ((uint32_t)role >= ZERO_SHARD_ROLES) {
+    if ((uint32_t)role >= ZI_SHARD_ROLES) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "role %d has no shard of a tensor; use PARAM, GRAD, MASTER, MOMENT1 or MOMENT2",
                 (int)role);

@@ -41,7 +41,7 @@ static void add_line(zero_load_report *report, const char *what, const char *pre
 static bool has_all_roles(const engine_load *load, uint32_t tensor,
                           const zi_checkpoint_tensor *saved)
 {
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         const zero_dtype dtype = zi_load_dtype(load, tensor, (zero_role)role);
         if (is_there(dtype) &&
             !is_there(saved->role[zi_load_source(saved, (zero_role)role, dtype)].dtype)) {
@@ -251,8 +251,8 @@ static bool is_rounded_here(const engine_load *load)
     const zi_layout *layout = load->engine->layout;
     bool found = false;
     for (uint32_t t = 0; t < layout->tensor_count && !found; t++) {
-        zero_dtype dtypes[ZERO_SHARD_ROLES];
-        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        zero_dtype dtypes[ZI_SHARD_ROLES];
+        for (int role = 0; role < ZI_SHARD_ROLES; role++) {
             dtypes[role] = zi_load_dtype(load, t, (zero_role)role);
         }
         found = is_rounded(dtypes, (layout->tensor_infos[t].flags & ZERO_TENSOR_FROZEN) != 0);
@@ -264,8 +264,8 @@ static bool is_rounded_there(const zi_checkpoint_map *map)
 {
     bool found = false;
     for (uint32_t t = 0; t < map->tensor_count && !found; t++) {
-        zero_dtype dtypes[ZERO_SHARD_ROLES];
-        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        zero_dtype dtypes[ZI_SHARD_ROLES];
+        for (int role = 0; role < ZI_SHARD_ROLES; role++) {
             dtypes[role] = map->tensors[t].role[role].dtype;
         }
         found = is_rounded(dtypes, (map->tensors[t].flags & ZERO_TENSOR_FROZEN) != 0);

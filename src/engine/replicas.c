@@ -74,7 +74,7 @@ static zero_status hash_shard(zero_engine *engine, uint32_t tensor, zero_role ro
 static uint64_t held_roles(const zero_engine *engine, uint32_t tensor)
 {
     uint64_t roles = 0;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         if (zi_engine_shard(engine, tensor, (zero_role)role).count != 0) {
             roles |= ZERO_ROLE_BIT(role);
         }
@@ -279,7 +279,7 @@ static zero_status compare_roles(zero_engine *engine, uint32_t roles)
     zero_status status = ZERO_OK;
     void *staging = NULL;
     ZI_TRY(device->ops->host_alloc(device->self, HASHED_BYTES, &staging));
-    for (int role = 0; role < ZERO_SHARD_ROLES && status == ZERO_OK; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES && status == ZERO_OK; role++) {
         const bool split =
             zi_engine_degree(engine->layout, (zero_role)role) == engine->layout->sharding.world;
         if ((roles & ZERO_ROLE_BIT(role)) != 0 && !split) {

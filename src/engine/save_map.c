@@ -59,7 +59,7 @@ static zi_checkpoint_tensor describe(const zero_engine *engine, uint32_t tensor,
         made.part = zero_world_rank(engine->mesh);
         put_box(layout, info, &made);
     }
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         const zi_codec kept = flat->kept[role];
         const bool wanted = params_only ? role == ZERO_ROLE_PARAM : role != ZERO_ROLE_GRAD;
         const bool saved = wanted && !zi_codec_is_none(kept);
@@ -127,7 +127,7 @@ uint64_t zi_save_own_bytes(const engine_save *save)
     uint64_t bytes = 0;
     for (uint32_t t = 0; t < map->tensor_count; t++) {
         const uint64_t count = zi_save_own_part(save, t).count;
-        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (int role = 0; role < ZI_SHARD_ROLES; role++) {
             bytes += count * zero_dtype_bytes(map->tensors[t].role[role].dtype);
         }
     }

@@ -100,7 +100,7 @@ void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t inde
     }
     size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < ZERO_SHARD_ROLES; i++) {
+    for (int i = 0; i < ZI_SHARD_ROLES; i++) {
         if ((found.roles & 1u << i) != 0 && used < text_bytes) {
             used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used != 0 ? ", " : "",
                                      zero_role_name((zero_role)i));

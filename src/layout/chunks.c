@@ -196,7 +196,7 @@ static void measure_bounce(zi_layout *layout)
             continue;
         }
         uint64_t bytes = 0;
-        for (int i = 0; i < ZERO_SHARD_ROLES; i++) {
+        for (int i = 0; i < ZI_SHARD_ROLES; i++) {
             const zero_role role = (zero_role)i;
             const bool gathered =
                 role == ZERO_ROLE_PARAM && layout->sharding.optimizer != layout->sharding.param;

@@ -25,6 +25,7 @@
 
 #include "core/capabilities.h"
 #include "core/private_api.h"
+#include "core/role.h"
 #include "layout/codec.h"
 #include "layout/model.h"
 #include "layout/sharding.h"
@@ -70,13 +71,13 @@ typedef struct zi_flat {
     uint64_t slice_count; /* elements of a slice */
     uint64_t count;       /* slice_count * world */
     /* How its elements are kept in shards, by role, where the flat has that role. */
-    zi_codec kept[ZERO_SHARD_ROLES];
+    zi_codec kept[ZI_SHARD_ROLES];
     /* PARAM and GRAD: how callers read and write them, and what ranks send one another. */
     zi_codec slot[ZI_OFFLOAD_ROLES];
     zi_codec wire[ZI_OFFLOAD_ROLES];
-    zi_codec wire_sum;             /* GRAD: the same of sums, of several micro-steps or ranks */
-    uint64_t at[ZERO_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
-    uint32_t chunk_first;          /* of its part of degree optimizer */
+    zi_codec wire_sum;           /* GRAD: the same of sums, of several micro-steps or ranks */
+    uint64_t at[ZI_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
+    uint32_t chunk_first;        /* of its part of degree optimizer */
     uint32_t chunk_count;
     uint64_t slot_at;         /* within the unit's parameter slot */
     uint64_t grad_slot_at;    /* within the bucket's gradient slot */
@@ -358,7 +359,7 @@ static inline zero_tier zi_role_tier(const zi_layout *layout, zero_role role)
     if (role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING) {
         return ZERO_TIER_HOST;
     }
-    return (uint32_t)role < ZERO_SHARD_ROLES ? layout->options.tier[role] : ZERO_TIER_DEVICE;
+    return (uint32_t)role < ZI_SHARD_ROLES ? layout->options.tier[role] : ZERO_TIER_DEVICE;
 }
 
 /* Bytes of a role's arena. */

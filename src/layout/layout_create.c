@@ -298,7 +298,7 @@ static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
 /* The flat's shards that are not on disk. */
 static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *roles)
 {
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         if (!zi_codec_is_none(flat->kept[role]) &&
             zi_role_tier(layout, (zero_role)role) != ZERO_TIER_DISK) {
             const uint64_t count = zi_role_count(layout, flat, (zero_role)role);

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/role.h"
 #include "layout/model.h"
 #include "zero/plan.h"
 
@@ -37,6 +38,11 @@ void zi_names_free(zi_names *names)
         zi_free(names->blocks);
         names->blocks = older;
     }
+}
+
+int32_t zero_role_is_shard(zero_role role)
+{
+    return (uint32_t)role < ZI_SHARD_ROLES ? 1 : 0;
 }
 
 const char *zero_role_name(zero_role role)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/role.h"
 #include "layout/options_list.h"
 #include "optimizer/optimizer.h"
 
@@ -222,7 +223,7 @@ static bool read_choice(const zero_option *option, const char *text, size_t leng
 /* Keys of a list, in the order of the field's entries. */
 static uint32_t key_count(const zero_option *option)
 {
-    return option->kind == ZERO_OPTION_TIERS ? ZERO_SHARD_ROLES : ZERO_STEP_GROUPS;
+    return option->kind == ZERO_OPTION_TIERS ? ZI_SHARD_ROLES : ZERO_STEP_GROUPS;
 }
 
 static const char *key_name(const zero_option *option, uint32_t key, char *digits,

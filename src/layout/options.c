@@ -65,7 +65,7 @@ static zero_status check_whole(const zero_option *option, const void *field)
 static zero_status check_tiers_named(const zero_tier *tier)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
-        const bool shard = role < ZERO_SHARD_ROLES;
+        const bool shard = role < ZI_SHARD_ROLES;
         if ((uint32_t)tier[role] >= (shard ? ZERO_TIER_COUNT : 1u)) {
             ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "options.tier of %s is %d, %s",
                     zero_role_name((zero_role)role), (int)tier[role],
@@ -121,7 +121,7 @@ static void put_default(const zero_option *option, void *field)
         *real = *real == 0.0f ? (float)option->value : *real;
     } else if (option->kind == ZERO_OPTION_TIERS) {
         zero_tier *tier = field;
-        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (int role = 0; role < ZI_SHARD_ROLES; role++) {
             tier[role] = tier[role] == ZERO_TIER_DEFAULT ? (zero_tier)option->value : tier[role];
         }
     } else if (zi_option_whole(option, field) == 0) {
@@ -153,7 +153,7 @@ static zero_status check_optimizer(const zero_engine_options *o)
 static zero_status check_updater(const zero_engine_options *o)
 {
     bool disk = false;
-    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_MASTER; role < ZI_SHARD_ROLES; role++) {
         disk = disk || o->tier[role] == ZERO_TIER_DISK;
     }
     if (disk &&
@@ -202,7 +202,7 @@ static zero_status check_disks(const zero_engine_options *o)
 /* Speculative updates are written where old state is kept, which only a disk has the room for. */
 static zero_status check_speculative(const zero_engine_options *o)
 {
-    for (int role = ZERO_ROLE_MASTER; o->tuning->speculative_step && role < ZERO_SHARD_ROLES;
+    for (int role = ZERO_ROLE_MASTER; o->tuning->speculative_step && role < ZI_SHARD_ROLES;
          role++) {
         if (o->tier[role] != ZERO_TIER_DISK) {
             ZI_FAIL(

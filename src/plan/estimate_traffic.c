@@ -133,7 +133,7 @@ static void count_update(const zi_layout *layout, zi_traffic *traffic)
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
         const uint64_t count = zi_shard_count(layout, flat, s->optimizer);
-        for (int i = 0; i < ZERO_SHARD_ROLES && flat->trained; i++) {
+        for (int i = 0; i < ZI_SHARD_ROLES && flat->trained; i++) {
             const double bytes = (double)zi_codec_bytes(flat->kept[i], count);
             const bool reads = i != ZERO_ROLE_PARAM || !flat->has_master;
             const bool writes = i != ZERO_ROLE_GRAD;

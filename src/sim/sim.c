@@ -83,7 +83,7 @@ static zero_status check_cluster(const zero_cluster *cluster, const zero_sim_opt
                                  const zi_sim_machine *machine, const zero_engine_options *options)
 {
     bool disk = false;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         disk = disk || options->tier[role] == ZERO_TIER_DISK;
     }
     if (sim->forward_ns == 0 && (cluster->device_flops == 0 || cluster->device_permille == 0)) {

@@ -39,7 +39,7 @@ static bool is_over_bus(const zi_optim *optim)
     const bool param =
         zi_role_offloaded(optim->layout, ZERO_ROLE_PARAM) && optim->desc.param_staging == NULL;
     bool state = false;
-    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_MASTER; role < ZI_SHARD_ROLES; role++) {
         state = state || zi_role_tier(optim->layout, (zero_role)role) == ZERO_TIER_HOST;
     }
     return param || zi_role_offloaded(optim->layout, ZERO_ROLE_GRAD) ||
@@ -234,7 +234,7 @@ static zero_status make_staging(zi_optim *optim)
                             .kernels = optim->desc.host_kernels,
                             .buffers = optim->desc.workspace + layout->bounce_at,
                             .buffer_bytes = layout->bounce_bytes};
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         desc.on_device[role] = zi_role_tier(layout, (zero_role)role) == ZERO_TIER_DEVICE;
     }
     desc.on_device[ZERO_ROLE_PARAM] |= optim->desc.param_staging != NULL;

@@ -52,10 +52,10 @@ void zi_staging_rebind(zi_staging *staging, unsigned char *buffers)
 
 /* A job's arrays by role, and where they are in the bounce buffer whose turn it is. */
 static void list_arrays(const zi_staging *staging, const zi_update_job *job,
-                        staged_array arrays[ZERO_SHARD_ROLES])
+                        staged_array arrays[ZI_SHARD_ROLES])
 {
     const uint64_t moment = zero_dtype_bytes(job->moment_dtype);
-    const staged_array all[ZERO_SHARD_ROLES] = {
+    const staged_array all[ZI_SHARD_ROLES] = {
         /* A parameter with a master is only written. */
         [ZERO_ROLE_PARAM] = {job->master == NULL ? job->param : NULL, job->param,
                              zero_dtype_bytes(job->param_dtype), NULL},
@@ -65,7 +65,7 @@ static void list_arrays(const zi_staging *staging, const zi_update_job *job,
         [ZERO_ROLE_MOMENT2] = {job->moment2, job->moment2, moment, NULL}};
     unsigned char *buffer = staging->desc.buffers + staging->turn * staging->desc.buffer_bytes;
     uint64_t used = 0;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         staged_array *array = &arrays[role];
         *array = all[role];
         const bool passes =
@@ -80,9 +80,9 @@ static void list_arrays(const zi_staging *staging, const zi_update_job *job,
 static zero_status fetch(zi_staging *staging, const zi_update_job *job)
 {
     const zi_device *device = staging->desc.device;
-    staged_array arrays[ZERO_SHARD_ROLES];
+    staged_array arrays[ZI_SHARD_ROLES];
     list_arrays(staging, job, arrays);
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         const staged_array *array = &arrays[role];
         if (array->bytes != 0 && array->source != NULL) {
             ZI_TRY(device->ops->copy(device->self, staging->desc.stream, array->memory,
@@ -100,7 +100,7 @@ static void *memory_of(const staged_array *array, void *own)
 
 /* The job on what is in its bounce buffer, and on the rest where it is. */
 static zero_status update(const zi_staging *staging, const zi_staged_chunk *chunk,
-                          const staged_array arrays[ZERO_SHARD_ROLES])
+                          const staged_array arrays[ZI_SHARD_ROLES])
 {
     const zi_kernels *kernels = staging->desc.kernels;
     const staged_array *param = &arrays[ZERO_ROLE_PARAM];
@@ -124,7 +124,7 @@ zero_status zi_staging_update(zi_staging *staging, const zi_staged_chunk *chunk,
                               const zi_update_job *next)
 {
     const zi_device *device = staging->desc.device;
-    staged_array arrays[ZERO_SHARD_ROLES];
+    staged_array arrays[ZI_SHARD_ROLES];
     if (staging->fetched != chunk->job) {
         ZI_TRY(fetch(staging, chunk->job));
     }
@@ -136,7 +136,7 @@ zero_status zi_staging_update(zi_staging *staging, const zi_staged_chunk *chunk,
         ZI_TRY(fetch(staging, next));
     }
     ZI_TRY(update(staging, chunk, arrays));
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         const staged_array *array = &arrays[role];
         if (array->bytes != 0 && array->target != NULL) {
             ZI_TRY(device->ops->copy(device->self, staging->desc.stream, array->target,

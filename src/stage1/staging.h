@@ -12,6 +12,7 @@
 #ifndef ZI_STAGE1_STAGING_H
 #define ZI_STAGE1_STAGING_H
 
+#include "core/role.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "zero/plan.h"
@@ -20,11 +21,11 @@ typedef struct zi_staging zi_staging;
 
 typedef struct zi_staging_desc {
     const zi_device *device;
-    zi_stream *stream;                /* of the copies */
-    const zi_kernels *kernels;        /* the CPU's */
-    bool on_device[ZERO_SHARD_ROLES]; /* by role: whether it is in the GPU's memory */
-    unsigned char *buffers;           /* two, end to end, which the device reaches; borrowed */
-    uint64_t buffer_bytes;            /* of each: enough for the largest chunk */
+    zi_stream *stream;              /* of the copies */
+    const zi_kernels *kernels;      /* the CPU's */
+    bool on_device[ZI_SHARD_ROLES]; /* by role: whether it is in the GPU's memory */
+    unsigned char *buffers;         /* two, end to end, which the device reaches; borrowed */
+    uint64_t buffer_bytes;          /* of each: enough for the largest chunk */
 } zi_staging_desc;
 
 /* A chunk: its job as the GPU would be given it, except that state which is not on the device is in

@@ -81,7 +81,7 @@ static inline void case_roles(zi_checkpoint_tensor *t, uint64_t chance)
 {
     const unsigned kind = (unsigned)(chance % 3);
     const zero_dtype params[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
-    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         t->role[role].dtype = ZERO_DTYPE_NONE;
     }
     t->role[ZERO_ROLE_PARAM].dtype = params[kind];

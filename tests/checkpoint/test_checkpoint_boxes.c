@@ -218,7 +218,7 @@ static zero_status read_as(reading *r, uint32_t part, uint32_t rank)
         const zi_box saved = zi_box_of(&map->tensors[i]);
         /* The first box of a tensor stands for it. */
         const bool is_head = zi_checkpoint_reader_find(reader, map->tensors[i].name) == i;
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES && is_head && status == ZERO_OK; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES && is_head && status == ZERO_OK; role++) {
             const zi_joined joined = {.reader = reader,
                                       .head = i,
                                       .wanted = part_box(&saved, r, part),

@@ -130,7 +130,7 @@ static uint64_t read_ranges(uint64_t chance)
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < model.map.tensor_count; i++) {
         const zi_checkpoint_tensor *t = &model.map.tensors[i];
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             for (uint64_t n = 0; case_has(t, role) && n < 3; n++) {
                 const uint64_t random = case_random(test_seed + chance, 16 * i + 4 * role + n);
                 const uint64_t first = n == 0 ? 0 : random % (t->count / 4 + 1);

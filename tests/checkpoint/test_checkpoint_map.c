@@ -65,7 +65,7 @@ TEST(places_cover_files_without_overlap)
             placed += check_file(&c.map, i);
         }
         for (uint32_t i = 0; i < c.map.tensor_count; i++) {
-            for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+            for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
                 have += case_has(&c.map.tensors[i], role);
             }
         }
@@ -86,7 +86,7 @@ TEST(places_are_the_same_for_any_world)
             CHECK_BYTES(&c.map.files[i], &one.map.files[i], sizeof c.map.files[i]);
         }
         for (uint32_t i = 0; i < 50; i++) {
-            for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+            for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
                 CHECK_EQ(c.map.tensors[i].role[role].file, one.map.tensors[i].role[role].file);
                 CHECK_EQ(c.map.tensors[i].role[role].at, one.map.tensors[i].role[role].at);
             }

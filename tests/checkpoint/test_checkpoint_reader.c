@@ -63,7 +63,7 @@ TEST(any_range_is_read)
     for (uint32_t i = 0; i < 20; i++) {
         const zi_checkpoint_tensor *t = &zi_checkpoint_reader_map(reader)->tensors[i];
         CHECK_EQ(zi_checkpoint_reader_find(reader, model.map.tensors[i].name), i);
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             for (uint64_t turn = 0; case_has(t, role) && turn < 10; turn++) {
                 const uint64_t first = test_chance(turn * 7 + i, (uint32_t)t->count + 1);
                 const uint64_t count = test_chance(turn * 7 + 3, (uint32_t)(t->count - first) + 1);
@@ -94,7 +94,7 @@ static uint64_t read_in_slices(uint32_t world, uint64_t *read_bytes)
             for (uint32_t cut = 0; at < t->count; cut++) {
                 const uint64_t left = t->count - at;
                 const uint64_t count = zi_min_u64(cut == 0 ? t->cut_first : t->cut_every, left);
-                for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+                for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
                     if (case_has(t, role) && (cut + i) % world == rank) {
                         read_range(reader, &(zi_checkpoint_range){i, role, at, count, true, false});
                     }
@@ -152,7 +152,7 @@ static void check_place(const char *message, const char *name, uint64_t at)
 {
     for (uint32_t i = 0; i < model.map.tensor_count; i++) {
         const zi_checkpoint_tensor *t = &model.map.tensors[i];
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             const zi_checkpoint_place *place = &t->role[role];
             const uint64_t bytes = t->count * width_of(t, role);
             if (case_has(t, role) && strcmp(model.map.files[place->file].name, name) == 0 &&
@@ -276,7 +276,7 @@ static zero_status verify(void)
     status = zi_checkpoint_reader_check_files(reader);
     const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
     for (uint32_t i = 0; i < map->tensor_count; i++) {
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             const zi_checkpoint_range whole = {i, role, 0, map->tensors[i].count, false, false};
             if (case_has(&map->tensors[i], role) && status == ZERO_OK) {
                 status = zi_checkpoint_check_range(reader, &whole, progress, &progressed);
@@ -579,7 +579,7 @@ TEST(reading_beside_direct_access)
     home = rig_folder(false);
     case_make(&model, 1, 10, 1, 1);
     zi_checkpoint_map_free(&model.map);
-    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         model.map.tensors[0].role[role].dtype =
             role == ZERO_ROLE_PARAM ? ZERO_DTYPE_F32 : ZERO_DTYPE_NONE;
     }

@@ -165,7 +165,7 @@ static void check_map(const zi_checkpoint_map *map)
     check_boxes(map);
     for (uint32_t i = 0; i < map->tensor_count; i++) {
         const zi_checkpoint_tensor *t = &map->tensors[i];
-        for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             const zi_checkpoint_place *place = &t->role[role];
             const uint64_t bytes = t->count * zero_dtype_bytes(place->dtype);
             if (case_has(t, role)) {

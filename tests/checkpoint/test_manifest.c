@@ -58,7 +58,7 @@ static void check_tensor(const zi_checkpoint_tensor *a, const zi_checkpoint_tens
     CHECK_EQ(a->group, b->group);
     CHECK_EQ(a->cut_first, b->cut_first);
     CHECK_EQ(a->cut_every, b->cut_every);
-    for (zero_role role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         CHECK_EQ(case_has(a, role), case_has(b, role));
         if (case_has(a, role)) {
             CHECK_BYTES(&a->role[role], &b->role[role], sizeof a->role[role]);

@@ -17,6 +17,8 @@
 
 #define UNITS_MAX 16
 #define TENSORS_MAX 64
+/* PARAM, GRAD, MASTER, MOMENT1 and MOMENT2. */
+#define ROLES 5
 #define DISKS_MAX 2
 #define DEADLINE_MS 60000
 #define PATH_BYTES 64
@@ -53,8 +55,8 @@ static struct {
     uint64_t first[TENSORS_MAX]; /* of its elements, in the order of the whole model's */
     uint32_t owner[TENSORS_MAX]; /* unit */
     bool uses[UNITS_MAX][TENSORS_MAX];
-    bool acquires[UNITS_MAX][UNITS_MAX];       /* itself, and those it ties to */
-    _Atomic uint64_t *state[ZERO_SHARD_ROLES]; /* bits of all elements, HELD beside them */
+    bool acquires[UNITS_MAX][UNITS_MAX]; /* itself, and those it ties to */
+    _Atomic uint64_t *state[ROLES];      /* bits of all elements, HELD beside them */
 } model;
 
 #define HELD (UINT64_C(1) << 32)
@@ -519,7 +521,7 @@ static zero_status read_role(rank *r, zero_role role)
 
 static zero_status read_state(rank *r)
 {
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ROLES; role++) {
         TRY(read_role(r, (zero_role)role));
     }
     return evaluation(r);
@@ -593,7 +595,7 @@ static void run(setup of, steps_fn steps)
 {
     job given = {&of, steps};
     of.params.groups = of.params.group_count != 0 ? of.groups : NULL;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ROLES; role++) {
         free(model.state[role]);
         model.state[role] = calloc(model.elements + 1, sizeof *model.state[role]);
         MUST(model.state[role] != NULL);
@@ -605,7 +607,7 @@ static void run(setup of, steps_fn steps)
 static int end(uint64_t expected)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ROLES; role++) {
         for (uint64_t e = 0; role != ZERO_ROLE_GRAD && e < model.elements; e++) {
             hash = (hash ^ model.state[role][e]) * UINT64_C(0x100000001b3);
         }

@@ -236,7 +236,7 @@ static void draw_updater(random_case *s)
 {
     const zero_engine_options *o = &s->run.options;
     bool both = true;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         both = both && o->tier[role] != ZERO_TIER_DISK &&
                (role >= ZERO_ROLE_MASTER || o->tier[role] != ZERO_TIER_HOST);
     }
@@ -254,7 +254,7 @@ static void draw_tiers(random_case *s)
     zero_tuning *t = &s->run.tuning;
     random_case_section(s, SECTION_CHOICES);
     const uint32_t mode = random_case_choose(s, 4);
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         const bool state = role >= ZERO_ROLE_MASTER;
         const zero_tier any = (zero_tier)random_case_choose(s, ZERO_TIER_COUNT);
         o->tier[role] = mode == 0 ? ZERO_TIER_DEFAULT : mode == 2 && state ? ZERO_TIER_DISK : any;

@@ -201,7 +201,7 @@ static void train(fake_cuda_mode mode, zero_dtype dtype, uint32_t micro_steps, b
             c.evaluate = (seed + (uint64_t)stage) % 2 == 0;
             c.run.options.tier[ZERO_ROLE_PARAM] = way > 2 ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
             c.run.options.tier[ZERO_ROLE_GRAD] = c.run.options.tier[ZERO_ROLE_PARAM];
-            for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+            for (int role = ZERO_ROLE_MASTER; role < ZI_SHARD_ROLES; role++) {
                 c.run.options.tier[role] = way % 2 == 0 ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
             }
             c.run.tuning.extent_bytes = 4096; /* many chunks */

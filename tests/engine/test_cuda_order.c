@@ -105,7 +105,7 @@ static void put_far(toy_run *run, bool far)
 /* State in host memory, in so many chunks that they take turns in the staging buffers. */
 static void put_state_far(toy_run *run, bool far)
 {
-    for (int role = ZERO_ROLE_MASTER; far && role < ZERO_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_MASTER; far && role < ZI_SHARD_ROLES; role++) {
         run->options.tier[role] = ZERO_TIER_HOST;
     }
     run->tuning.extent_bytes = far ? 4096 : run->tuning.extent_bytes;

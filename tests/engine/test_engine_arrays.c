@@ -187,7 +187,7 @@ TEST(strided_arrays_in_and_out)
 
 /* ---- what was trained ---- */
 
-static const zero_tier mixes[][ZERO_SHARD_ROLES] = {
+static const zero_tier mixes[][ZI_SHARD_ROLES] = {
     {DEV, DEV, DEV, DEV, DEV},
     {HOST, HOST, HOST, HOST, HOST},
     {DISK, DISK, DISK, DISK, DISK},

@@ -190,9 +190,9 @@ TEST(wrong_questions_are_refused)
 }
 
 /* Reading one element of each role, and writing it back where that is legal at all. */
-static void check_reads(zero_engine *engine, const bool legal[ZERO_SHARD_ROLES], const char *text)
+static void check_reads(zero_engine *engine, const bool legal[ZI_SHARD_ROLES], const char *text)
 {
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         zero_shard shard;
         uint32_t value = 0;
         uint64_t first = 0;

@@ -57,7 +57,7 @@ static expected expect(const toy_trainer *trainer)
     expected e = {.memory = plan_memory(zero_engine_plan(trainer->engine)),
                   .sums = trainer->engine->layout->sums_bytes};
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        const bool shard = role < ZERO_SHARD_ROLES;
+        const bool shard = role < ZI_SHARD_ROLES;
         const bool disk = shard && trainer->run->options.tier[role] == ZERO_TIER_DISK;
         e.pages[role] = disk ? 0 : e.memory.bytes[role];
     }
@@ -69,7 +69,7 @@ static expected expect(const toy_trainer *trainer)
 static void expect_evicted(const toy_trainer *trainer, const sample *s, expected *e)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        zero_tier tier = role < ZERO_SHARD_ROLES ? trainer->run->options.tier[role] : 0;
+        zero_tier tier = role < ZI_SHARD_ROLES ? trainer->run->options.tier[role] : 0;
         tier = role >= ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST : tier == 0 ? ZERO_TIER_DEVICE : tier;
         const bool kept = (ZERO_EVICT_STATE & ZERO_ROLE_BIT(role)) != 0;
         if ((s->evicted & ZERO_ROLE_BIT(role)) == 0 || tier == ZERO_TIER_DISK ||
@@ -151,12 +151,12 @@ static void measure_disk(const sample *s, const toy_trainer *trainer, const expe
     uint64_t extents = layout->state.extent_count;
     uint64_t roles = 0;
     extents *= s->run.tuning.speculative_step != 0 ? 2 : 1;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         extents += role < ZI_OFFLOAD_ROLES ? layout->offload[role].extent_count : 0;
         roles += trainer->run->options.tier[role] == ZERO_TIER_DISK ? e->memory.bytes[role] : 0;
     }
     const uint64_t files = e->memory.tier_bytes[ZERO_TIER_DISK];
-    if (roles + extents * PAGE < files || roles > files + ZERO_SHARD_ROLES * PAGE) {
+    if (roles + extents * PAGE < files || roles > files + ZI_SHARD_ROLES * PAGE) {
         FAIL_CASE(s,
                   "roles on disk have %" PRIu64 " bytes, files %" PRIu64 " in %" PRIu64 " extents",
                   roles, files, extents);

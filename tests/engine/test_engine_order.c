@@ -86,7 +86,7 @@ static toy_run run_of(const toy_model *model, const place *at)
     run.options.loss_scale = 1;
     run.options.tier[ZERO_ROLE_PARAM] = at->param;
     run.options.tier[ZERO_ROLE_GRAD] = at->grad;
-    for (int role = ZERO_ROLE_MASTER; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_MASTER; role < ZI_SHARD_ROLES; role++) {
         run.options.tier[role] = at->state;
     }
     run.options.disk_directories = rig_paths;

@@ -330,7 +330,7 @@ static void only_empty_tensors(toy_model *model)
 #define DEV ZERO_TIER_DEVICE
 #define HOST ZERO_TIER_HOST
 #define DISK ZERO_TIER_DISK
-static const zero_tier empty_tiers[][ZERO_SHARD_ROLES] = {
+static const zero_tier empty_tiers[][ZI_SHARD_ROLES] = {
     {DISK, DISK, DISK, DISK, DISK}, {DISK, DEV, DEV, DEV, DEV},    {DEV, DISK, DEV, DEV, DEV},
     {HOST, HOST, HOST, HOST, HOST}, {DISK, HOST, DISK, DEV, DISK}, {HOST, DISK, DEV, DISK, HOST},
 };
@@ -339,7 +339,7 @@ static const zero_tier empty_tiers[][ZERO_SHARD_ROLES] = {
 static zero_status use_all(toy_trainer *trainer)
 {
     for (uint32_t t = 0; t < trainer->run->model->tensor_count; t++) {
-        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (int role = 0; role < ZI_SHARD_ROLES; role++) {
             uint32_t values[64];
             zero_shard shard;
             TOY_TRY(zero_shard_range(trainer->engine, t, (zero_role)role, &shard));

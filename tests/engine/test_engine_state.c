@@ -110,7 +110,7 @@ UNWATCHED static zero_status write_role(const toy_trainer *trainer, const toy_st
 
 static zero_status restore(toy_trainer *trainer, const course *c)
 {
-    for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_PARAM; role < ZI_SHARD_ROLES; role++) {
         if (role != ZERO_ROLE_GRAD) {
             TOY_TRY(write_role(trainer, &c->half, (zero_role)role));
         }

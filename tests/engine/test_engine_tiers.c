@@ -17,7 +17,7 @@
 /* By role: parameters, gradients, master, moment1, moment2; and what updates them where the device
  * is a GPU. */
 typedef struct mix {
-    zero_tier tier[ZERO_SHARD_ROLES];
+    zero_tier tier[ZI_SHARD_ROLES];
     zero_updater updater;
 } mix;
 
@@ -51,7 +51,7 @@ static const mix mixes[] = {
 static bool on_disk(const mix *m)
 {
     bool any = false;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         any = any || m->tier[role] == DISK;
     }
     return any;
@@ -158,7 +158,7 @@ static zero_status write_and_read(toy_trainer *trainer, zero_role role)
 static zero_status values_of_roles(toy_trainer *trainer)
 {
     TOY_TRY(toy_step(trainer));
-    for (int role = ZERO_ROLE_PARAM; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_PARAM; role < ZI_SHARD_ROLES; role++) {
         TOY_TRY(write_and_read(trainer, (zero_role)role));
     }
     /* What was written is what is gathered, whatever had been gathered ahead of time. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "core/role.h"
 #include "sanitizer.h"
 #include "toy_device.h"
 #include "zero/zero.h"

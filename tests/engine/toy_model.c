@@ -293,7 +293,7 @@ toy_run toy_run_wide(zero_dtype dtype)
 
 void toy_run_tiers(toy_run *run, zero_role first, zero_tier tier)
 {
-    for (int role = (int)first; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = (int)first; role < ZI_SHARD_ROLES; role++) {
         run->options.tier[role] = tier;
     }
 }

@@ -32,7 +32,7 @@ static zero_model *random_model(uint64_t salt)
 static zero_engine_options random_options(void)
 {
     zero_engine_options o = random_types();
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         o.tier[role] = (zero_tier)random_below(ZERO_TIER_COUNT);
     }
     tuning.extent_bytes = random_below(6) * PAGE;
@@ -226,7 +226,7 @@ static void check_sums(const zi_layout *l)
     uint64_t largest = 0;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const zero_tier tier = role >= ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST
-                               : role < ZERO_SHARD_ROLES   ? l->options.tier[role]
+                               : role < ZI_SHARD_ROLES     ? l->options.tier[role]
                                                            : ZERO_TIER_DEVICE;
         tiers[tier] += l->memory.bytes[role];
     }
@@ -491,7 +491,7 @@ TEST(gpt2_on_disk_takes_less_than_700_mib)
         for (uint32_t u = 1; u <= 12; u++) {
             add_unit(model, test_text("layer%u", u), 12 * 768 * 768, dtypes[d]);
         }
-        for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+        for (int role = 0; role < ZI_SHARD_ROLES; role++) {
             o.tier[role] = ZERO_TIER_DISK;
         }
         zero_plan *plan = plan_of(model, &o, 1);

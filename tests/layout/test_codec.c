@@ -82,7 +82,7 @@ TEST(every_role_has_its_codec)
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
         CHECK_EQ(flat->kept[ZERO_ROLE_PARAM].dtype, flat->dtype);
-        for (int role = ZERO_ROLE_GRAD; role < ZERO_SHARD_ROLES; role++) {
+        for (int role = ZERO_ROLE_GRAD; role < ZI_SHARD_ROLES; role++) {
             const bool has = flat->trained && (role != ZERO_ROLE_MASTER || flat->has_master);
             CHECK_EQ(zi_codec_is_none(flat->kept[role]), !has);
         }

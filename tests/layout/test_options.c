@@ -1,6 +1,7 @@
 /* Owns the tests of the table of options: it has every field and nothing else, every option is
  * refused outside its bounds by its own name, set from text and written as text, printed by a plan,
  * and compared over the ranks where it says so. */
+#include "core/role.h"
 #include "plan_rig.h"
 
 static zero_model *one_tensor_model(void)
@@ -100,7 +101,7 @@ TEST(values_outside_the_bounds_are_refused_by_name)
             for (uint32_t role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
                 both b = defaults();
                 b.options.tier[role] =
-                    role < ZERO_SHARD_ROLES ? (zero_tier)option->choice_count : ZERO_TIER_DEVICE;
+                    role < ZI_SHARD_ROLES ? (zero_tier)option->choice_count : ZERO_TIER_DEVICE;
                 refuse(option, &b);
             }
             break;

@@ -106,7 +106,7 @@ static void check_huge(const zero_model *model, uint64_t elements, uint32_t worl
 {
     zero_engine_options options = zero_engine_options_init();
     zero_plan *plan = NULL;
-    for (int role = 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         options.tier[role] = ZERO_TIER_DISK;
     }
     CHECK_OK(zero_plan_create(model, &options, world, &plan));

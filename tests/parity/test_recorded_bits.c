@@ -75,7 +75,7 @@ static void put(toy_run *run, place where)
 {
     static const zero_tier tiers[PLACES] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK,
                                             ZERO_TIER_DISK, ZERO_TIER_DEVICE};
-    for (int role = where == PREDICTED ? ZERO_ROLE_MASTER : 0; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = where == PREDICTED ? ZERO_ROLE_MASTER : 0; role < ZI_SHARD_ROLES; role++) {
         run->options.tier[role] = tiers[where];
     }
     if (where == ON_DISK || where == PREDICTED) {

@@ -92,7 +92,7 @@ static inline void rig_close(sim_rig *rig)
 static inline void rig_tiers(sim_rig *rig, zero_role first, zero_tier tier)
 {
     static const char *const directories[] = {"simulated"};
-    for (int role = (int)first; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = (int)first; role < ZI_SHARD_ROLES; role++) {
         rig->options.tier[role] = tier;
     }
     rig->options.disk_directories = directories;

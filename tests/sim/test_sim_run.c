@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "core/role.h"
 #include "sanitizer.h"
 #include "zero/planner.h"
 #include "zero/zero.h"
@@ -41,7 +42,7 @@ static zero_status try(request *r)
 
 static void put_on(request *r, zero_role first, zero_tier tier)
 {
-    for (int role = (int)first; role < ZERO_SHARD_ROLES; role++) {
+    for (int role = (int)first; role < ZI_SHARD_ROLES; role++) {
         r->options.tier[role] = tier;
     }
 }

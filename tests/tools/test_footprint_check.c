@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include "bench_footprint.h"
+#include "core/role.h"
 
 #define RANKS 3
 
@@ -33,7 +34,7 @@ static rig make_rig(void)
     *planned = zero_memory_init();
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
         const bool disk = role >= ZERO_ROLE_MASTER && role <= ZERO_ROLE_MOMENT2;
-        if (role < ZERO_SHARD_ROLES) {
+        if (role < ZI_SHARD_ROLES) {
             r.mix.tier[role] = disk ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
         }
         planned->bytes[role] = 4096 * ((uint64_t)role + 1);
