@@ -45,8 +45,8 @@ bool zi_box_same(const zi_box *a, const zi_box *b)
 }
 
 /* Append " of [2, 3]", as far as there is room. */
-static void append(char *text, size_t bytes, const char *word, const uint64_t *extents,
-                   uint32_t dims)
+static void checkpoint_boxes_append(char *text, size_t bytes, const char *word,
+                                    const uint64_t *extents, uint32_t dims)
 {
     size_t used = strlen(text);
     (void)snprintf(text + used, bytes - used, "%s[", word);
@@ -61,10 +61,10 @@ static void append(char *text, size_t bytes, const char *word, const uint64_t *e
 const char *zi_box_text(const zi_box *box, char *text, size_t bytes)
 {
     text[0] = '\0';
-    append(text, bytes, "", box->shape, box->dims);
+    checkpoint_boxes_append(text, bytes, "", box->shape, box->dims);
     if (memcmp(box->shape, box->global, box->dims * sizeof box->shape[0]) != 0) {
-        append(text, bytes, " at ", box->first, box->dims);
-        append(text, bytes, " of ", box->global, box->dims);
+        checkpoint_boxes_append(text, bytes, " at ", box->first, box->dims);
+        checkpoint_boxes_append(text, bytes, " of ", box->global, box->dims);
     }
     return text;
 }
@@ -163,7 +163,7 @@ static zi_box_fault fault_of(const zi_checkpoint_tensor *a, const zi_checkpoint_
 }
 
 /* Put a tensor at the end of those of its name. */
-static zi_box_conflict add_tensor(zi_box_index *index, uint32_t tensor)
+static zi_box_conflict checkpoint_boxes_add_tensor(zi_box_index *index, uint32_t tensor)
 {
     const zi_checkpoint_tensor *tensors = index->map->tensors;
     uint32_t at = zi_box_index_find(index, tensors[tensor].name);
@@ -193,7 +193,7 @@ zero_status zi_box_index_make(zi_box_index *index, const zi_checkpoint_map *map,
     ZI_TRY(zi_table_reserve(&index->heads, map->tensor_count));
     ZI_TRY(zi_calloc(map->tensor_count, sizeof *index->next, (void **)&index->next));
     for (uint32_t i = 0; i < map->tensor_count && conflict->fault == ZI_BOX_SOUND; i++) {
-        *conflict = add_tensor(index, i);
+        *conflict = checkpoint_boxes_add_tensor(index, i);
     }
     return ZERO_OK;
 }

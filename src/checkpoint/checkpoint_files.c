@@ -14,14 +14,14 @@
 #include "core/fault.h"
 #include "core/memory.h"
 
-static zero_status failed(const char *path, const char *doing)
+static zero_status checkpoint_files_failed(const char *path, const char *doing)
 {
     const int code = errno;
     ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "%s: %s %s", strerror(code), doing, path);
 }
 
 /* Reserve the bytes, where the file system can; else only set the size. */
-static zero_status reserve(int descriptor, const char *path, uint64_t bytes)
+static zero_status checkpoint_files_reserve(int descriptor, const char *path, uint64_t bytes)
 {
     int code = 0;
     do {
@@ -37,7 +37,8 @@ static zero_status reserve(int descriptor, const char *path, uint64_t bytes)
     return ZERO_OK;
 }
 
-static zero_status write_all(int descriptor, const char *path, const char *data, uint64_t bytes)
+static zero_status checkpoint_files_write_all(int descriptor, const char *path, const char *data,
+                                              uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes;) {
         const ssize_t wrote = zi_fault_hit(ZI_FAULT_IO)
@@ -49,38 +50,41 @@ static zero_status write_all(int descriptor, const char *path, const char *data,
         }
         errno = wrote == 0 ? EIO : errno;
         if (errno != EINTR) {
-            return failed(path, "writing the header of");
+            return checkpoint_files_failed(path, "writing the header of");
         }
     }
     return ZERO_OK;
 }
 
 /* Make one file. */
-static zero_status make(const char *folder, const char *name, const char *header, uint64_t data_at,
-                        uint64_t bytes)
+static zero_status checkpoint_files_make(const char *folder, const char *name, const char *header,
+                                         uint64_t data_at, uint64_t bytes)
 {
     char path[ZI_CHECKPOINT_PATH_BYTES];
     ZI_TRY(zi_checkpoint_path(path, folder, name));
     const int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0) {
-        return failed(path, "making");
+        return checkpoint_files_failed(path, "making");
     }
-    zero_status status = reserve(descriptor, path, bytes);
-    status = status == ZERO_OK ? write_all(descriptor, path, header, data_at) : status;
+    zero_status status = checkpoint_files_reserve(descriptor, path, bytes);
+    status =
+        status == ZERO_OK ? checkpoint_files_write_all(descriptor, path, header, data_at) : status;
     if (close(descriptor) != 0 && status == ZERO_OK) {
-        status = failed(path, "closing"); /* some file systems say only here that they are full */
+        status = checkpoint_files_failed(
+            path, "closing"); /* some file systems say only here that they are full */
     }
     return status;
 }
 
-static zero_status make_file(const char *folder, const zi_checkpoint_map *map, uint32_t file,
-                             uint64_t *header_hash)
+static zero_status checkpoint_files_make_file(const char *folder, const zi_checkpoint_map *map,
+                                              uint32_t file, uint64_t *header_hash)
 {
     const zi_checkpoint_file *made = &map->files[file];
     char *header = NULL;
     ZI_TRY(zi_checkpoint_header(map, file, &header));
     header_hash[file] = zi_checkpoint_hash(header, made->data_at);
-    const zero_status status = make(folder, made->name, header, made->data_at, made->bytes);
+    const zero_status status =
+        checkpoint_files_make(folder, made->name, header, made->data_at, made->bytes);
     zi_free(header);
     return status;
 }
@@ -89,9 +93,10 @@ zero_status zi_checkpoint_files_make(const char *folder, const zi_checkpoint_map
                                      uint64_t *header_hash)
 {
     for (uint32_t file = 0; file < map->file_count; file++) {
-        ZI_TRY(make_file(folder, map, file, header_hash));
+        ZI_TRY(checkpoint_files_make_file(folder, map, file, header_hash));
     }
-    return make(folder, ZI_SUMS_NAME, NULL, 0, map->piece_count * sizeof(uint64_t));
+    return checkpoint_files_make(folder, ZI_SUMS_NAME, NULL, 0,
+                                 map->piece_count * sizeof(uint64_t));
 }
 
 static zero_status sync_file(const char *folder, const char *name)
@@ -100,9 +105,10 @@ static zero_status sync_file(const char *folder, const char *name)
     ZI_TRY(zi_checkpoint_path(path, folder, name));
     const int descriptor = open(path, O_WRONLY | O_CLOEXEC);
     if (descriptor < 0) {
-        return failed(path, "opening");
+        return checkpoint_files_failed(path, "opening");
     }
-    const zero_status status = fsync(descriptor) == 0 ? ZERO_OK : failed(path, "syncing");
+    const zero_status status =
+        fsync(descriptor) == 0 ? ZERO_OK : checkpoint_files_failed(path, "syncing");
     (void)close(descriptor);
     return status;
 }

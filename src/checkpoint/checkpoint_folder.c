@@ -56,7 +56,7 @@ static bool ends_with(const char *name, const char *end)
     return length >= bytes && strcmp(name + length - bytes, end) == 0;
 }
 
-static bool is_name(const char *name)
+static bool checkpoint_folder_is_name(const char *name)
 {
     const size_t length = strlen(name);
     const size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -68,7 +68,8 @@ static bool is_name(const char *name)
 
 zero_status zi_checkpoint_check_name(const char *name)
 {
-    if (!is_name(name) || strlen(name) > NAME_MAX_BYTES || ends_with(name, REPLACED)) {
+    if (!checkpoint_folder_is_name(name) || strlen(name) > NAME_MAX_BYTES ||
+        ends_with(name, REPLACED)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "a checkpoint cannot have the name \"%.100s\"; give 1 to %d letters, digits, '-', "
                 "'_' or '.', not '.' first, not \"" PART "\" or \"" REPLACED
@@ -79,7 +80,8 @@ zero_status zi_checkpoint_check_name(const char *name)
 }
 
 /* RUN/NAME with an end. */
-static zero_status path_of(path_text path, const char *run, const char *name, const char *end)
+static zero_status checkpoint_folder_path_of(path_text path, const char *run, const char *name,
+                                             const char *end)
 {
     char whole[NAME_MAX_BYTES + 64];
     (void)snprintf(whole, sizeof whole, "%.*s%s", NAME_MAX_BYTES + 32, name, end);
@@ -187,7 +189,8 @@ zero_status zi_checkpoint_look(const char *run, const char *name, zi_checkpoint_
     struct stat link;
     struct stat status;
     *entry = (zi_checkpoint_entry){0};
-    if (!is_name(name) || path_of(folder, run, name, "") != ZERO_OK || lstat(folder, &link) != 0) {
+    if (!checkpoint_folder_is_name(name) ||
+        checkpoint_folder_path_of(folder, run, name, "") != ZERO_OK || lstat(folder, &link) != 0) {
         return ZERO_ERR_INVALID_ARGUMENT;
     }
     ZI_TRY(check_link(folder, name));
@@ -263,7 +266,7 @@ static void remove_aliases(zi_checkpoint_entry *entries, uint32_t *count)
 }
 
 /* Room for one more. */
-static zero_status grow(zi_checkpoint_entry **entries, uint32_t count)
+static zero_status checkpoint_folder_grow(zi_checkpoint_entry **entries, uint32_t count)
 {
     zi_checkpoint_entry *larger = NULL;
     if (count != 0 && (count & (count - 1)) != 0) {
@@ -297,7 +300,7 @@ static bool read_pointer(const char *run, const char *file_name, pointer *found)
                       zi_regular_file_read(&file, 0, text, &bytes) == ZERO_OK;
     zi_regular_file_close(&file);
     return read && sscanf(text, "%200[^\n]\n%16" SCNx64 "\n", found->name, &found->hash) == 2 &&
-           is_name(found->name);
+           checkpoint_folder_is_name(found->name);
 }
 
 /* Whether a folder's manifest is the one that latest.part was written for. */
@@ -331,7 +334,8 @@ static void move_latest(const char *run, zi_checkpoint_entry *entries, uint32_t 
     path_text folder;
     zi_checkpoint_entry *last = last_full(entries, count);
     if (!(read_pointer(run, LATEST PART, &latest) &&
-          path_of(folder, run, latest.name, "") == ZERO_OK && has_hash(folder, latest.hash)) &&
+          checkpoint_folder_path_of(folder, run, latest.name, "") == ZERO_OK &&
+          has_hash(folder, latest.hash)) &&
         !read_pointer(run, LATEST, &latest)) {
         return;
     }
@@ -365,7 +369,7 @@ static zero_status list_entries(const char *run, zi_checkpoint_entry **entries, 
             keep_reason(unread, read, next->d_name);
             continue;
         }
-        status = grow(entries, *count);
+        status = checkpoint_folder_grow(entries, *count);
         if (status == ZERO_OK) {
             (*entries)[(*count)++] = entry;
         }
@@ -400,7 +404,8 @@ static bool find_unnamed(const char *run, pointer *latest)
     path_text folder;
     zi_checkpoint_entry entry;
     return read_pointer(run, LATEST PART, latest) &&
-           path_of(folder, run, latest->name, "") == ZERO_OK && has_hash(folder, latest->hash) &&
+           checkpoint_folder_path_of(folder, run, latest->name, "") == ZERO_OK &&
+           has_hash(folder, latest->hash) &&
            zi_checkpoint_look(run, latest->name, &entry) == ZERO_OK;
 }
 
@@ -464,7 +469,7 @@ static zero_status find_newest(const char *run, char folder[ZI_CHECKPOINT_PATH_B
     if (full == NULL && !told && (unread.error.status != ZERO_OK || !named)) {
         memcpy(passed, unread.error.message, ZI_CHECKPOINT_PASSED_BYTES);
     }
-    return path_of(folder, run, newest.name, "");
+    return checkpoint_folder_path_of(folder, run, newest.name, "");
 }
 
 zero_status zi_checkpoint_find(const char *run, const char *name,
@@ -477,10 +482,10 @@ zero_status zi_checkpoint_find(const char *run, const char *name,
     passed = passed != NULL ? passed : unwanted;
     passed[0] = '\0';
     if (name != NULL && strcmp(name, LATEST) != 0) {
-        if (!is_name(name)) {
+        if (!checkpoint_folder_is_name(name)) {
             ZI_TRY(zi_checkpoint_check_name(name));
         }
-        ZI_TRY(path_of(folder, run, name, ""));
+        ZI_TRY(checkpoint_folder_path_of(folder, run, name, ""));
         ZI_TRY(check_link(folder, name));
         return zi_manifest_read_head(folder, true, &head);
     }
@@ -490,7 +495,7 @@ zero_status zi_checkpoint_find(const char *run, const char *name,
         return zi_manifest_read_head(folder, true, &head);
     }
     if (find_latest(run, &latest, passed)) {
-        return path_of(folder, run, latest.name, "");
+        return checkpoint_folder_path_of(folder, run, latest.name, "");
     }
     return find_newest(run, folder, passed);
 }
@@ -523,8 +528,8 @@ static zero_status name_unnamed(const char *run)
     if (!find_unnamed(run, &unnamed)) {
         return ZERO_OK;
     }
-    ZI_TRY(path_of(part, run, LATEST, PART));
-    ZI_TRY(path_of(latest, run, LATEST, ""));
+    ZI_TRY(checkpoint_folder_path_of(part, run, LATEST, PART));
+    ZI_TRY(checkpoint_folder_path_of(latest, run, LATEST, ""));
     ZI_TRY(rename_path(part, latest));
     return sync_folder(run);
 }
@@ -536,8 +541,8 @@ zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
     ZI_TRY(zi_checkpoint_check_name(name));
     ZI_TRY(zi_checkpoint_make_run(run));
     ZI_TRY(name_unnamed(run));
-    ZI_TRY(path_of(path, run, name, ""));
-    ZI_TRY(path_of(part, run, name, PART));
+    ZI_TRY(checkpoint_folder_path_of(path, run, name, ""));
+    ZI_TRY(checkpoint_folder_path_of(part, run, name, PART));
     if (!replace && exists(path)) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "%s is there already; give another name or remove it, or set "
@@ -554,7 +559,7 @@ zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
 void zi_checkpoint_discard(const char *run, const char *name)
 {
     path_text part;
-    if (path_of(part, run, name, PART) == ZERO_OK) {
+    if (checkpoint_folder_path_of(part, run, name, PART) == ZERO_OK) {
         (void)remove_folder(part);
     }
 }
@@ -568,7 +573,8 @@ zero_status zi_checkpoint_commits(const char *run, uint64_t *commits)
         FAIL_ERRNO("opening", run);
     }
     for (const struct dirent *next = readdir(folder); next != NULL; next = readdir(folder)) {
-        if (is_name(next->d_name) && path_of(path, run, next->d_name, "") == ZERO_OK) {
+        if (checkpoint_folder_is_name(next->d_name) &&
+            checkpoint_folder_path_of(path, run, next->d_name, "") == ZERO_OK) {
             const uint64_t commit = zi_manifest_commit(path);
             *commits = commit > *commits && commit < INT64_MAX ? commit : *commits;
         }
@@ -591,19 +597,19 @@ typedef struct commit_paths {
 static zero_status make_paths(commit_paths *paths, const char *run, const char *name)
 {
     ZI_TRY(zi_checkpoint_check_name(name));
-    ZI_TRY(path_of(paths->part, run, name, PART));
-    ZI_TRY(path_of(paths->final, run, name, ""));
-    ZI_TRY(path_of(paths->replaced, run, name, REPLACED));
-    ZI_TRY(path_of(paths->latest, run, LATEST, ""));
-    return path_of(paths->latest_part, run, LATEST, PART);
+    ZI_TRY(checkpoint_folder_path_of(paths->part, run, name, PART));
+    ZI_TRY(checkpoint_folder_path_of(paths->final, run, name, ""));
+    ZI_TRY(checkpoint_folder_path_of(paths->replaced, run, name, REPLACED));
+    ZI_TRY(checkpoint_folder_path_of(paths->latest, run, LATEST, ""));
+    return checkpoint_folder_path_of(paths->latest_part, run, LATEST, PART);
 }
 
 static zero_status write_manifest(const commit_paths *paths, const zi_checkpoint_text *text)
 {
     path_text written;
     path_text final;
-    ZI_TRY(path_of(written, paths->part, ZI_MANIFEST_NAME, PART));
-    ZI_TRY(path_of(final, paths->part, ZI_MANIFEST_NAME, ""));
+    ZI_TRY(checkpoint_folder_path_of(written, paths->part, ZI_MANIFEST_NAME, PART));
+    ZI_TRY(checkpoint_folder_path_of(final, paths->part, ZI_MANIFEST_NAME, ""));
     ZI_TRY(zi_whole_file_write(written, text->manifest, text->bytes));
     ZI_TRY(rename_path(written, final));
     return sync_folder(paths->part);
@@ -645,7 +651,7 @@ static zero_status publish(const commit_paths *paths, const char **old)
 }
 
 /* After a failure behind the moment: as it was before. */
-static void take_back(const commit_paths *paths, const char *old)
+static void checkpoint_folder_take_back(const commit_paths *paths, const char *old)
 {
     if (old == paths->part) {
         (void)zi_exchange_names(paths->part, paths->final);
@@ -659,8 +665,9 @@ static void take_back(const commit_paths *paths, const char *old)
 
 /* From the manifest to the moment, and what has to be on the disk around it. old: as publish says.
  */
-static zero_status commit(const commit_paths *paths, const char *run, const char *name,
-                          const zi_checkpoint_text *text, const char **old)
+static zero_status checkpoint_folder_commit(const commit_paths *paths, const char *run,
+                                            const char *name, const zi_checkpoint_text *text,
+                                            const char **old)
 {
     const uint64_t hash = zi_checkpoint_hash(text->manifest, text->bytes);
     ZI_TRY(write_manifest(paths, text));
@@ -671,7 +678,7 @@ static zero_status commit(const commit_paths *paths, const char *run, const char
         status = rename_path(paths->latest_part, paths->latest);
     }
     if (status != ZERO_OK) {
-        take_back(paths, *old);
+        checkpoint_folder_take_back(paths, *old);
     }
     return status;
 }
@@ -682,7 +689,7 @@ zero_status zi_checkpoint_commit(const char *run, const char *name, const zi_che
     const char *old = NULL;
     ZI_TRY(zi_calloc(1, sizeof *paths, (void **)&paths));
     zero_status status = make_paths(paths, run, name);
-    status = status == ZERO_OK ? commit(paths, run, name, text, &old) : status;
+    status = status == ZERO_OK ? checkpoint_folder_commit(paths, run, name, text, &old) : status;
     if (status == ZERO_OK) {
         /* What stays is removed by the next save of this name. */
         (void)(old != paths->part || remove_folder(paths->part) == ZERO_OK);
@@ -703,7 +710,7 @@ static zero_status remove_named(const char *run, const char *name)
     path_text path;
     path_text removed;
     ZI_TRY(zi_checkpoint_path(path, run, name));
-    ZI_TRY(path_of(removed, run, name, REMOVED));
+    ZI_TRY(checkpoint_folder_path_of(removed, run, name, REMOVED));
     ZI_TRY(remove_folder(removed));
     ZI_TRY(rename_path(path, removed));
     return remove_folder(removed);

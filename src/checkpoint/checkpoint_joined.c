@@ -51,7 +51,8 @@ static uint64_t up(uint64_t element)
 
 /* The next run of the read, of at most `most` bytes; false: there are no more. A run that is cut is
  * cut at a granule. */
-static bool next_run(const box_read *read, run_walk *walk, uint64_t most, zi_box_run *run)
+static bool checkpoint_joined_next_run(const box_read *read, run_walk *walk, uint64_t most,
+                                       zi_box_run *run)
 {
     for (; walk->run < read->cut.runs; walk->run++) {
         const zi_box_run all = zi_box_run_at(&read->cut, walk->run);
@@ -93,7 +94,7 @@ static zi_checkpoint_range range_of(const box_read *read, uint64_t first, uint64
                                  .counted = counted};
 }
 
-static unsigned char *target_of(const box_read *read, const zi_box_run *run)
+static unsigned char *checkpoint_joined_target_of(const box_read *read, const zi_box_run *run)
 {
     return read->values + (run->wanted - read->first) * read->width;
 }
@@ -112,9 +113,9 @@ static run_span find_span(const box_read *read, run_walk walk)
 {
     const uint64_t room = ZI_JOINED_STAGING_BYTES / read->width;
     zi_box_run run = {0};
-    (void)next_run(read, &walk, STAGED_BYTES, &run); /* there is one */
+    (void)checkpoint_joined_next_run(read, &walk, STAGED_BYTES, &run); /* there is one */
     run_span span = {run.saved, needed_end(read, &run)};
-    while (next_run(read, &walk, STAGED_BYTES, &run)) {
+    while (checkpoint_joined_next_run(read, &walk, STAGED_BYTES, &run)) {
         const uint64_t end = zi_max_u64(span.end, needed_end(read, &run));
         if (end - span.first > room ||
             (run.saved > span.end && (run.saved - span.end) * read->width > GAP_BYTES)) {
@@ -131,11 +132,12 @@ static zero_status take_span(const box_read *read, run_walk *walk, const run_spa
     const unsigned char *staging = read->joined->staging;
     run_walk next = *walk;
     zi_box_run run;
-    while (next_run(read, &next, STAGED_BYTES, &run) && needed_end(read, &run) <= span->end) {
+    while (checkpoint_joined_next_run(read, &next, STAGED_BYTES, &run) &&
+           needed_end(read, &run) <= span->end) {
         const uint64_t end = needed_end(read, &run);
         const uint64_t granules = up(run.saved);
-        memcpy(target_of(read, &run), staging + (run.saved - span->first) * read->width,
-               run.count * read->width);
+        memcpy(checkpoint_joined_target_of(read, &run),
+               staging + (run.saved - span->first) * read->width, run.count * read->width);
         if (read->counted && granules < end) {
             const zi_checkpoint_range range = range_of(read, granules, end, true);
             ZI_TRY(zi_checkpoint_count(read->joined->reader, &range,
@@ -146,18 +148,18 @@ static zero_status take_span(const box_read *read, run_walk *walk, const run_spa
     return ZERO_OK;
 }
 
-static zero_status read_box(const box_read *read)
+static zero_status checkpoint_joined_read_box(const box_read *read)
 {
     zi_checkpoint_reader *reader = read->joined->reader;
     run_walk walk = {zi_box_first_run(&read->cut, read->first), read->first};
     run_walk next = walk;
     zi_box_run run;
-    while (next_run(read, &next, ZI_CHECKPOINT_READ_BYTES_MAX, &run)) {
+    while (checkpoint_joined_next_run(read, &next, ZI_CHECKPOINT_READ_BYTES_MAX, &run)) {
         if (stands_alone(read, &run)) {
             zi_checkpoint_range range =
                 range_of(read, run.saved, run.saved + run.count, read->counted);
             range.direct = read->joined->direct;
-            ZI_TRY(zi_checkpoint_read(reader, &range, target_of(read, &run)));
+            ZI_TRY(zi_checkpoint_read(reader, &range, checkpoint_joined_target_of(read, &run)));
             walk = next;
         } else {
             const run_span span = find_span(read, walk);
@@ -264,7 +266,7 @@ zero_status zi_joined_read(const zi_joined *joined, uint64_t first, uint64_t cou
                          .values = values};
         read.width = zero_dtype_bytes(saved->role[read.role].dtype);
         if (read.cut.runs != 0) {
-            ZI_TRY(read_box(&read));
+            ZI_TRY(checkpoint_joined_read_box(&read));
         }
     }
     return ZERO_OK;

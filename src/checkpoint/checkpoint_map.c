@@ -214,7 +214,7 @@ typedef struct placer {
     uint64_t at;
 } placer;
 
-static void place(void *user, zi_checkpoint_tensor *tensor)
+static void checkpoint_map_place(void *user, zi_checkpoint_tensor *tensor)
 {
     placer *next = user;
     tensor->role[next->role].at = next->at;
@@ -227,7 +227,7 @@ static void place_file(const zi_checkpoint_map *map, zi_checkpoint_file *file)
     const uint64_t bytes = put_header(map, file, &counted);
     file->data_at = zi_align_up(counted.bytes + 8, ZI_CHECKPOINT_ALIGN);
     file->bytes = file->data_at + bytes;
-    for_each(map, file, place, &(placer){file->role, file->data_at});
+    for_each(map, file, checkpoint_map_place, &(placer){file->role, file->data_at});
 }
 
 /* A part's files of one role. */
@@ -312,7 +312,7 @@ void zi_checkpoint_map_free(zi_checkpoint_map *map)
 
 /* ---- pieces ---- */
 
-static uint64_t pieces_of(uint64_t count)
+static uint64_t checkpoint_map_pieces_of(uint64_t count)
 {
     return zi_div_up(count, ZI_PIECE_COUNT);
 }
@@ -324,8 +324,9 @@ uint64_t zi_checkpoint_piece_count(const zi_checkpoint_tensor *tensor)
     }
     const uint64_t first = zi_min_u64(tensor->cut_first, tensor->count);
     const uint64_t rest = tensor->count - first;
-    return pieces_of(first) + rest / tensor->cut_every * pieces_of(tensor->cut_every) +
-           pieces_of(rest % tensor->cut_every);
+    return checkpoint_map_pieces_of(first) +
+           rest / tensor->cut_every * checkpoint_map_pieces_of(tensor->cut_every) +
+           checkpoint_map_pieces_of(rest % tensor->cut_every);
 }
 
 zi_checkpoint_piece zi_checkpoint_piece_at(const zi_checkpoint_tensor *tensor, uint64_t element)
@@ -337,7 +338,8 @@ zi_checkpoint_piece zi_checkpoint_piece_at(const zi_checkpoint_tensor *tensor, u
     if (element >= tensor->cut_first) {
         const uint64_t cut = (element - tensor->cut_first) / tensor->cut_every;
         begin = tensor->cut_first + cut * tensor->cut_every;
-        before = pieces_of(tensor->cut_first) + cut * pieces_of(tensor->cut_every);
+        before = checkpoint_map_pieces_of(tensor->cut_first) +
+                 cut * checkpoint_map_pieces_of(tensor->cut_every);
         count = zi_min_u64(tensor->cut_every, tensor->count - begin);
     }
     const uint64_t piece = (element - begin) / ZI_PIECE_COUNT;

@@ -225,7 +225,7 @@ zi_checkpoint_reader_counts zi_checkpoint_reader_count(const zi_checkpoint_reade
 
 /* ---- files ---- */
 
-static zero_status check_length(const open_file *file, uint64_t bytes)
+static zero_status checkpoint_reader_check_length(const open_file *file, uint64_t bytes)
 {
     if (file->opened.bytes != bytes) {
         ZI_FAIL(ZERO_ERR_CORRUPT, "%s has %" PRIu64 " bytes instead of %" PRIu64, file->path,
@@ -260,7 +260,9 @@ static zero_status open_tensors(zi_checkpoint_reader *reader, uint32_t index, op
     file->file = index;
     file->next = 0;
     file->direct = NOT_TRIED;
-    status = status == ZERO_OK ? check_length(file, reader->map->files[index].bytes) : status;
+    status = status == ZERO_OK
+                 ? checkpoint_reader_check_length(file, reader->map->files[index].bytes)
+                 : status;
     if (status != ZERO_OK) {
         close_file(file);
         return status;
@@ -399,7 +401,7 @@ static zero_status open_sums(zi_checkpoint_reader *reader)
     ZI_TRY(open_own(reader, ZI_SUMS_NAME, &reader->sums));
     reader->sums.file = 0;
     const zero_status status =
-        check_length(&reader->sums, reader->map->piece_count * sizeof(uint64_t));
+        checkpoint_reader_check_length(&reader->sums, reader->map->piece_count * sizeof(uint64_t));
     if (status != ZERO_OK) {
         close_file(&reader->sums);
     }
@@ -407,8 +409,8 @@ static zero_status open_sums(zi_checkpoint_reader *reader)
 }
 
 /* The sum of a piece; up to `end` they will be asked for in turn, with the same window. */
-static zero_status sum_of(zi_checkpoint_reader *reader, sum_window *window, uint64_t piece,
-                          uint64_t end, uint64_t *sum)
+static zero_status checkpoint_reader_sum_of(zi_checkpoint_reader *reader, sum_window *window,
+                                            uint64_t piece, uint64_t end, uint64_t *sum)
 {
     if (piece < window->first || piece >= window->first + window->count) {
         const uint64_t count = zi_min_u64(end - piece, SUMS_AT_ONCE);
@@ -470,8 +472,8 @@ static zero_status add_piece(zi_checkpoint_reader *reader, const zi_checkpoint_r
         return ZERO_OK;
     }
     if (first == piece.first) {
-        ZI_TRY(
-            sum_of(reader, &sums->window, place->first_piece + piece.index, sums->end, &expected));
+        ZI_TRY(checkpoint_reader_sum_of(reader, &sums->window, place->first_piece + piece.index,
+                                        sums->end, &expected));
     }
     const uint64_t found = zi_piece_sum(values, first, count, zero_dtype_bytes(place->dtype));
     if (whole && found != expected) {
@@ -640,7 +642,7 @@ zero_status zi_checkpoint_tensor_sum(zi_checkpoint_reader *reader, uint32_t tens
     *sum = 0;
     for (uint64_t piece = first; piece < end; piece++) {
         uint64_t one = 0;
-        ZI_TRY(sum_of(reader, &window, piece, end, &one));
+        ZI_TRY(checkpoint_reader_sum_of(reader, &window, piece, end, &one));
         *sum += one;
     }
     return ZERO_OK;
@@ -648,8 +650,8 @@ zero_status zi_checkpoint_tensor_sum(zi_checkpoint_reader *reader, uint32_t tens
 
 /* ---- whole files ---- */
 
-static zero_status check_hash(zi_checkpoint_reader *reader, const open_file *file, uint64_t bytes,
-                              uint64_t expected, const char *what)
+static zero_status checkpoint_reader_check_hash(zi_checkpoint_reader *reader, const open_file *file,
+                                                uint64_t bytes, uint64_t expected, const char *what)
 {
     uint64_t found = 0;
     ZI_TRY(zi_checkpoint_hash_file(&file->opened, bytes, &found));
@@ -670,10 +672,10 @@ zero_status zi_checkpoint_reader_check_files(zi_checkpoint_reader *reader)
     for (uint32_t i = 0; i < reader->map->file_count; i++) {
         open_file *file = NULL;
         ZI_TRY(file_of(reader, i, &file)); /* nobody else reads */
-        ZI_TRY(check_hash(reader, file, reader->map->files[i].data_at,
-                          reader->manifest.header_hash[i], "header"));
+        ZI_TRY(checkpoint_reader_check_hash(reader, file, reader->map->files[i].data_at,
+                                            reader->manifest.header_hash[i], "header"));
     }
     ZI_TRY(open_sums(reader));
-    return check_hash(reader, &reader->sums, reader->map->piece_count * 8,
-                      reader->manifest.sums_hash, "list of sums");
+    return checkpoint_reader_check_hash(reader, &reader->sums, reader->map->piece_count * 8,
+                                        reader->manifest.sums_hash, "list of sums");
 }

@@ -23,7 +23,8 @@ struct zi_checkpoint_sums {
     uint64_t *values;    /* little-endian; atomic: added to by any threads */
 };
 
-static own_pieces pieces_of(const zi_checkpoint_tensor *tensor, const zi_checkpoint_slice *own)
+static own_pieces checkpoint_sums_pieces_of(const zi_checkpoint_tensor *tensor,
+                                            const zi_checkpoint_slice *own)
 {
     if (own->count == 0) {
         return (own_pieces){0};
@@ -33,12 +34,12 @@ static own_pieces pieces_of(const zi_checkpoint_tensor *tensor, const zi_checkpo
     return (own_pieces){.first = first, .count = last - first + 1};
 }
 
-static zero_status make(zi_checkpoint_sums *sums, const zi_checkpoint_slice *own)
+static zero_status checkpoint_sums_make(zi_checkpoint_sums *sums, const zi_checkpoint_slice *own)
 {
     const zi_checkpoint_map *map = sums->map;
     ZI_TRY(zi_calloc(map->tensor_count, sizeof *sums->tensors, (void **)&sums->tensors));
     for (uint32_t t = 0; t < map->tensor_count; t++) {
-        sums->tensors[t] = pieces_of(&map->tensors[t], &own[t]);
+        sums->tensors[t] = checkpoint_sums_pieces_of(&map->tensors[t], &own[t]);
         sums->tensors[t].before = sums->role_count;
         sums->role_count += sums->tensors[t].count;
     }
@@ -53,7 +54,7 @@ zero_status zi_checkpoint_sums_create(const zi_checkpoint_map *map, const zi_che
     *out = NULL;
     ZI_TRY(zi_calloc(1, sizeof *sums, (void **)&sums));
     sums->map = map;
-    const zero_status status = make(sums, own);
+    const zero_status status = checkpoint_sums_make(sums, own);
     if (status != ZERO_OK) {
         zi_checkpoint_sums_destroy(sums);
         return status;
@@ -80,7 +81,7 @@ static uint64_t *value(const zi_checkpoint_sums *sums, zero_role role, uint32_t 
 }
 
 /* Add to a sum, which is kept as the file has it. */
-static void add(uint64_t *sum, uint64_t part)
+static void checkpoint_sums_add(uint64_t *sum, uint64_t part)
 {
     uint64_t old = __atomic_load_n(sum, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(sum, &old, htole64(le64toh(old) + part), true,
@@ -97,14 +98,15 @@ void zi_checkpoint_sums_add(zi_checkpoint_sums *sums, zero_role role, uint32_t t
     while (first < end) {
         const zi_checkpoint_piece piece = zi_checkpoint_piece_at(of, first);
         const uint64_t here = zi_min_u64(end, piece.first + piece.count) - first;
-        add(value(sums, role, tensor, piece.index), zi_piece_sum(elements, first, here, size));
+        checkpoint_sums_add(value(sums, role, tensor, piece.index),
+                            zi_piece_sum(elements, first, here, size));
         elements += here * size;
         first += here;
     }
 }
 
 /* The next tensor of which there are sums, from the run's own on; false: there is none. */
-static bool find(const zi_checkpoint_sums *sums, zi_checkpoint_sum_run *run)
+static bool checkpoint_sums_find(const zi_checkpoint_sums *sums, zi_checkpoint_sum_run *run)
 {
     for (; run->role < ZI_SHARD_ROLES; run->role++, run->tensor = 0) {
         for (; run->tensor < sums->map->tensor_count; run->tensor++) {
@@ -120,7 +122,7 @@ static bool find(const zi_checkpoint_sums *sums, zi_checkpoint_sum_run *run)
 bool zi_checkpoint_sums_next(const zi_checkpoint_sums *sums, zi_checkpoint_sum_run *run)
 {
     run->count = 0;
-    while (find(sums, run)) {
+    while (checkpoint_sums_find(sums, run)) {
         const own_pieces *own = &sums->tensors[run->tensor];
         const uint64_t first =
             sums->map->tensors[run->tensor].role[run->role].first_piece + own->first;

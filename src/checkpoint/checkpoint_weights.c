@@ -13,7 +13,7 @@
 #define NAME_BYTES_MAX 1023
 
 /* All bytes that the header speaks of are there, and no others. */
-static zero_status check_length(const zi_safetensors *header, uint64_t bytes)
+static zero_status checkpoint_weights_check_length(const zi_safetensors *header, uint64_t bytes)
 {
     const uint64_t data = header->count == 0 ? 0 : header->tensors[header->count - 1].end;
     if (data > INT64_MAX - header->data_at || header->data_at + data != bytes) {
@@ -25,8 +25,9 @@ static zero_status check_length(const zi_safetensors *header, uint64_t bytes)
     return ZERO_OK;
 }
 
-static zero_status add_tensor(zi_checkpoint_weights *weights, const zi_safetensors *header,
-                              const zi_safetensor *from)
+static zero_status checkpoint_weights_add_tensor(zi_checkpoint_weights *weights,
+                                                 const zi_safetensors *header,
+                                                 const zi_safetensor *from)
 {
     zi_checkpoint_map *map = &weights->map;
     zi_checkpoint_tensor *tensor = &map->tensors[map->tensor_count];
@@ -57,7 +58,7 @@ static zero_status add_file(zi_checkpoint_weights *weights, const zi_safetensors
     const uint64_t bytes = opened.bytes;
     zi_regular_file_close(&opened);
     ZI_TRY(status);
-    ZI_TRY(check_length(header, bytes));
+    ZI_TRY(checkpoint_weights_check_length(header, bytes));
     ZI_TRY(zi_names_add(&weights->names, header->json.path, &weights->paths[map->file_count]));
     const char *slash = strrchr(header->json.path, '/');
     *file = (zi_checkpoint_file){.role = ZERO_ROLE_PARAM,
@@ -67,7 +68,7 @@ static zero_status add_file(zi_checkpoint_weights *weights, const zi_safetensors
     (void)snprintf(file->name, sizeof file->name, "%.63s",
                    slash != NULL ? slash + 1 : header->json.path);
     for (uint32_t i = 0; i < header->count; i++) {
-        ZI_TRY(add_tensor(weights, header, &header->tensors[i]));
+        ZI_TRY(checkpoint_weights_add_tensor(weights, header, &header->tensors[i]));
     }
     file->tensor_end = map->tensor_count;
     weights->read_bytes += header->data_at;
@@ -91,7 +92,8 @@ static zero_status add_files(zi_checkpoint_weights *weights, const zi_safetensor
     return ZERO_OK;
 }
 
-static zero_status read_one(zi_checkpoint_weights *weights, const zi_regular_file *file)
+static zero_status checkpoint_weights_read_one(zi_checkpoint_weights *weights,
+                                               const zi_regular_file *file)
 {
     zi_safetensors header;
     zero_status status = zi_safetensors_read(&header, file);
@@ -131,7 +133,7 @@ zero_status zi_checkpoint_weights_read(zi_checkpoint_weights *weights, const cha
         status = zi_safetensors_found(&file, &found);
     }
     if (status == ZERO_OK) {
-        status = found ? read_one(weights, &file) : read_set(weights, &file);
+        status = found ? checkpoint_weights_read_one(weights, &file) : read_set(weights, &file);
     }
     zi_regular_file_close(&file);
     return status;

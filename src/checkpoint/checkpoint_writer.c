@@ -79,18 +79,20 @@ struct zi_checkpoint_writer {
 
 /* ---- files ---- */
 
-static const char *name_of(const zi_checkpoint_writer *writer, const zi_checkpoint_block *b)
+static const char *checkpoint_writer_name_of(const zi_checkpoint_writer *writer,
+                                             const zi_checkpoint_block *b)
 {
     const zi_checkpoint_map *map = writer->desc.map;
     return b->file < map->file_count ? map->files[b->file].name : ZI_SUMS_NAME;
 }
 
-static zero_status failed(const zi_checkpoint_writer *writer, const zi_checkpoint_block *b,
-                          const char *doing)
+static zero_status checkpoint_writer_failed(const zi_checkpoint_writer *writer,
+                                            const zi_checkpoint_block *b, const char *doing)
 {
     const int code = errno;
     ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "%s: %s %" PRIu64 " bytes at offset %" PRIu64 " of %s/%s",
-                   strerror(code), doing, b->bytes, b->at, writer->folder, name_of(writer, b));
+                   strerror(code), doing, b->bytes, b->at, writer->folder,
+                   checkpoint_writer_name_of(writer, b));
 }
 
 /* The files of a checkpoint are on one file system, so it is said once. code: an errno. */
@@ -109,12 +111,14 @@ static zero_status open_output(zi_checkpoint_writer *writer, const zi_checkpoint
     output *out = &writer->outputs[b->file];
     int refused = 0;
     char path[ZI_CHECKPOINT_PATH_BYTES];
-    zero_status status = zi_checkpoint_path(path, writer->folder, name_of(writer, b));
+    zero_status status =
+        zi_checkpoint_path(path, writer->folder, checkpoint_writer_name_of(writer, b));
     (void)pthread_mutex_lock(&writer->opening);
     if (status == ZERO_OK && out->buffered < 0) {
         const int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW;
         out->buffered = open(path, flags);
-        status = out->buffered < 0 ? failed(writer, b, "opening, to write") : ZERO_OK;
+        status =
+            out->buffered < 0 ? checkpoint_writer_failed(writer, b, "opening, to write") : ZERO_OK;
         /* Refused where the file system has no direct access: the page cache serves then. */
         out->direct = status == ZERO_OK ? open(path, flags | O_DIRECT) : -1;
         refused = status == ZERO_OK && out->direct < 0 ? errno : 0;
@@ -157,7 +161,7 @@ static zero_status write_range(zi_checkpoint_writer *writer, const zi_checkpoint
         }
         errno = wrote == 0 ? EIO : errno;
         if (errno != EINTR) {
-            return failed(writer, b, "writing");
+            return checkpoint_writer_failed(writer, b, "writing");
         }
     }
     return ZERO_OK;
@@ -183,7 +187,7 @@ static zero_status write_block(zi_checkpoint_writer *writer, const zi_checkpoint
     zi_fault_sleep(ZI_FAULT_IO);
     if (zi_fault_hit(ZI_FAULT_IO)) {
         errno = EIO;
-        return failed(writer, b, "writing");
+        return checkpoint_writer_failed(writer, b, "writing");
     }
     const output *out = &writer->outputs[b->file];
     const file_range pages = pages_of(b);
@@ -218,7 +222,7 @@ static zero_status sync_output(zi_checkpoint_writer *writer, const zi_checkpoint
         return ZERO_OK; /* nothing of it is this rank's */
     }
     const zero_status status =
-        fdatasync(out->buffered) == 0 ? ZERO_OK : failed(writer, b, "syncing");
+        fdatasync(out->buffered) == 0 ? ZERO_OK : checkpoint_writer_failed(writer, b, "syncing");
     close_output(out);
     return status;
 }
@@ -226,14 +230,14 @@ static zero_status sync_output(zi_checkpoint_writer *writer, const zi_checkpoint
 /* ---- threads ---- */
 
 /* With the mutex. */
-static bool is_over(const zi_checkpoint_writer *writer)
+static bool checkpoint_writer_is_over(const zi_checkpoint_writer *writer)
 {
     return writer->finished && writer->head == writer->tail && !writer->made_files &&
            !writer->syncing;
 }
 
 /* With the mutex. */
-static void note(zi_checkpoint_writer *writer, const zero_error *error)
+static void checkpoint_writer_note(zi_checkpoint_writer *writer, const zero_error *error)
 {
     if (!writer->dropping && error != NULL) {
         writer->error = *error;
@@ -243,10 +247,10 @@ static void note(zi_checkpoint_writer *writer, const zero_error *error)
 }
 
 /* With the mutex: wake whoever can go on now. */
-static void tell(zi_checkpoint_writer *writer)
+static void checkpoint_writer_tell(zi_checkpoint_writer *writer)
 {
     (void)pthread_cond_signal(&writer->left);
-    if (is_over(writer)) {
+    if (checkpoint_writer_is_over(writer)) {
         (void)pthread_cond_broadcast(&writer->over);
     }
 }
@@ -262,7 +266,7 @@ static void do_unlocked(zi_checkpoint_writer *writer, const zi_checkpoint_block 
     const zero_status status = does(writer, b);
     (void)pthread_mutex_lock(&writer->mutex);
     if (status != ZERO_OK) {
-        note(writer, zero_last_error());
+        checkpoint_writer_note(writer, zero_last_error());
     }
 }
 
@@ -309,9 +313,9 @@ static void sync_files(zi_checkpoint_writer *writer)
     (void)pthread_mutex_lock(&writer->mutex);
     writer->syncing = false;
     if (status != ZERO_OK) {
-        note(writer, zero_last_error());
+        checkpoint_writer_note(writer, zero_last_error());
     }
-    tell(writer);
+    checkpoint_writer_tell(writer);
 }
 
 /* With the mutex, which is given up meanwhile. */
@@ -331,7 +335,7 @@ static void work(zi_checkpoint_writer *writer, writer_job job)
                writer->slots[writer->head % writer->slot_count].jobs == 0) {
             writer->head++;
         }
-        tell(writer);
+        checkpoint_writer_tell(writer);
     }
 }
 
@@ -356,7 +360,7 @@ static void *write_blocks(void *argument)
     return NULL;
 }
 
-static zero_status start(zi_checkpoint_writer *writer)
+static zero_status checkpoint_writer_start(zi_checkpoint_writer *writer)
 {
     const uint32_t files = writer->desc.map->file_count + 1;
     writer->slot_count = BLOCKS + writer->desc.ring_bytes / writer->desc.block_bytes;
@@ -407,7 +411,7 @@ zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
     writer->desc = *desc;
     writer->made_files = desc->made != NULL;
     (void)snprintf(writer->folder, sizeof writer->folder, "%s", desc->folder);
-    const zero_status status = start(writer);
+    const zero_status status = checkpoint_writer_start(writer);
     if (status != ZERO_OK) {
         zi_checkpoint_writer_destroy(writer);
         return status;
@@ -523,7 +527,7 @@ void zi_checkpoint_writer_share(zi_checkpoint_writer *writer, zi_checkpoint_bloc
 }
 
 /* Hand a block to the threads. */
-static void put(zi_checkpoint_writer *writer, const slot *s)
+static void checkpoint_writer_put(zi_checkpoint_writer *writer, const slot *s)
 {
     (void)pthread_mutex_lock(&writer->mutex);
     while (!writer->dropping && writer->tail - writer->head == writer->slot_count) {
@@ -559,12 +563,12 @@ void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, const zi_checkpoi
         s.in_ring = true;
         s.first = writer->reserved.first;
     }
-    put(writer, &s);
+    checkpoint_writer_put(writer, &s);
 }
 
 void zi_checkpoint_writer_seal(zi_checkpoint_writer *writer, uint32_t file)
 {
-    put(writer, &(slot){.of = {.file = file}});
+    checkpoint_writer_put(writer, &(slot){.of = {.file = file}});
 }
 
 void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer)
@@ -574,14 +578,14 @@ void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer)
     for (int job = 0; job < JOBS; job++) {
         (void)pthread_cond_broadcast(&writer->came[job]);
     }
-    tell(writer);
+    checkpoint_writer_tell(writer);
     (void)pthread_mutex_unlock(&writer->mutex);
 }
 
 void zi_checkpoint_writer_stop(zi_checkpoint_writer *writer, const zero_error *error)
 {
     (void)pthread_mutex_lock(&writer->mutex);
-    note(writer, error);
+    checkpoint_writer_note(writer, error);
     (void)pthread_mutex_unlock(&writer->mutex);
 }
 
@@ -601,10 +605,10 @@ bool zi_checkpoint_writer_wait(zi_checkpoint_writer *writer, uint64_t ns)
     end.tv_sec += (time_t)((ns + (uint64_t)end.tv_nsec) / SECOND_NS);
     end.tv_nsec = (long)((ns + (uint64_t)end.tv_nsec) % SECOND_NS);
     (void)pthread_mutex_lock(&writer->mutex);
-    while (!is_over(writer) && code == 0) {
+    while (!checkpoint_writer_is_over(writer) && code == 0) {
         code = pthread_cond_timedwait(&writer->over, &writer->mutex, &end);
     }
-    const bool over = is_over(writer);
+    const bool over = checkpoint_writer_is_over(writer);
     (void)pthread_mutex_unlock(&writer->mutex);
     return over;
 }
@@ -621,7 +625,7 @@ zi_checkpoint_writer_counts zi_checkpoint_writer_count(zi_checkpoint_writer *wri
 {
     (void)pthread_mutex_lock(&writer->mutex);
     zi_checkpoint_writer_counts counts = writer->counts;
-    counts.over = is_over(writer);
+    counts.over = checkpoint_writer_is_over(writer);
     counts.result = writer->error.status;
     (void)pthread_mutex_unlock(&writer->mutex);
     return counts;

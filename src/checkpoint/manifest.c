@@ -43,7 +43,7 @@ uint64_t zi_manifest_model_hash(const zi_checkpoint_map *map)
 
 /* ---- members ---- */
 
-static void put_name(zi_json_out *out, const char *name)
+static void manifest_put_name(zi_json_out *out, const char *name)
 {
     zi_json_put(out, ",\n\"");
     zi_json_put(out, name);
@@ -52,24 +52,24 @@ static void put_name(zi_json_out *out, const char *name)
 
 static void put_number(zi_json_out *out, const char *name, uint64_t number)
 {
-    put_name(out, name);
+    manifest_put_name(out, name);
     zi_json_put_number(out, number);
 }
 
 static void put_quoted(zi_json_out *out, const char *name, uint64_t number)
 {
-    put_name(out, name);
+    manifest_put_name(out, name);
     zi_json_put_quoted(out, number);
 }
 
 static void put_hash(zi_json_out *out, const char *name, uint64_t hash)
 {
-    put_name(out, name);
+    manifest_put_name(out, name);
     zi_json_put_hash(out, hash);
 }
 
-static void put_group(zi_json_out *out, const zi_hyper *hyper, const double *carried,
-                      bool has_numbers)
+static void manifest_put_group(zi_json_out *out, const zi_hyper *hyper, const double *carried,
+                               bool has_numbers)
 {
     const zi_optimizer *optimizer = zi_optimizer_of(hyper->kind);
     zi_json_put(out, "{\"optimizer\": ");
@@ -93,17 +93,17 @@ static void put_group(zi_json_out *out, const zi_hyper *hyper, const double *car
 static void put_groups(zi_json_out *out, const zi_hyper *groups, uint32_t group_count,
                        const double carried[][ZERO_STEP_CARRIED])
 {
-    put_name(out, "groups");
+    manifest_put_name(out, "groups");
     for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
         zi_json_put(out, g == 0 ? "[\n" : ",\n");
-        put_group(out, &groups[g], carried[g], g < group_count);
+        manifest_put_group(out, &groups[g], carried[g], g < group_count);
     }
     zi_json_put(out, "]");
 }
 
-static void put_parts(zi_json_out *out, const zi_manifest *manifest)
+static void manifest_put_parts(zi_json_out *out, const zi_manifest *manifest)
 {
-    put_name(out, "parts");
+    manifest_put_name(out, "parts");
     zi_json_put(out, "[");
     for (uint32_t i = 0; i < manifest->map.part_count; i++) {
         const zi_manifest_part *part = &manifest->parts[i];
@@ -118,7 +118,7 @@ static void put_user(zi_json_out *out, const zi_manifest *manifest)
 {
     static const char digits[] = "0123456789abcdef";
     const unsigned char *bytes = manifest->user;
-    put_name(out, "user");
+    manifest_put_name(out, "user");
     zi_json_put(out, "\"");
     for (uint64_t i = 0; i < manifest->user_bytes; i++) {
         const char pair[] = {digits[bytes[i] >> 4], digits[bytes[i] & 15], '\0'};
@@ -129,7 +129,7 @@ static void put_user(zi_json_out *out, const zi_manifest *manifest)
 
 static void put_sums(zi_json_out *out, const zi_manifest *manifest)
 {
-    put_name(out, "sums");
+    manifest_put_name(out, "sums");
     zi_json_put(out, "{\"name\": \"" ZI_SUMS_NAME "\", \"pieces\": ");
     zi_json_put_number(out, manifest->map.piece_count);
     zi_json_put(out, ", \"piece_elements\": ");
@@ -141,7 +141,7 @@ static void put_sums(zi_json_out *out, const zi_manifest *manifest)
 
 static void put_files(zi_json_out *out, const zi_manifest *manifest)
 {
-    put_name(out, "files");
+    manifest_put_name(out, "files");
     zi_json_put(out, "[");
     for (uint32_t i = 0; i < manifest->map.file_count; i++) {
         const zi_checkpoint_file *file = &manifest->map.files[i];
@@ -199,7 +199,7 @@ static void put_extents(zi_json_out *out, const char *name, uint32_t dims, const
 
 static void put_tensors(zi_json_out *out, const zi_checkpoint_map *map)
 {
-    put_name(out, "tensors");
+    manifest_put_name(out, "tensors");
     zi_json_put(out, "[");
     for (uint32_t i = 0; i < map->tensor_count; i++) {
         const zi_checkpoint_tensor *tensor = &map->tensors[i];
@@ -239,25 +239,25 @@ static void put_body(zi_json_out *out, const zi_manifest *manifest)
     put_quoted(out, "skipped", manifest->state.skipped);
     if (manifest->commit != 0) {
         put_quoted(out, "commit", manifest->commit);
-        put_name(out, "kind");
+        manifest_put_name(out, "kind");
         zi_json_put_text(out, manifest->weights ? "weights" : "full");
     }
-    put_name(out, "byte_order");
+    manifest_put_name(out, "byte_order");
     zi_json_put_text(out, "little");
     put_number(out, "world", manifest->world);
     put_quoted(out, "seed", manifest->seed);
     put_hash(out, "model_hash", manifest->model_hash);
-    put_name(out, "loss_scale");
+    manifest_put_name(out, "loss_scale");
     zi_json_put_float(out, manifest->state.loss_scale);
     if (manifest->scaler != ZI_SCALER_UNKNOWN) {
-        put_name(out, "loss_scale_dynamic");
+        manifest_put_name(out, "loss_scale_dynamic");
         zi_json_put(out, manifest->scaler == ZI_SCALER_DYNAMIC ? "true" : "false");
     }
     put_number(out, "good_steps", manifest->state.good_steps);
     put_number(out, "overflows", manifest->state.overflows);
     put_groups(out, manifest->groups, manifest->group_count, manifest->state.carried);
     if (manifest->map.part_count > 1) {
-        put_parts(out, manifest);
+        manifest_put_parts(out, manifest);
     }
     put_quoted(out, "data_position", manifest->data_position);
     put_quoted(out, "random_seed", manifest->random_seed);
@@ -328,7 +328,7 @@ static bool begins(const zi_manifest_text *text, const char *with)
     return text->bytes >= bytes && memcmp(text->text, with, bytes) == 0;
 }
 
-static zero_status check_hash(const zi_manifest_text *text)
+static zero_status manifest_check_hash(const zi_manifest_text *text)
 {
     char tail[TAIL_BYTES];
     zi_json_out out = {.text = tail};
@@ -352,7 +352,7 @@ static zero_status check_hash(const zi_manifest_text *text)
 }
 
 /* Decimal digits, then `end`. */
-static bool take_number(const char **at, const char *end, uint64_t *number)
+static bool manifest_take_number(const char **at, const char *end, uint64_t *number)
 {
     const char *const begin = *at;
     const size_t bytes = strlen(end);
@@ -369,7 +369,7 @@ static bool take_number(const char **at, const char *end, uint64_t *number)
 }
 
 /* Go behind what is there. */
-static bool take(const char **at, const char *with)
+static bool manifest_take(const char **at, const char *with)
 {
     const size_t bytes = strlen(with);
     const bool found = strncmp(*at, with, bytes) == 0;
@@ -382,13 +382,13 @@ static bool take(const char **at, const char *with)
 static zero_status read_kind(zi_manifest_text *text, const char *at)
 {
     zi_manifest_head *head = &text->head;
-    if (!take(&at, "\"commit\": \"")) {
+    if (!manifest_take(&at, "\"commit\": \"")) {
         head->weights = strstr(at, "\"role\": \"moment1\"") == NULL &&
                         strstr(at, "\"role\": \"master\"") == NULL;
         return ZERO_OK;
     }
-    if (!take_number(&at, "\",\n\"kind\": \"", &head->commit) ||
-        !(take(&at, "full\"") || (head->weights = take(&at, "weights\"")))) {
+    if (!manifest_take_number(&at, "\",\n\"kind\": \"", &head->commit) ||
+        !(manifest_take(&at, "full\"") || (head->weights = manifest_take(&at, "weights\"")))) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: its first lines have no \"commit\" and \"kind\"",
                 text->path);
     }
@@ -403,7 +403,7 @@ static zero_status read_head(zi_manifest_text *text)
     zi_manifest_head *head = &text->head;
     uint64_t skipped = 0;
     *head = (zi_manifest_head){0};
-    if (!begins(text, format) || !take_number(&at, ",\n\"updates\": \"", &text->version)) {
+    if (!begins(text, format) || !manifest_take_number(&at, ",\n\"updates\": \"", &text->version)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: its first lines are not those of a checkpoint",
                 text->path);
     }
@@ -413,8 +413,9 @@ static zero_status read_head(zi_manifest_text *text)
                 "newer one",
                 text->path, text->version, ZI_MANIFEST_VERSION, ZI_MANIFEST_VERSION_PARTS);
     }
-    if (!take_number(&at, "\",\n\"skipped\": \"", &head->step) ||
-        !take_number(&at, "\",\n", &skipped) || !zi_add_u64(head->step, skipped, &head->step)) {
+    if (!manifest_take_number(&at, "\",\n\"skipped\": \"", &head->step) ||
+        !manifest_take_number(&at, "\",\n", &skipped) ||
+        !zi_add_u64(head->step, skipped, &head->step)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s: its first lines have no \"updates\" and \"skipped\"", text->path);
     }
@@ -425,7 +426,7 @@ zero_status zi_manifest_text_load(zi_manifest_text *text, const char *folder)
 {
     text->text = NULL;
     ZI_TRY(load_text(folder, text));
-    ZI_TRY(check_hash(text));
+    ZI_TRY(manifest_check_hash(text));
     return read_head(text);
 }
 
@@ -460,23 +461,24 @@ static bool take_next(const char **at, const char *with)
 }
 
 /* What this library has written is laid out as here; who wrote it in another way is believed. */
-static zero_status check_files(const char *folder, const zi_manifest_text *text)
+static zero_status manifest_check_files(const char *folder, const zi_manifest_text *text)
 {
     const char *at = text->text;
     uint64_t number = 0;
     if (!take_next(&at, ",\n\"sums\": {\"name\": \"" ZI_SUMS_NAME "\", \"pieces\": ") ||
-        !take_number(&at, ",", &number)) {
+        !manifest_take_number(&at, ",", &number)) {
         return ZERO_OK;
     }
     ZI_TRY(check_file(folder, ZI_SUMS_NAME, number * sizeof(uint64_t)));
     bool more = take_next(&at, ",\n\"files\": [");
-    while (more && take(&at, "\n{\"name\": \"")) {
+    while (more && manifest_take(&at, "\n{\"name\": \"")) {
         char name[256];
         const size_t length = strcspn(at, "\"/");
         (void)snprintf(name, sizeof name, "%.*s", (int)zi_min_u64(length, sizeof name), at);
-        more = at[length] == '"' && take_next(&at, "\"bytes\": ") && take_number(&at, ",", &number);
+        more = at[length] == '"' && take_next(&at, "\"bytes\": ") &&
+               manifest_take_number(&at, ",", &number);
         ZI_TRY(more ? check_file(folder, name, number) : ZERO_OK);
-        more = more && take_next(&at, "}") && take(&at, ",");
+        more = more && take_next(&at, "}") && manifest_take(&at, ",");
     }
     return ZERO_OK;
 }
@@ -486,7 +488,7 @@ zero_status zi_manifest_read_head(const char *folder, bool files, zi_manifest_he
     zi_manifest_text text;
     zero_status status = zi_manifest_text_load(&text, folder);
     *head = status == ZERO_OK ? text.head : (zi_manifest_head){0};
-    status = status == ZERO_OK && files ? check_files(folder, &text) : status;
+    status = status == ZERO_OK && files ? manifest_check_files(folder, &text) : status;
     zi_free(text.text);
     return status;
 }

@@ -275,7 +275,7 @@ static zero_status refuse_tensor(const zi_json *json, const zi_checkpoint_tensor
             tensor->name != NULL ? tensor->name : "", json->path, what);
 }
 
-static bool take_number(const json_t *value, uint64_t high, uint64_t *number)
+static bool manifest_read_take_number(const json_t *value, uint64_t high, uint64_t *number)
 {
     const json_int_t found = json_integer_value(value);
     *number = (uint64_t)found;
@@ -288,13 +288,13 @@ static bool take_extents(const json_t *array, uint32_t dims, uint64_t *extents, 
     bool good = json_is_array(array) && json_array_size(array) == dims;
     *product = 1;
     for (uint32_t d = 0; d < dims && good; d++) {
-        good = take_number(json_array_get(array, d), INT64_MAX, &extents[d]) &&
+        good = manifest_read_take_number(json_array_get(array, d), INT64_MAX, &extents[d]) &&
                zi_mul_u64(*product, extents[d], product);
     }
     return good;
 }
 
-static zero_status read_shape(const zi_json *json, zi_checkpoint_tensor *tensor)
+static zero_status manifest_read_read_shape(const zi_json *json, zi_checkpoint_tensor *tensor)
 {
     const json_t *shape = json_object_get(json->root, "shape");
     tensor->dims = (uint32_t)zi_min_u64(json_array_size(shape), ZERO_TENSOR_DIMS_MAX);
@@ -306,8 +306,8 @@ static zero_status read_shape(const zi_json *json, zi_checkpoint_tensor *tensor)
 }
 
 /* Of a tensor that several parts may have boxes of. */
-static zero_status read_box(const zi_json *json, const zi_manifest *manifest,
-                            zi_checkpoint_tensor *tensor)
+static zero_status manifest_read_read_box(const zi_json *json, const zi_manifest *manifest,
+                                          zi_checkpoint_tensor *tensor)
 {
     const json_t *global = json_object_get(json->root, "global_shape");
     const zi_checkpoint_tensor *before =
@@ -336,8 +336,9 @@ static zero_status read_cuts(const zi_json *json, zi_checkpoint_tensor *tensor)
 {
     const json_t *cuts = json_object_get(json->root, "cuts");
     if (json_array_size(cuts) != 2 ||
-        !take_number(json_array_get(cuts, 1), CUT_MAX, &tensor->cut_every) ||
-        !take_number(json_array_get(cuts, 0), tensor->cut_every, &tensor->cut_first) ||
+        !manifest_read_take_number(json_array_get(cuts, 1), CUT_MAX, &tensor->cut_every) ||
+        !manifest_read_take_number(json_array_get(cuts, 0), tensor->cut_every,
+                                   &tensor->cut_first) ||
         tensor->cut_first == 0 || tensor->cut_first % GRANULE_COUNT != 0 ||
         tensor->cut_every % GRANULE_COUNT != 0) {
         return refuse_tensor(json, tensor,
@@ -386,15 +387,15 @@ static zero_status read_dtypes(const zi_json *json, zi_checkpoint_tensor *tensor
     return ZERO_OK;
 }
 
-static zero_status read_tensor(const zi_json *json, zi_manifest *manifest,
-                               zi_checkpoint_tensor *tensor)
+static zero_status manifest_read_read_tensor(const zi_json *json, zi_manifest *manifest,
+                                             zi_checkpoint_tensor *tensor)
 {
     const char *name = NULL;
     ZI_TRY(get_text(json, "name", &name));
     ZI_TRY(zi_checkpoint_check_tensor_name(name));
     ZI_TRY(zi_names_add(&manifest->memory->names, name, &tensor->name));
-    ZI_TRY(read_shape(json, tensor));
-    ZI_TRY(manifest->map.part_count > 1 ? read_box(json, manifest, tensor) : ZERO_OK);
+    ZI_TRY(manifest_read_read_shape(json, tensor));
+    ZI_TRY(manifest->map.part_count > 1 ? manifest_read_read_box(json, manifest, tensor) : ZERO_OK);
     ZI_TRY(get_u32(json, "flags", ZERO_TENSOR_NO_DECAY | ZERO_TENSOR_FROZEN, &tensor->flags));
     ZI_TRY(get_u32(json, "group", ZERO_STEP_GROUPS - 1, &tensor->group));
     ZI_TRY(read_cuts(json, tensor));
@@ -420,7 +421,7 @@ static zero_status read_tensors(const zi_json *json, json_t *array, zi_manifest 
     for (uint32_t i = 0; i < map->tensor_count; i++) {
         zi_json entry;
         ZI_TRY(get_object(json, "tensors", json_array_get(array, i), &entry));
-        ZI_TRY(read_tensor(&entry, manifest, &map->tensors[i]));
+        ZI_TRY(manifest_read_read_tensor(&entry, manifest, &map->tensors[i]));
     }
     ZI_TRY(check_names(json, map));
     return zi_checkpoint_map_make(map);
@@ -428,8 +429,8 @@ static zero_status read_tensors(const zi_json *json, json_t *array, zi_manifest 
 
 /* ---- what follows from the tensors ---- */
 
-static zero_status check_places(const zi_json *json, const json_t *entry,
-                                const zi_checkpoint_tensor *tensor)
+static zero_status manifest_read_check_places(const zi_json *json, const json_t *entry,
+                                              const zi_checkpoint_tensor *tensor)
 {
     const json_t *places = json_object_get(entry, "places");
     for (int i = 0; i < PLACE_ROLES; i++) {
@@ -439,10 +440,10 @@ static zero_status check_places(const zi_json *json, const json_t *entry,
         uint64_t at = 0;
         uint64_t piece = 0;
         if (said != NULL &&
-            (!take_number(json_array_get(said, 1), UINT32_MAX, &file) ||
-             !take_number(json_array_get(said, 2), INT64_MAX, &at) ||
-             !take_number(json_array_get(said, 3), INT64_MAX, &piece) || file != place->file ||
-             at != place->at || piece != place->first_piece)) {
+            (!manifest_read_take_number(json_array_get(said, 1), UINT32_MAX, &file) ||
+             !manifest_read_take_number(json_array_get(said, 2), INT64_MAX, &at) ||
+             !manifest_read_take_number(json_array_get(said, 3), INT64_MAX, &piece) ||
+             file != place->file || at != place->at || piece != place->first_piece)) {
             return refuse_tensor(json, tensor,
                                  "a place is not the one that follows from the "
                                  "tensors' dtypes, shapes and order");
@@ -451,7 +452,8 @@ static zero_status check_places(const zi_json *json, const json_t *entry,
     return ZERO_OK;
 }
 
-static zero_status read_file(const zi_json *json, const zi_checkpoint_file *file, uint64_t *hash)
+static zero_status manifest_read_read_file(const zi_json *json, const zi_checkpoint_file *file,
+                                           uint64_t *hash)
 {
     const char *name = NULL;
     const char *role = NULL;
@@ -480,7 +482,7 @@ static zero_status read_files(const zi_json *json, zi_manifest *manifest)
     for (uint32_t i = 0; i < count; i++) {
         zi_json entry;
         ZI_TRY(get_object(json, "files", json_array_get(array, i), &entry));
-        ZI_TRY(read_file(&entry, &manifest->map.files[i], &manifest->header_hash[i]));
+        ZI_TRY(manifest_read_read_file(&entry, &manifest->map.files[i], &manifest->header_hash[i]));
     }
     return ZERO_OK;
 }
@@ -536,7 +538,8 @@ static zero_status read_members(const zi_json *json, uint64_t version, zi_manife
     ZI_TRY(read_files(json, manifest));
     ZI_TRY(read_sums(json, manifest));
     for (uint32_t i = 0; i < manifest->map.tensor_count; i++) {
-        ZI_TRY(check_places(json, json_array_get(tensors, i), &manifest->map.tensors[i]));
+        ZI_TRY(manifest_read_check_places(json, json_array_get(tensors, i),
+                                          &manifest->map.tensors[i]));
     }
     manifest->model_hash = zi_manifest_model_hash(&manifest->map);
     if (manifest->model_hash != model_hash) {

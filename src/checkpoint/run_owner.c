@@ -63,7 +63,7 @@ static void put_process(char *text, size_t bytes)
 
 /* The first line is for people. The second one has the host, the file, and a mark that no other
  * owner has. */
-static void put_text(const zi_run_owner *owner, lock_text text)
+static void run_owner_put_text(const zi_run_owner *owner, lock_text text)
 {
     char process[192];
     char since[32] = "";
@@ -95,7 +95,7 @@ static bool read_host(const zi_run_owner *owner, uint64_t *host)
            number == (uint64_t)info.st_ino;
 }
 
-static zero_status refuse(const zi_run_owner *owner, const char *text)
+static zero_status run_owner_refuse(const zi_run_owner *owner, const char *text)
 {
     lock_text line;
     char process[192];
@@ -115,7 +115,7 @@ static zero_status refuse(const zi_run_owner *owner, const char *text)
 
 /* What the name stands for now, asked of the server: a client may know an open file's older state.
  * false: another file or none. */
-static bool look(const zi_run_owner *owner, lock_text text, struct timespec *touched)
+static bool run_owner_look(const zi_run_owner *owner, lock_text text, struct timespec *touched)
 {
     struct stat ours;
     struct stat found;
@@ -132,16 +132,16 @@ static bool look(const zi_run_owner *owner, lock_text text, struct timespec *tou
     return same;
 }
 
-static zero_status sign(zi_run_owner *owner, bool locked)
+static zero_status run_owner_sign(zi_run_owner *owner, bool locked)
 {
-    put_text(owner, owner->text);
+    run_owner_put_text(owner, owner->text);
     ZI_TRY(zi_file_lock_sign(&owner->place, owner->file, owner->text));
     owner->state = locked ? OWNER_OWNS : OWNER_SIGNED;
     owner->until_ns = zi_clock_ns() + owner->beat_ns / ZI_RUN_BEATS;
     return ZERO_OK;
 }
 
-static void watch(zi_run_owner *owner)
+static void run_owner_watch(zi_run_owner *owner)
 {
     lock_text line;
     memcpy(line, owner->text, sizeof line);
@@ -155,23 +155,23 @@ static void watch(zi_run_owner *owner)
 }
 
 /* Open the file and see whose it is. */
-static zero_status take(zi_run_owner *owner)
+static zero_status run_owner_take(zi_run_owner *owner)
 {
     zi_file_lock_result result = ZI_FILE_LOCK_TAKEN;
     uint64_t host = 0;
     zi_file_lock_close(owner->file);
     owner->file = -1;
     ZI_TRY(zi_file_lock_take(&owner->place, &owner->file, &result));
-    (void)look(owner, owner->text, &owner->touched);
+    (void)run_owner_look(owner, owner->text, &owner->touched);
     if (result == ZI_FILE_LOCK_HELD) {
-        return refuse(owner, owner->text);
+        return run_owner_refuse(owner, owner->text);
     }
     const bool locked = result == ZI_FILE_LOCK_TAKEN;
     const bool left = read_host(owner, &host) && !(locked && host == zi_host_id());
     if (!left) {
-        return sign(owner, locked);
+        return run_owner_sign(owner, locked);
     }
-    watch(owner);
+    run_owner_watch(owner);
     return ZERO_OK;
 }
 
@@ -180,18 +180,18 @@ static zero_status watch_on(zi_run_owner *owner)
 {
     lock_text text;
     struct timespec touched;
-    if (!look(owner, text, &touched)) {
-        return take(owner); /* its owner has left */
+    if (!run_owner_look(owner, text, &touched)) {
+        return run_owner_take(owner); /* its owner has left */
     }
     if (strcmp(text, owner->text) != 0 || touched.tv_sec != owner->touched.tv_sec ||
         touched.tv_nsec != owner->touched.tv_nsec) {
-        return refuse(owner, text);
+        return run_owner_refuse(owner, text);
     }
     if (zi_clock_ns() < owner->until_ns) {
         return ZERO_OK;
     }
     zi_log(ZERO_LOG_WARN, "%s is taken over: its owner has shown no sign of life", owner->run);
-    return sign(owner, false); /* who watched as long may sign in the same moment */
+    return run_owner_sign(owner, false); /* who watched as long may sign in the same moment */
 }
 
 /* ---- signs of life ---- */
@@ -242,7 +242,7 @@ zero_status zi_run_owner_poll(zi_run_owner *owner, bool *owned)
 {
     *owned = false;
     if (owner->state == OWNER_NEW) {
-        ZI_TRY(take(owner));
+        ZI_TRY(run_owner_take(owner));
     } else if (owner->state == OWNER_WATCHING) {
         ZI_TRY(watch_on(owner));
     } else if (owner->state == OWNER_SIGNED && zi_clock_ns() >= owner->until_ns) {
@@ -280,12 +280,12 @@ zero_status zi_run_owner_check(const zi_run_owner *owner)
 {
     lock_text text;
     struct timespec touched;
-    const bool same = look(owner, text, &touched);
+    const bool same = run_owner_look(owner, text, &touched);
     if (same && strcmp(text, owner->text) == 0) {
         return ZERO_OK;
     }
     if (text[0] != '\0') {
-        return refuse(owner, text);
+        return run_owner_refuse(owner, text);
     }
     ZI_FAIL(ZERO_ERR_STATE,
             "%.100s: " ZI_RUN_LOCK_NAME ", which named this process, was removed; save again",

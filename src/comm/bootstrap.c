@@ -71,7 +71,7 @@ typedef struct environment {
     void *user;
 } environment;
 
-static const char *look(const environment *env, const char *name)
+static const char *bootstrap_look(const environment *env, const char *name)
 {
     return env->lookup(env->user, name);
 }
@@ -81,7 +81,7 @@ static const char *look_any(const environment *env, const char *const names[NAME
                             const char **name)
 {
     for (size_t i = 0; i < NAMES_MAX && names[i] != NULL; i++) {
-        const char *value = look(env, names[i]);
+        const char *value = bootstrap_look(env, names[i]);
         if (value != NULL) {
             *name = names[i];
             return value;
@@ -104,8 +104,8 @@ static bool read_digits(const char *text, uint64_t *number)
     return length > 0 && text[length] == '\0';
 }
 
-static zero_status read_number(const char *name, const char *text, uint32_t low, uint32_t high,
-                               uint32_t *number)
+static zero_status bootstrap_read_number(const char *name, const char *text, uint32_t low,
+                                         uint32_t high, uint32_t *number)
 {
     uint64_t value = 0;
     if (!read_digits(text, &value) || value < low || value > high) {
@@ -121,13 +121,13 @@ static zero_status read_number(const char *name, const char *text, uint32_t low,
 static bool row_present(const environment *env, const launcher_row *row)
 {
     const char *name = NULL;
-    return look(env, row->rank) != NULL || look_any(env, row->sizes, &name) != NULL;
+    return bootstrap_look(env, row->rank) != NULL || look_any(env, row->sizes, &name) != NULL;
 }
 
 /* True inside srun; not in the script that sbatch runs, which calls srun or mpirun itself. */
 static bool slurm_step(const environment *env)
 {
-    const char *step = look(env, "SLURM_STEP_ID");
+    const char *step = bootstrap_look(env, "SLURM_STEP_ID");
     uint64_t number = 0;
     return step != NULL && read_digits(step, &number) && number < SLURM_STEP_RESERVED;
 }
@@ -135,7 +135,7 @@ static bool slurm_step(const environment *env)
 /* The launcher next to this process; NULL: none. */
 static const launcher_row *find_row(const environment *env)
 {
-    if (look(env, "TORCHELASTIC_RUN_ID") != NULL && row_present(env, &row_torchrun)) {
+    if (bootstrap_look(env, "TORCHELASTIC_RUN_ID") != NULL && row_present(env, &row_torchrun)) {
         return &row_torchrun;
     }
     if (row_present(env, &row_open_mpi)) {
@@ -157,10 +157,11 @@ static zero_status read_local(const environment *env, const launcher_row *row, z
     const char *rank = look_any(env, row->local_ranks, &rank_name);
     const char *size = look_any(env, row->local_sizes, &size_name);
     if (rank != NULL) {
-        ZI_TRY(read_number(rank_name, rank, 0, ZI_LAUNCH_SIZE_MAX - 1, &launch->local_rank));
+        ZI_TRY(
+            bootstrap_read_number(rank_name, rank, 0, ZI_LAUNCH_SIZE_MAX - 1, &launch->local_rank));
     }
     if (size != NULL) {
-        ZI_TRY(read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &launch->local_size));
+        ZI_TRY(bootstrap_read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &launch->local_size));
         if (launch->local_size > launch->size) {
             ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "environment: %s=%u is more than the %u ranks of the world", size_name,
@@ -179,7 +180,7 @@ static zero_status read_local(const environment *env, const launcher_row *row, z
 /* A host name, with a port or without; "" when the variable is not set. */
 static zero_status read_address(const environment *env, const char *name, char text[256])
 {
-    const char *value = look(env, name);
+    const char *value = bootstrap_look(env, name);
     const size_t length = value != NULL ? strlen(value) : 0;
     if (length > 255) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
@@ -199,7 +200,7 @@ static zi_control_key read_key(const environment *env)
     char text[160] = "";
     size_t used = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = look(env, names[i]);
+        const char *value = bootstrap_look(env, names[i]);
         const zi_control_key part = zi_control_key_of(value != NULL ? value : "");
         used +=
             (size_t)snprintf(text + used, sizeof text - used, "%016llx%016llx ",
@@ -211,8 +212,8 @@ static zi_control_key read_key(const environment *env)
 /* "none" is torchrun's run id where the user gave none. */
 static bool is_named(const environment *env)
 {
-    const char *run = look(env, "TORCHELASTIC_RUN_ID");
-    const char *token = look(env, "ZERO_JOB_TOKEN");
+    const char *run = bootstrap_look(env, "TORCHELASTIC_RUN_ID");
+    const char *token = bootstrap_look(env, "ZERO_JOB_TOKEN");
     return (run != NULL && run[0] != '\0' && strcmp(run, "none") != 0) ||
            (token != NULL && token[0] != '\0');
 }
@@ -222,9 +223,9 @@ static zero_status read_meeting(const environment *env, zi_launch *launch)
 {
     ZI_TRY(read_address(env, "MASTER_ADDR", launch->address));
     ZI_TRY(read_address(env, "NCCL_COMM_ID", launch->comm_id));
-    const char *port = look(env, "MASTER_PORT");
+    const char *port = bootstrap_look(env, "MASTER_PORT");
     if (port != NULL) {
-        ZI_TRY(read_number("MASTER_PORT", port, 1, 65535, &launch->port));
+        ZI_TRY(bootstrap_read_number("MASTER_PORT", port, 1, 65535, &launch->port));
     }
     launch->key = read_key(env);
     launch->named = is_named(env);
@@ -240,7 +241,7 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch)
         return ZERO_OK;
     }
     const char *size_name = NULL;
-    const char *rank = look(&env, row->rank);
+    const char *rank = bootstrap_look(&env, row->rank);
     const char *size = look_any(&env, row->sizes, &size_name);
     if (rank == NULL || size == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
@@ -249,8 +250,8 @@ zero_status zi_launch_parse(zi_lookup_fn lookup, void *user, zi_launch *launch)
                 rank == NULL ? row->rank : size_name, row->launcher);
     }
     zi_launch found = {.kind = row->kind, .launcher = row->launcher, .pmi = row == &row_pmi};
-    ZI_TRY(read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &found.size));
-    ZI_TRY(read_number(row->rank, rank, 0, ZI_LAUNCH_SIZE_MAX - 1, &found.rank));
+    ZI_TRY(bootstrap_read_number(size_name, size, 1, ZI_LAUNCH_SIZE_MAX, &found.size));
+    ZI_TRY(bootstrap_read_number(row->rank, rank, 0, ZI_LAUNCH_SIZE_MAX - 1, &found.rank));
     if (found.rank >= found.size) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "environment: %s=%u is not below %s=%u; ranks count from 0", row->rank, found.rank,
@@ -272,7 +273,7 @@ static void copy_host(const char *text, size_t length, char host[256])
 }
 
 /* Whether a host is this one under the names that every host has for itself. */
-static bool is_loopback(const char *host)
+static bool bootstrap_is_loopback(const char *host)
 {
     return strcmp(host, "localhost") == 0 || strncmp(host, "localhost.", 10) == 0 ||
            strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
@@ -300,7 +301,7 @@ zero_status zi_launch_on_one_host(const zi_launch *launch, bool *one)
     }
     meeting_host(launch, host);
     /* Started by hand without an address: other hosts could not be found anyway. */
-    *one = host[0] == '\0' || is_loopback(host);
+    *one = host[0] == '\0' || bootstrap_is_loopback(host);
     if (*one) {
         return ZERO_OK;
     }

@@ -294,7 +294,7 @@ zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *strea
 }
 
 /* Bytes of the whole array that a collective is about. */
-static uint64_t bytes_of(const zi_group *group, const zi_collective *collective)
+static uint64_t collective_bytes_of(const zi_group *group, const zi_collective *collective)
 {
     const uint64_t parts = collective->kind == ZI_ALL_REDUCE ? 1 : group->size;
     return collective->count * parts * zero_dtype_bytes(collective->send_dtype);
@@ -309,7 +309,7 @@ static zi_span span_of(const zi_group *group, const zi_collective *collective)
 }
 
 /* What a batch is about: its first collective's unit, or the step. */
-static const char *name_of(const zi_timeline *timeline, const zi_collective *collective)
+static const char *collective_name_of(const zi_timeline *timeline, const zi_collective *collective)
 {
     return collective->tag < ZI_TAG_WORLD
                ? timeline->desc.unit_name(timeline->desc.user, collective->tag)
@@ -321,8 +321,8 @@ static zero_status submit_noted(zi_group *group, zi_stream *stream, const zi_col
 {
     const zi_device *device = group->kernels->device;
     zi_mark *mark = NULL;
-    ZI_TRY(zi_stream_begin(device, stream, span_of(group, batch), name_of(device->timeline, batch),
-                           bytes, &mark));
+    ZI_TRY(zi_stream_begin(device, stream, span_of(group, batch),
+                           collective_name_of(device->timeline, batch), bytes, &mark));
     if (mark != NULL && group->size > 1) {
         mark->batch = (zi_span_batch){group->name, group->leader, group->size,
                                       zi_recorder_last(&group->recorder)};
@@ -341,7 +341,7 @@ static zi_record record_of(const zi_group *group, const zi_collective *batch, si
         memcpy(record.terms, &terms, sizeof record.terms);
         hash = (hash ^ record.terms[0]) * UINT64_C(0x9e3779b97f4a7c15);
         hash = (hash ^ hash >> 32 ^ record.terms[1]) * UINT64_C(0x9e3779b97f4a7c15);
-        record.bytes += bytes_of(group, &batch[i]);
+        record.bytes += collective_bytes_of(group, &batch[i]);
     }
     record.hash = (uint32_t)(hash >> 32);
     return record;

@@ -34,7 +34,7 @@ typedef struct batch_argument {
     uint32_t batch_count;
 } batch_argument;
 
-static zero_status compare(const control_group *group)
+static zero_status control_group_compare(const control_group *group)
 {
     record_head first;
     memcpy(&first, zi_control_record(group->control, 0), sizeof first);
@@ -54,8 +54,9 @@ static zero_status compare(const control_group *group)
 
 /* Gather one record of each member: `count` elements from `first` on. gather NULL: of an empty
  * batch. */
-static zero_status move_chunk(const batch_argument *task, const record_head *head,
-                              const zi_collective *gather, uint64_t first, uint64_t count)
+static zero_status control_group_move_chunk(const batch_argument *task, const record_head *head,
+                                            const zi_collective *gather, uint64_t first,
+                                            uint64_t count)
 {
     control_group *group = task->group;
     char text[ZI_COLLECTIVE_TEXT_BYTES] = "an empty batch";
@@ -72,7 +73,7 @@ static zero_status move_chunk(const batch_argument *task, const record_head *hea
                    group->base.name);
     ZI_TRY(
         zi_control_gather(group->control, group->record, (uint32_t)(sizeof *head + bytes), what));
-    ZI_TRY(compare(group));
+    ZI_TRY(control_group_compare(group));
     for (uint32_t i = 0; i < group->base.size && bytes != 0; i++) {
         const unsigned char *record = zi_control_record(group->control, i);
         memcpy((unsigned char *)gather->recv + (i * (uint64_t)gather->count + first) * element,
@@ -83,7 +84,7 @@ static zero_status move_chunk(const batch_argument *task, const record_head *hea
 
 /* All chunks of one collective, of which there is at least one. Of a sum the first, without data,
  * finds out whether the others mean the same. */
-static zero_status move(const batch_argument *task, uint32_t index)
+static zero_status control_group_move(const batch_argument *task, uint32_t index)
 {
     const zi_collective *c = &task->batch[index];
     const bool gathers = c->kind == ZI_ALL_GATHER;
@@ -93,7 +94,7 @@ static zero_status move(const batch_argument *task, uint32_t index)
         .batch_count = task->batch_count, .index = index, .terms = zi_collective_terms_of(c)};
     do {
         const uint64_t count = gathers ? zi_min_u64(most, c->count - first) : 0;
-        ZI_TRY(move_chunk(task, &head, c, first, count));
+        ZI_TRY(control_group_move_chunk(task, &head, c, first, count));
         first += count;
         head.chunk++;
     } while (gathers && first < c->count);
@@ -106,7 +107,7 @@ static zero_status move(const batch_argument *task, uint32_t index)
     return ZERO_OK;
 }
 
-static zero_status run(void *argument)
+static zero_status control_group_run(void *argument)
 {
     const batch_argument *task = argument;
     control_group *group = task->group;
@@ -114,9 +115,10 @@ static zero_status run(void *argument)
     if (group->first_error.status != ZERO_OK) {
         return zi_error_adopt(&group->first_error);
     }
-    zero_status status = task->batch_count == 0 ? move_chunk(task, &empty, NULL, 0, 0) : ZERO_OK;
+    zero_status status =
+        task->batch_count == 0 ? control_group_move_chunk(task, &empty, NULL, 0, 0) : ZERO_OK;
     for (uint32_t i = 0; i < task->batch_count && status == ZERO_OK; i++) {
-        status = move(task, i);
+        status = control_group_move(task, i);
     }
     if (status != ZERO_OK) {
         group->first_error = *zero_last_error();
@@ -124,24 +126,24 @@ static zero_status run(void *argument)
     return status;
 }
 
-static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
-                          size_t batch_count)
+static zero_status control_group_submit(zi_group *base, zi_stream *stream,
+                                        const zi_collective *batch, size_t batch_count)
 {
     zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     const zi_device *device = base->kernels->device;
     const batch_argument argument = {(control_group *)base, batch, (uint32_t)batch_count};
-    return device->ops->task(device->self, stream, run, &argument, sizeof argument);
+    return device->ops->task(device->self, stream, control_group_run, &argument, sizeof argument);
 }
 
-static void destroy(zi_group *base)
+static void control_group_destroy(zi_group *base)
 {
     zi_free(base);
 }
 
 static const zi_group_ops control_ops = {
     .struct_bytes = sizeof(zi_group_ops),
-    .submit = submit,
-    .destroy = destroy,
+    .submit = control_group_submit,
+    .destroy = control_group_destroy,
 };
 
 zero_status zi_control_group_create(zi_comm *comm, zi_control *control, const zi_kernels *kernels,

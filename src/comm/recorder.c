@@ -25,12 +25,12 @@ static uint64_t key_of(uint64_t number, zi_record_state state)
     return (number + 1) << STATE_BITS | (uint64_t)state;
 }
 
-static void put(_Atomic uint64_t *word, uint64_t value)
+static void recorder_put(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_release);
 }
 
-static uint64_t get(const _Atomic uint64_t *word)
+static uint64_t recorder_get(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_acquire);
 }
@@ -40,16 +40,16 @@ uint64_t zi_recorder_enqueue(zi_recorder *recorder, const zi_record *batch)
 {
     const uint64_t number = atomic_load_explicit(&recorder->enqueued, memory_order_relaxed);
     zi_record_slot *slot = &recorder->slots[number % ZI_RECORDS];
-    put(&slot->key, 0);
-    put(&slot->terms[0], batch->terms[0]);
-    put(&slot->terms[1], batch->terms[1]);
-    put(&slot->bytes, batch->bytes);
-    put(&slot->counts, (uint64_t)batch->hash << 32 | batch->collectives);
-    put(&slot->enqueued_ns, zi_clock_ns());
-    put(&slot->started_ns, 0);
-    put(&slot->ended_ns, 0);
-    put(&slot->key, key_of(number, ZI_RECORD_ENQUEUED));
-    put(&recorder->enqueued, number + 1);
+    recorder_put(&slot->key, 0);
+    recorder_put(&slot->terms[0], batch->terms[0]);
+    recorder_put(&slot->terms[1], batch->terms[1]);
+    recorder_put(&slot->bytes, batch->bytes);
+    recorder_put(&slot->counts, (uint64_t)batch->hash << 32 | batch->collectives);
+    recorder_put(&slot->enqueued_ns, zi_clock_ns());
+    recorder_put(&slot->started_ns, 0);
+    recorder_put(&slot->ended_ns, 0);
+    recorder_put(&slot->key, key_of(number, ZI_RECORD_ENQUEUED));
+    recorder_put(&recorder->enqueued, number + 1);
     return number;
 }
 
@@ -58,7 +58,7 @@ uint64_t zi_recorder_enqueue(zi_recorder *recorder, const zi_record *batch)
 static zi_record_slot *find_open(zi_recorder *recorder, uint64_t number, uint64_t *key)
 {
     zi_record_slot *slot = &recorder->slots[number % ZI_RECORDS];
-    *key = get(&slot->key);
+    *key = recorder_get(&slot->key);
     return *key == key_of(number, ZI_RECORD_ENQUEUED) || *key == key_of(number, ZI_RECORD_STARTED)
                ? slot
                : NULL;
@@ -69,7 +69,7 @@ void zi_recorder_start(zi_recorder *recorder, uint64_t number)
     uint64_t key = 0;
     zi_record_slot *slot = find_open(recorder, number, &key);
     if (slot != NULL && key == key_of(number, ZI_RECORD_ENQUEUED)) {
-        put(&slot->started_ns, zi_clock_ns());
+        recorder_put(&slot->started_ns, zi_clock_ns());
         (void)atomic_compare_exchange_strong(&slot->key, &key, key_of(number, ZI_RECORD_STARTED));
     }
 }
@@ -79,31 +79,31 @@ void zi_recorder_end(zi_recorder *recorder, uint64_t number, zi_record_state sta
     uint64_t key = 0;
     zi_record_slot *slot = find_open(recorder, number, &key);
     if (slot != NULL) {
-        put(&slot->ended_ns, zi_clock_ns());
+        recorder_put(&slot->ended_ns, zi_clock_ns());
         (void)atomic_compare_exchange_strong(&slot->key, &key, key_of(number, state));
     }
-    if (state == ZI_RECORD_DONE && get(&recorder->done) <= number) {
-        put(&recorder->done, number + 1);
+    if (state == ZI_RECORD_DONE && recorder_get(&recorder->done) <= number) {
+        recorder_put(&recorder->done, number + 1);
     }
 }
 
 bool zi_recorder_read(const zi_recorder *recorder, uint64_t number, zi_record *out)
 {
     const zi_record_slot *slot = &recorder->slots[number % ZI_RECORDS];
-    const uint64_t key = get(&slot->key);
-    const uint64_t counts = get(&slot->counts);
+    const uint64_t key = recorder_get(&slot->key);
+    const uint64_t counts = recorder_get(&slot->counts);
     *out = (zi_record){
         .number = number,
-        .terms = {get(&slot->terms[0]), get(&slot->terms[1])},
-        .bytes = get(&slot->bytes),
+        .terms = {recorder_get(&slot->terms[0]), recorder_get(&slot->terms[1])},
+        .bytes = recorder_get(&slot->bytes),
         .collectives = (uint32_t)counts,
         .hash = (uint32_t)(counts >> 32),
-        .enqueued_ns = get(&slot->enqueued_ns),
-        .started_ns = get(&slot->started_ns),
-        .ended_ns = get(&slot->ended_ns),
+        .enqueued_ns = recorder_get(&slot->enqueued_ns),
+        .started_ns = recorder_get(&slot->started_ns),
+        .ended_ns = recorder_get(&slot->ended_ns),
     };
     /* The times belong to the state that is there afterwards, or to one that comes next. */
-    const uint64_t after = get(&slot->key);
+    const uint64_t after = recorder_get(&slot->key);
     out->state = (zi_record_state)(key & STATE_MASK);
     if (out->state == ZI_RECORD_ENQUEUED) {
         out->started_ns = 0;

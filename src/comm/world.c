@@ -29,7 +29,7 @@ typedef struct world_memory {
     unsigned char buffers[];
 } world_memory;
 
-static zero_status build(zero_world *world, zi_comm *comm)
+static zero_status world_build(zero_world *world, zi_comm *comm)
 {
     zi_fork_watch();
     world->comm = comm;
@@ -83,7 +83,7 @@ zero_status zi_world_create(zi_comm *comm, zero_world **out)
     const size_t bytes = sizeof *memory + ((size_t)comm->size + 1) * GATHER_BYTES;
     zero_status status = zi_calloc(1, bytes, (void **)&memory);
     if (status == ZERO_OK) {
-        status = build(&memory->world, comm);
+        status = world_build(&memory->world, comm);
     }
     if (status == ZERO_OK) {
         status = share_cpus(&memory->world);
@@ -345,7 +345,7 @@ static const char *carrier_text(zero_carrier carrier)
     return "none (one rank)";
 }
 
-static void write_text(zero_path *path)
+static void world_write_text(zero_path *path)
 {
     char memory[48] = "";
     char version[24] = "";
@@ -383,7 +383,7 @@ void zi_world_group_path(const zero_world *world, const zi_group *group, bool in
         path->carrier = peers ? ZERO_CARRIER_PEER : ZERO_CARRIER_HOST;
     }
     path->hosts = in_levels ? path->hosts : 0;
-    write_text(path);
+    world_write_text(path);
 }
 
 /* The tag holds the bytes of each rank in all, so ranks that ask for different sizes find out in
@@ -402,8 +402,8 @@ static zero_status barrier(zero_world *world, uint32_t call)
     return zi_group_gather(world->control, tag_of(call, 0), buffers, buffers + GATHER_BYTES, 0);
 }
 
-static zero_status gather(zero_world *world, uint32_t call, const void *send, void *recv,
-                          uint32_t bytes)
+static zero_status world_gather(zero_world *world, uint32_t call, const void *send, void *recv,
+                                uint32_t bytes)
 {
     const uint32_t tag = tag_of(call, bytes);
     unsigned char *send_buffer = ((world_memory *)world)->buffers;
@@ -437,7 +437,7 @@ zero_status zero_world_gather(zero_world *world, const void *send, void *recv, u
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s is NULL; %u bytes of each rank need a place",
                 send == NULL ? "send" : "recv", bytes);
     }
-    return gather(world, ZI_IN_NONE, send, recv, bytes);
+    return world_gather(world, ZI_IN_NONE, send, recv, bytes);
 }
 
 zero_status zi_world_barrier(zero_world *world)
@@ -449,7 +449,7 @@ zero_status zi_world_barrier(zero_world *world)
 zero_status zi_world_gather(zero_world *world, const void *send, void *recv, uint32_t bytes)
 {
     ZI_TRY(zi_world_check_open(world));
-    return gather(world, zi_call_get(world->comm->call), send, recv, bytes);
+    return world_gather(world, zi_call_get(world->comm->call), send, recv, bytes);
 }
 
 zero_status zero_world_mean(zero_world *world, double value, double *mean)

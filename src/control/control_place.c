@@ -28,17 +28,17 @@ static struct {
     fd_set open;
 } sockets = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static void before_fork(void)
+static void control_place_before_fork(void)
 {
     (void)pthread_mutex_lock(&sockets.mutex);
 }
 
-static void after_fork(void)
+static void control_place_after_fork(void)
 {
     (void)pthread_mutex_unlock(&sockets.mutex);
 }
 
-static void in_child(void)
+static void control_place_in_child(void)
 {
     for (int i = 0; i < FD_SETSIZE; i++) {
         if (FD_ISSET(i, &sockets.open)) {
@@ -46,12 +46,13 @@ static void in_child(void)
         }
     }
     FD_ZERO(&sockets.open);
-    after_fork();
+    control_place_after_fork();
 }
 
-static void watch_forks(void)
+static void control_place_watch_forks(void)
 {
-    (void)pthread_atfork(before_fork, after_fork, in_child);
+    (void)pthread_atfork(control_place_before_fork, control_place_after_fork,
+                         control_place_in_child);
 }
 
 /* Open or accept a socket, and keep it from children. Beyond FD_SETSIZE, where a server has many
@@ -59,7 +60,7 @@ static void watch_forks(void)
 static int make_socket(int family, int listener)
 {
     const int on = 1;
-    (void)pthread_once(&sockets.once, watch_forks);
+    (void)pthread_once(&sockets.once, control_place_watch_forks);
     (void)pthread_mutex_lock(&sockets.mutex);
     const int fd = listener < 0 ? socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
                                 : accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -106,7 +107,7 @@ zero_status zi_control_random(void *words, size_t bytes)
 
 /* ---- addresses ---- */
 
-static bool is_loopback(const struct sockaddr *at)
+static bool control_place_is_loopback(const struct sockaddr *at)
 {
     if (at->sa_family == AF_INET) {
         const struct sockaddr_in *four = (const void *)at;
@@ -126,7 +127,7 @@ static void add_address(const struct addrinfo *found, uint32_t port, zi_control_
     const in_port_t number = htons((uint16_t)port);
     char host[64] = "?";
     zi_control_address added = {.bytes = found->ai_addrlen,
-                                .loopback = is_loopback(found->ai_addr)};
+                                .loopback = control_place_is_loopback(found->ai_addr)};
     memcpy(&added.at, found->ai_addr, found->ai_addrlen);
     memcpy((char *)&added.at + offsetof(struct sockaddr_in6, sin6_port), &number, sizeof number);
     (void)getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, NULL, 0,

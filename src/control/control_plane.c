@@ -71,7 +71,7 @@ struct zi_control {
 /* ---- failures ---- */
 
 /* The first of a kind stays. */
-static void set_failure(zi_control *control, const zi_control_message *message)
+static void control_plane_set_failure(zi_control *control, const zi_control_message *message)
 {
     zi_control_message *kept = &control->failures[message->frame.kind == ZI_CONTROL_FAILED];
     if (kept->frame.kind == 0) {
@@ -90,7 +90,7 @@ static void set_lost(zi_control *control, uint32_t rank, const zero_error *error
                                     .rank = rank,
                                     .native = error->native};
     const zi_control_message message = zi_control_message_make(frame, cause);
-    set_failure(control, &message);
+    control_plane_set_failure(control, &message);
 }
 
 static zero_status check_lost(const zi_control *control)
@@ -116,7 +116,7 @@ static void settle_failures(zi_control *control)
 }
 
 /* Close a connection. That of a rank ends with its process, unless one of the two is leaving. */
-static void drop(zi_control *control, zi_control_link *link)
+static void control_plane_drop(zi_control *control, zi_control_link *link)
 {
     if (link->proved && (control->desc.rank == 0 || control->end_ns == 0)) {
         (void)zi_silence_died(link->name.pid, link->name.host,
@@ -132,7 +132,7 @@ static void drop(zi_control *control, zi_control_link *link)
 
 /* ---- who is at the other end ---- */
 
-static bool refuse(zi_control_link *link, zi_control_refusal why)
+static bool control_plane_refuse(zi_control_link *link, zi_control_refusal why)
 {
     (void)zi_control_link_put(
         link, (zi_control_frame){.kind = ZI_CONTROL_REFUSAL, .status = (uint16_t)why}, NULL);
@@ -157,17 +157,17 @@ static bool take_hello(zi_control *control, zi_control_link *link)
     const zi_control_frame frame = {.kind = ZI_CONTROL_WELCOME, .bytes = sizeof welcome};
     memcpy(&hello, link->inbox.payload, sizeof hello);
     if (hello.own.magic != ZI_CONTROL_MAGIC || hello.own.version != ZI_CONTROL_VERSION) {
-        return refuse(link, ZI_CONTROL_OTHER_VERSION);
+        return control_plane_refuse(link, ZI_CONTROL_OTHER_VERSION);
     }
     if (hello.proof != zi_control_proof(&control->place.key, &link->nonce, &hello.name)) {
-        return refuse(link, ZI_CONTROL_OTHER_JOB);
+        return control_plane_refuse(link, ZI_CONTROL_OTHER_JOB);
     }
     if (hello.name.size != control->desc.size || hello.name.rank >= control->desc.size) {
-        return refuse(link, ZI_CONTROL_OTHER_SIZE);
+        return control_plane_refuse(link, ZI_CONTROL_OTHER_SIZE);
     }
     zi_control_round_rank *rank = &control->round->ranks[hello.name.rank];
     if (rank->presence != ZI_CONTROL_AWAY) {
-        return refuse(link, ZI_CONTROL_RANK_TAKEN);
+        return control_plane_refuse(link, ZI_CONTROL_RANK_TAKEN);
     }
     rank->presence = ZI_CONTROL_HERE;
     trust(control, link, &hello.name);
@@ -209,7 +209,7 @@ static bool take_failure(zi_control *control, zi_control_link *link)
         message.frame.rank = link->name.rank;
     }
     link->told[message.frame.kind == ZI_CONTROL_FAILED] = true;
-    set_failure(control, &message);
+    control_plane_set_failure(control, &message);
     return true;
 }
 
@@ -285,7 +285,7 @@ static void settle_gather(zi_control *control)
 {
     const zi_control_frame *frame = zi_control_round_settle(control->round);
     if (frame->kind == ZI_CONTROL_FAILED) {
-        set_failure(control, &control->round->failed);
+        control_plane_set_failure(control, &control->round->failed);
     } else if (frame->kind == ZI_CONTROL_GATHERED) {
         (void)pthread_cond_broadcast(&control->moved);
         for (uint32_t i = 0; i < control->link_count; i++) {
@@ -348,7 +348,7 @@ static zi_control_link *free_link(zi_control *control)
             oldest = at;
         }
     }
-    drop(control, oldest);
+    control_plane_drop(control, oldest);
     return oldest;
 }
 
@@ -387,7 +387,7 @@ static void serve_link(zi_control *control, zi_control_link *link, bool readable
                       zi_control_link_send(link);
     const bool slow = !link->proved && zi_clock_ns() - link->opened_ns > HELLO_NS;
     if (!fine || slow) {
-        drop(control, link);
+        control_plane_drop(control, link);
     }
 }
 
@@ -408,7 +408,7 @@ static void free_control(zi_control *control)
 }
 
 /* A rank that leaves waits for rank 0's answer, and rank 0 for the others. */
-static bool is_over(const zi_control *control)
+static bool control_plane_is_over(const zi_control *control)
 {
     bool alone = true;
     for (uint32_t i = 0; i < control->link_count; i++) {
@@ -418,7 +418,7 @@ static bool is_over(const zi_control *control)
 }
 
 /* Call `lost` once, for a failure of another rank. The mutex is held, but not meanwhile. */
-static void tell(zi_control *control)
+static void control_plane_tell(zi_control *control)
 {
     const zi_control_message message = control->failures[LOST];
     const zi_control_desc *desc = &control->desc;
@@ -465,8 +465,8 @@ static bool turn(zi_control *control)
     }
     settle_failures(control);
     settle_silence(control);
-    tell(control);
-    const bool over = is_over(control);
+    control_plane_tell(control);
+    const bool over = control_plane_is_over(control);
     (void)pthread_mutex_unlock(&control->mutex);
     return !over;
 }
@@ -480,7 +480,8 @@ static void wake_thread(const zi_control *control)
 /* ---- joining ---- */
 
 /* code: errno that the connection ended with. */
-static zero_status refused(const zi_control *control, const zi_control_address *address, int code)
+static zero_status control_plane_refused(const zi_control *control,
+                                         const zi_control_address *address, int code)
 {
     switch (control->refusal) {
     case ZI_CONTROL_OTHER_VERSION:
@@ -528,7 +529,7 @@ static zero_status try_address(zi_control *control, const zi_control_address *ad
     }
     if (!link->proved) {
         zi_control_link_close(link);
-        return refused(control, address, code);
+        return control_plane_refused(control, address, code);
     }
     return ZERO_OK;
 }
@@ -560,7 +561,7 @@ static zero_status connect_rank_zero(zi_control *control)
     }
 }
 
-static zero_status check_files(uint32_t size)
+static zero_status control_plane_check_files(uint32_t size)
 {
     struct rlimit limit;
     const uint64_t wanted = (uint64_t)size + NEWCOMERS + 64;
@@ -601,7 +602,7 @@ static void *control_main(void *argument)
     return NULL;
 }
 
-static zero_status prepare(zi_control *control)
+static zero_status control_plane_prepare(zi_control *control)
 {
     const zi_control_desc *desc = &control->desc;
     ZI_TRY(zi_calloc(control->link_count + 2, sizeof *control->polled, (void **)&control->polled));
@@ -632,7 +633,7 @@ static zero_status create(const zi_control_desc *desc, uint32_t link_count, uint
     }
     (void)pthread_mutex_init(&control->mutex, NULL);
     zi_deadline_cond_init(&control->moved);
-    zero_status status = prepare(control);
+    zero_status status = control_plane_prepare(control);
     (void)pthread_mutex_lock(&control->mutex);
     while (status == ZERO_OK && !control->opened &&
            zi_deadline_wait(&control->moved, &control->mutex, until_ns)) {
@@ -667,7 +668,7 @@ zero_status zi_control_serve(zi_control_place *place, uint32_t size, uint32_t de
 {
     const zi_control_desc desc = {.place = place, .size = size, .deadline_ms = deadline_ms};
     *out = NULL;
-    ZI_TRY(check_files(size));
+    ZI_TRY(control_plane_check_files(size));
     ZI_TRY(create(&desc, size + NEWCOMERS, deadline_ms, out));
     *place = (*out)->place;
     return ZERO_OK;
@@ -747,7 +748,7 @@ static zero_status await_answer(zi_control *control, uint64_t number, const char
             const zi_control_message late = zi_control_message_make(
                 (zi_control_frame){.kind = ZI_CONTROL_FAILED, .status = ZERO_ERR_TIMEOUT},
                 "rank 0");
-            set_failure(control, &late);
+            control_plane_set_failure(control, &late);
         }
     }
     return ZERO_OK;

@@ -113,7 +113,7 @@ static const zi_control_frame *answer(zi_control_round *round)
 }
 
 /* Name the ranks that have gone, COMM, or that have not come in time, TIMEOUT. */
-static void fail(zi_control_round *round, zero_status status)
+static void control_round_fail(zi_control_round *round, zero_status status)
 {
     char list[16 * NAMED] = "";
     char text[sizeof list + 32];
@@ -150,7 +150,7 @@ const zi_control_frame *zi_control_round_settle(zi_control_round *round)
         return answer(round);
     }
     if (sent != 0 && (gone || zi_clock_ns() >= round->until_ns)) {
-        fail(round, gone ? ZERO_ERR_COMM : ZERO_ERR_TIMEOUT);
+        control_round_fail(round, gone ? ZERO_ERR_COMM : ZERO_ERR_TIMEOUT);
     }
     return &round->failed.frame;
 }

@@ -118,7 +118,7 @@ bool zi_control_may_come(const zi_control_frame *frame, zi_control_sender from, 
 }
 
 /* Whether the frame whose header has come may come, and there is memory for the rest. */
-static bool admit(zi_control_inbox *inbox)
+static bool control_wire_admit(zi_control_inbox *inbox)
 {
     if (!zi_control_may_come(&inbox->frame, inbox->from, inbox->records)) {
         return false;
@@ -154,7 +154,7 @@ zi_control_fed zi_control_feed(zi_control_inbox *inbox, size_t bytes)
     if (inbox->got < head) {
         return ZI_CONTROL_MORE;
     }
-    if (inbox->got == head && !admit(inbox)) {
+    if (inbox->got == head && !control_wire_admit(inbox)) {
         inbox->from = ZI_CONTROL_NOBODY;
         inbox->got = 0;
         return ZI_CONTROL_BAD;

@@ -48,7 +48,7 @@ static uint64_t block_count(const zi_checksum_span *extent)
 }
 
 /* The extent's part of its block `index`. */
-static zi_checksum_span block_of(const zi_checksum_span *extent, uint64_t index)
+static zi_checksum_span checksum_block_of(const zi_checksum_span *extent, uint64_t index)
 {
     const uint64_t start = (first_block(extent) + index) * ZI_CHECKSUM_BYTES;
     const uint64_t at = zi_max_u64(start, extent->at);
@@ -69,7 +69,7 @@ static void run_part(void *argument, uint32_t part, uint32_t parts)
     const uint64_t count = block_count(work->extent);
     const uint64_t end = count * (part + 1) / parts;
     for (uint64_t i = count * part / parts; i < end; i++) {
-        const zi_checksum_span block = block_of(work->extent, i);
+        const zi_checksum_span block = checksum_block_of(work->extent, i);
         const uint64_t sum = work->block(block.memory, (size_t)block.bytes);
         if (work->made != NULL) {
             work->made[i] = sum;
@@ -79,7 +79,7 @@ static void run_part(void *argument, uint32_t part, uint32_t parts)
     }
 }
 
-static void run(zi_pool *pool, checksum_work *work)
+static void checksum_run(zi_pool *pool, checksum_work *work)
 {
     zi_checksum_fn ways[ZI_CHECKSUM_WAYS_MAX];
     work->block = ways[zi_checksum_ways(ways) - 1];
@@ -90,7 +90,7 @@ void zi_checksum_make(zi_pool *pool, const zi_checksum_span *extent, uint64_t *s
 {
     checksum_work work = {.extent = extent, .made = sums};
     if (extent->bytes != 0) {
-        run(pool, &work);
+        checksum_run(pool, &work);
     }
 }
 
@@ -99,12 +99,12 @@ bool zi_checksum_differs(zi_pool *pool, const zi_checksum_span *extent, const ui
 {
     checksum_work work = {.extent = extent, .expected = sums, .first_damaged = UINT64_MAX};
     if (extent->bytes != 0) {
-        run(pool, &work);
+        checksum_run(pool, &work);
     }
     const uint64_t first = atomic_load(&work.first_damaged);
     if (first == UINT64_MAX) {
         return false;
     }
-    *damaged = block_of(extent, first);
+    *damaged = checksum_block_of(extent, first);
     return true;
 }

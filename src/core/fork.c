@@ -7,17 +7,17 @@ uint32_t zi_fork_generation = 1;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void in_child(void)
+static void fork_in_child(void)
 {
     zi_fork_generation++;
 }
 
-static void watch(void)
+static void fork_watch(void)
 {
-    (void)pthread_atfork(NULL, NULL, in_child);
+    (void)pthread_atfork(NULL, NULL, fork_in_child);
 }
 
 void zi_fork_watch(void)
 {
-    (void)pthread_once(&once, watch);
+    (void)pthread_once(&once, fork_watch);
 }

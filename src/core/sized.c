@@ -34,8 +34,8 @@ static size_t size_of(const void *given)
 }
 
 /* Of a struct of so many bytes. */
-static zero_status take(const char *type, const void *given, size_t given_bytes, void *known,
-                        size_t known_bytes)
+static zero_status sized_take(const char *type, const void *given, size_t given_bytes, void *known,
+                              size_t known_bytes)
 {
     const unsigned char *bytes = (const unsigned char *)given;
     for (size_t i = known_bytes; i < given_bytes; i++) {
@@ -54,7 +54,7 @@ static zero_status take(const char *type, const void *given, size_t given_bytes,
 zero_status zi_sized_in(const char *type, const void *given, void *known, size_t known_bytes)
 {
     ZI_TRY(check_size(type, given));
-    return take(type, given, size_of(given), known, known_bytes);
+    return sized_take(type, given, size_of(given), known, known_bytes);
 }
 
 zero_status zi_options_in(const char *type, const void *given, void *known, size_t known_bytes,
@@ -62,7 +62,7 @@ zero_status zi_options_in(const char *type, const void *given, void *known, size
 {
     zi_assert_cmp(first_bytes, <=, known_bytes);
     if (given != NULL && size_of(given) == 0) {
-        return take(type, given, first_bytes, known, known_bytes);
+        return sized_take(type, given, first_bytes, known, known_bytes);
     }
     return zi_sized_in(type, given, known, known_bytes);
 }

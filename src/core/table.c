@@ -10,12 +10,12 @@
 #define SLOTS_MIN 32
 
 /* Both halves of the hash, since the table looks at its low bits only. */
-static uint32_t fold(uint64_t hash)
+static uint32_t table_fold(uint64_t hash)
 {
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-static void put(zi_table *table, zi_table_slot slot)
+static void table_put(zi_table *table, zi_table_slot slot)
 {
     const uint32_t mask = table->slot_count - 1;
     uint32_t at = slot.hash & mask;
@@ -38,7 +38,7 @@ zero_status zi_table_reserve(zi_table *table, uint32_t item_count)
     ZI_TRY(zi_calloc(larger.slot_count, sizeof *larger.slots, (void **)&larger.slots));
     for (uint32_t i = 0; i < table->slot_count; i++) {
         if (table->slots[i].item != 0) {
-            put(&larger, table->slots[i]);
+            table_put(&larger, table->slots[i]);
         }
     }
     zi_free(table->slots);
@@ -63,7 +63,7 @@ void zi_table_clear(zi_table *table)
 void zi_table_add(zi_table *table, uint64_t hash, uint32_t item)
 {
     zi_assert_cmp(table->item_count, <, table->slot_count / 2);
-    put(table, (zi_table_slot){.hash = fold(hash), .item = item + 1});
+    table_put(table, (zi_table_slot){.hash = table_fold(hash), .item = item + 1});
     table->item_count++;
 }
 
@@ -74,7 +74,7 @@ uint32_t zi_table_find(const zi_table *table, uint64_t hash, zi_table_same_fn sa
         return ZI_TABLE_NONE;
     }
     const uint32_t mask = table->slot_count - 1;
-    const uint32_t folded = fold(hash);
+    const uint32_t folded = table_fold(hash);
     for (uint32_t at = folded & mask; table->slots[at].item != 0; at = (at + 1) & mask) {
         const zi_table_slot *slot = &table->slots[at];
         if (slot->hash == folded && same(items, slot->item - 1, wanted)) {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* The start of a file as text; false where it cannot be read. */
-static bool read_text(const char *path, char *text, size_t text_bytes)
+static bool thread_limit_read_text(const char *path, char *text, size_t text_bytes)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -32,7 +32,7 @@ static void lower(zi_limit *limit, uint64_t most, const char *by)
 static void lower_by_file(zi_limit *limit, const char *path, uint64_t per_thread, const char *by)
 {
     char text[32];
-    if (read_text(path, text, sizeof text)) {
+    if (thread_limit_read_text(path, text, sizeof text)) {
         lower(limit, strtoull(text, NULL, 10) / per_thread, by); /* "max" reads as 0: none */
     }
 }
@@ -43,7 +43,7 @@ static void lower_by_cgroup(zi_limit *limit)
     static const char by[] = "pids.max of the control group; raise it (docker --pids-limit, "
                              "systemd TasksMax)";
     char groups[4096];
-    if (!read_text("/proc/self/cgroup", groups, sizeof groups)) {
+    if (!thread_limit_read_text("/proc/self/cgroup", groups, sizeof groups)) {
         return;
     }
     char *rest = groups;

@@ -36,7 +36,7 @@ void zi_timeline_destroy(zi_timeline *timeline)
     zi_free(timeline);
 }
 
-static uint32_t find(const zi_timeline *timeline, const void *key, uint32_t count)
+static uint32_t timeline_find(const zi_timeline *timeline, const void *key, uint32_t count)
 {
     uint32_t track = 0;
     while (track < count && timeline->tracks[track].key != key) {
@@ -49,14 +49,14 @@ static uint32_t find(const zi_timeline *timeline, const void *key, uint32_t coun
 uint32_t zi_timeline_track(zi_timeline *timeline, const void *key, const char *text)
 {
     uint32_t count = atomic_load_explicit(&timeline->track_count, memory_order_acquire);
-    uint32_t track = find(timeline, key, count);
+    uint32_t track = timeline_find(timeline, key, count);
     if (track < count) {
         return track;
     }
     while (atomic_flag_test_and_set_explicit(&timeline->lock, memory_order_acquire)) {
     }
     count = atomic_load_explicit(&timeline->track_count, memory_order_relaxed);
-    track = find(timeline, key, count);
+    track = timeline_find(timeline, key, count);
     if (track == count && count < ZI_TRACKS_MAX) {
         timeline->tracks[track].key = key;
         (void)snprintf(timeline->tracks[track].text, ZI_TRACK_TEXT, "%s", text);

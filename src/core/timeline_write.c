@@ -30,7 +30,7 @@ __attribute__((format(printf, 2, 3))) static void put(FILE *out, const char *for
 
 /* The inside of a JSON string. A byte that is no UTF-8 is written as the character of its number.
  */
-static void put_text(FILE *out, const char *name)
+static void timeline_write_put_text(FILE *out, const char *name)
 {
     const unsigned char *text = (const unsigned char *)name;
     while (*text != '\0') {
@@ -48,7 +48,7 @@ static void put_text(FILE *out, const char *name)
 }
 
 /* By track, then time; of two that begin together the one that ends later is around the other. */
-static int compare(const void *left, const void *right)
+static int timeline_write_compare(const void *left, const void *right)
 {
     const zi_mark *a = left;
     const zi_mark *b = right;
@@ -74,7 +74,7 @@ static size_t list_marks(const zi_timeline *timeline, zi_mark *marks)
             marks[count++] = mark;
         }
     }
-    qsort(marks, count, sizeof *marks, compare);
+    qsort(marks, count, sizeof *marks, timeline_write_compare);
     return count;
 }
 
@@ -86,7 +86,7 @@ typedef struct open_spans {
     uint64_t last_ns; /* where the last began */
 } open_spans;
 
-static void fit(open_spans *open, zi_mark *mark)
+static void timeline_write_fit(open_spans *open, zi_mark *mark)
 {
     if (open->track != mark->track) {
         *open = (open_spans){.track = mark->track};
@@ -112,7 +112,7 @@ static void fit(open_spans *open, zi_mark *mark)
 
 /* Ranks of all parts of a model are processes of one file. Process 0 and thread 0 are the kernel's
  * to some readers, so numbers begin at 1. */
-static uint64_t process(const zi_timeline_file *file)
+static uint64_t timeline_write_process(const zi_timeline_file *file)
 {
     return (uint64_t)file->part * file->world + file->rank + 1;
 }
@@ -130,14 +130,14 @@ static void put_mark(FILE *out, const zi_timeline_file *file, const zi_mark *mar
     put(out,
         ",\n{\"ph\":\"X\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32 ",\"ts\":%" PRIu64 ".%03u"
         ",\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",\"name\":\"%s%s",
-        process(file), thread(mark->track), mark->begin_ns / 1000,
+        timeline_write_process(file), thread(mark->track), mark->begin_ns / 1000,
         (unsigned)(mark->begin_ns % 1000), duration_ns / 1000, (unsigned)(duration_ns % 1000), text,
         text, mark->name[0] != '\0' ? " " : "");
-    put_text(out, mark->name);
+    timeline_write_put_text(out, mark->name);
     put(out, "\",\"args\":{");
     if (mark->name[0] != '\0') {
         put(out, "\"of\":\"");
-        put_text(out, mark->name);
+        timeline_write_put_text(out, mark->name);
         put(out, "\"");
         separator = ",";
     }
@@ -147,20 +147,20 @@ static void put_mark(FILE *out, const zi_timeline_file *file, const zi_mark *mar
     }
     if (mark->batch.group != NULL) {
         put(out, "%s\"group\":\"", separator);
-        put_text(out, mark->batch.group);
+        timeline_write_put_text(out, mark->batch.group);
         put(out, "\",\"leader\":%" PRIu32 ",\"ranks\":%" PRIu32 ",\"batch\":%" PRIu64,
             mark->batch.leader, mark->batch.ranks, mark->batch.number);
     }
     put(out, "}}");
 }
 
-static void put_name(FILE *out, const zi_timeline_file *file, uint32_t track, const char *what,
-                     const char *name)
+static void timeline_write_put_name(FILE *out, const zi_timeline_file *file, uint32_t track,
+                                    const char *what, const char *name)
 {
     put(out, ",\n{\"ph\":\"M\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32 ",\"name\":\"%s\",\"args\":{",
-        process(file), thread(track), what);
+        timeline_write_process(file), thread(track), what);
     put(out, "\"name\":\"");
-    put_text(out, name);
+    timeline_write_put_text(out, name);
     put(out, "\"}}");
 }
 
@@ -169,11 +169,11 @@ static void put_order(FILE *out, const zi_timeline_file *file, uint32_t track)
     put(out,
         ",\n{\"ph\":\"M\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32
         ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}}",
-        process(file), thread(track), track);
+        timeline_write_process(file), thread(track), track);
 }
 
-static void put_file(FILE *out, const zi_timeline *timeline, const zi_timeline_file *file,
-                     zi_mark *marks)
+static void timeline_write_put_file(FILE *out, const zi_timeline *timeline,
+                                    const zi_timeline_file *file, zi_mark *marks)
 {
     const size_t count = list_marks(timeline, marks);
     const uint64_t begun = atomic_load_explicit(&timeline->head, memory_order_relaxed);
@@ -190,17 +190,17 @@ static void put_file(FILE *out, const zi_timeline *timeline, const zi_timeline_f
     put(out,
         "{\"ph\":\"M\",\"pid\":%" PRIu64
         ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%" PRIu64 "}}",
-        process(file), process(file));
+        timeline_write_process(file), timeline_write_process(file));
     (void)snprintf(rank, sizeof rank,
                    file->parts > 1 ? "rank %" PRIu32 " of part %" PRIu32 : "rank %" PRIu32,
                    file->rank, file->part);
-    put_name(out, file, ZI_TRACK_HOST, "process_name", rank);
+    timeline_write_put_name(out, file, ZI_TRACK_HOST, "process_name", rank);
     for (uint32_t i = 0; i < tracks; i++) {
-        put_name(out, file, i, "thread_name", timeline->tracks[i].text);
+        timeline_write_put_name(out, file, i, "thread_name", timeline->tracks[i].text);
         put_order(out, file, i);
     }
     for (size_t i = 0; i < count; i++) {
-        fit(&open, &marks[i]);
+        timeline_write_fit(&open, &marks[i]);
         put_mark(out, file, &marks[i]);
     }
     put(out, "\n]}\n");
@@ -223,7 +223,7 @@ zero_status zi_timeline_write(const zi_timeline *timeline, const zi_timeline_fil
         zi_free(marks);
         return write_failed(path, errno);
     }
-    put_file(out, timeline, file, marks);
+    timeline_write_put_file(out, timeline, file, marks);
     zi_free(marks);
     errno = 0;
     const bool failed = ferror(out) != 0;

@@ -17,7 +17,7 @@
 /* Schedule entries in one exchange, behind the word of the hash. */
 #define ENTRIES_PER_ROUND ((ROUND_WORDS - 1) * 64)
 
-static zero_status exchange(zero_world *world, const uint64_t *words, uint64_t *all)
+static zero_status agree_exchange(zero_world *world, const uint64_t *words, uint64_t *all)
 {
     return zi_world_gather(world, words, all, ROUND_WORDS * sizeof *words);
 }
@@ -31,8 +31,8 @@ static void item_hashes(const zi_layout *layout, uint32_t first, uint64_t *words
     }
 }
 
-static zero_status mismatch(const zero_world *world, const zi_layout *layout, uint32_t peer,
-                            uint32_t item)
+static zero_status agree_mismatch(const zero_world *world, const zi_layout *layout, uint32_t peer,
+                                  uint32_t item)
 {
     char text[96];
     zi_layout_item_text(layout, item, text, sizeof text);
@@ -51,12 +51,12 @@ static zero_status name_difference(zero_world *world, const zi_layout *layout, u
     uint64_t words[ROUND_WORDS];
     for (uint32_t first = 0; first < most; first += ROUND_WORDS) {
         item_hashes(layout, first, words);
-        ZI_TRY(exchange(world, words, all));
+        ZI_TRY(agree_exchange(world, words, all));
         for (uint32_t i = 0; i < ROUND_WORDS; i++) {
             /* Against rank 0; rank 0 itself names the first rank that differs from it. */
             for (uint32_t r = 0; r < size; r++) {
                 if (all[(size_t)r * ROUND_WORDS + i] != all[i]) {
-                    return mismatch(world, layout, words[i] != all[i] ? 0 : r, first + i);
+                    return agree_mismatch(world, layout, words[i] != all[i] ? 0 : r, first + i);
                 }
             }
         }
@@ -68,7 +68,8 @@ static zero_status name_difference(zero_world *world, const zi_layout *layout, u
 }
 
 /* The first rank whose word `word` is not `expected`; the world's size when there is none. */
-static uint32_t first_unlike(const uint64_t *all, uint32_t size, uint32_t word, uint64_t expected)
+static uint32_t agree_first_unlike(const uint64_t *all, uint32_t size, uint32_t word,
+                                   uint64_t expected)
 {
     uint32_t rank = 0;
     while (rank < size && all[(size_t)rank * ROUND_WORDS + word] == expected) {
@@ -97,7 +98,7 @@ static zero_status exchange_words(zero_engine *engine, zero_world *world, zero_s
     const rank_word *all = (const void *)engine->agreement;
     uint64_t words[ROUND_WORDS];
     memcpy(words, &word, sizeof word);
-    const zero_status exchanged = exchange(world, words, engine->agreement);
+    const zero_status exchanged = agree_exchange(world, words, engine->agreement);
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
@@ -122,7 +123,7 @@ zero_status zi_engine_agree_layout(zero_engine *engine, zero_status planned)
         terms[1] = zi_layout_item_count(layout);
     }
     ZI_TRY(exchange_words(engine, world, planned, terms));
-    if (first_unlike(all, size, TERMS_AT, terms[0]) == size) {
+    if (agree_first_unlike(all, size, TERMS_AT, terms[0]) == size) {
         return ZERO_OK;
     }
     for (uint32_t r = 0; r < size; r++) {
@@ -219,7 +220,7 @@ zero_status zi_engine_agree_given(zero_engine *engine, zero_world *world, zero_s
     }
     ZI_TRY(exchange_words(engine, world, checked, terms));
     const uint32_t size = zero_world_size(world);
-    const uint32_t unlike = first_unlike(all, size, TERMS_AT, all[TERMS_AT]);
+    const uint32_t unlike = agree_first_unlike(all, size, TERMS_AT, all[TERMS_AT]);
     if (unlike < size) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "ranks 0 and %" PRIu32 " were given a different %s; give every rank the same",
@@ -277,7 +278,7 @@ zero_status zi_engine_agree_parts(zero_engine *engine)
                                  (double)t->loss_scale_min,      o->device};
     uint64_t words[ROUND_WORDS] = {0};
     memcpy(words, own, sizeof own);
-    ZI_TRY(exchange(engine->mesh, words, engine->agreement));
+    ZI_TRY(agree_exchange(engine->mesh, words, engine->agreement));
     for (uint32_t place = 0; place < NUMBERS * zero_world_size(engine->mesh); place++) {
         const uint32_t rank = place / NUMBERS;
         double first[NUMBERS];
@@ -318,7 +319,7 @@ static zero_status agree_round(zero_engine *engine, zi_schedule *schedule, uint6
     for (uint32_t i = first; i < end; i++) {
         words[1 + (i - first) / 64] |= (uint64_t)schedule->entries[i].used << ((i - first) % 64);
     }
-    ZI_TRY(exchange(engine->world, words, engine->agreement));
+    ZI_TRY(agree_exchange(engine->world, words, engine->agreement));
     for (uint32_t r = group * degree; r < (group + 1) * degree; r++) {
         const uint64_t *peer = engine->agreement + (size_t)r * ROUND_WORDS;
         *same = *same && peer[0] == hash;

@@ -28,7 +28,7 @@ static bool is_registered(const zero_engine *engine, zero_role role)
 }
 
 /* The counter of a role's bytes. */
-static uint64_t *held_bytes(zero_engine *engine, zero_role role)
+static uint64_t *arenas_held_bytes(zero_engine *engine, zero_role role)
 {
     const bool host = zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
     return host ? &engine->stats.host_bytes : &engine->stats.device_bytes;
@@ -78,7 +78,7 @@ zero_status zi_engine_take_arena(zero_engine *engine, zero_role role)
     }
     engine->arena[role] = memory;
     engine->arena_bytes[role] = bytes;
-    *held_bytes(engine, role) += bytes;
+    *arenas_held_bytes(engine, role) += bytes;
     engine->stats.device_peak_bytes =
         zi_max_u64(engine->stats.device_peak_bytes, engine->stats.device_bytes);
     return ZERO_OK;
@@ -92,7 +92,7 @@ zero_status zi_engine_give_arena(zero_engine *engine, zero_role role)
     } else {
         free_arena(engine, role);
     }
-    *held_bytes(engine, role) -= engine->arena_bytes[role];
+    *arenas_held_bytes(engine, role) -= engine->arena_bytes[role];
     engine->arena_bytes[role] = 0;
     return ZERO_OK;
 }

@@ -192,7 +192,7 @@ static uint64_t hash_source(const zero_engine *engine, uint32_t tensor, const va
     return hash | 1;
 }
 
-static void describe(const zero_engine *engine, uint32_t tensor, zero_tensor_desc *desc)
+static void array_describe(const zero_engine *engine, uint32_t tensor, zero_tensor_desc *desc)
 {
     const zi_layout *layout = engine->layout;
     zi_tensor_describe(&layout->tensor_infos[tensor], layout->tensor_extras, desc);
@@ -204,7 +204,7 @@ static bool find_source(const zero_engine *engine, uint32_t tensor, zero_fill_fn
                         value_source *source)
 {
     zero_tensor_desc desc;
-    describe(engine, tensor, &desc);
+    array_describe(engine, tensor, &desc);
     *source = (value_source){.dtype = ZERO_DTYPE_F32, .fn = fn, .user = user};
     if (fn == NULL && desc.initial.data != NULL) {
         source->walk = walk_over(&desc, &desc.initial);
@@ -397,7 +397,7 @@ static zero_status compare_sources(zero_engine *engine, zero_fill_fn fn, void *u
     return zi_engine_compare_given(engine, *hashes, ZERO_ERR_INVALID_ARGUMENT);
 }
 
-static zero_status fill(zero_engine *engine, zero_fill_fn fn, void *user)
+static zero_status array_fill(zero_engine *engine, zero_fill_fn fn, void *user)
 {
     if (fn == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "fn is NULL; pass a function that gives initial values");
@@ -419,7 +419,7 @@ zero_status zero_engine_fill(zero_engine *engine, zero_fill_fn fn, void *user)
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_ENGINE_FILL);
     engine->filling = true;
-    const zero_status status = fill(engine, fn, user);
+    const zero_status status = array_fill(engine, fn, user);
     engine->filling = false;
     zi_engine_close_fill(engine);
     return zi_engine_finish(engine, status);
@@ -453,8 +453,8 @@ typedef struct array_job {
     array_walk walk;
 } array_job;
 
-static zero_status make_job(const zero_engine *engine, uint32_t tensor, zero_role role,
-                            const zero_array *array, array_job *job)
+static zero_status array_make_job(const zero_engine *engine, uint32_t tensor, zero_role role,
+                                  const zero_array *array, array_job *job)
 {
     zero_tensor_desc desc;
     zero_array full;
@@ -464,7 +464,7 @@ static zero_status make_job(const zero_engine *engine, uint32_t tensor, zero_rol
     if (array == NULL) {
         return ZERO_OK;
     }
-    describe(engine, tensor, &desc);
+    array_describe(engine, tensor, &desc);
     ZI_TRY(zi_array_resolve(&desc, array, &full));
     if (full.data == NULL && engine->layout->tensor_infos[tensor].count != 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\": array->data is NULL",
@@ -483,7 +483,7 @@ static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
     if (array == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "array is NULL; pass the one that holds the values");
     }
-    ZI_TRY(make_job(engine, tensor, role, array, &job));
+    ZI_TRY(array_make_job(engine, tensor, role, array, &job));
     ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_tensor_import", job.role));
     ZI_TRY(zi_engine_begin_transfer(engine, job.role, true));
     const value_source source = {.walk = job.walk, .dtype = job.dtype};
@@ -630,7 +630,7 @@ static zero_status export(zero_engine *engine, uint32_t tensor, zero_role role,
                           const zero_array *array)
 {
     array_job job = {0};
-    zero_status status = make_job(engine, tensor, role, array, &job);
+    zero_status status = array_make_job(engine, tensor, role, array, &job);
     if (status == ZERO_OK) {
         status = zi_engine_admit_role(engine, ZI_CALL_SHARD_READ, "zero_tensor_export", job.role);
     }

@@ -36,7 +36,7 @@ static uint64_t value_of(const zero_stats *stats, const used_counter *counter)
     return *(const uint64_t *)(const void *)((const unsigned char *)stats + counter->at);
 }
 
-static zero_status check(const zero_stats *before, const zero_stats *after)
+static zero_status bottleneck_check(const zero_stats *before, const zero_stats *after)
 {
     for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {
         const uint64_t first = value_of(before, &counters[i]);
@@ -68,7 +68,8 @@ static zero_bottleneck largest(const zero_bottleneck_report *report)
     return (zero_bottleneck)most;
 }
 
-static zero_bottleneck_report report_of(const zero_stats *before, const zero_stats *after)
+static zero_bottleneck_report bottleneck_report_of(const zero_stats *before,
+                                                   const zero_stats *after)
 {
     const uint64_t link_bytes =
         after->gather_bytes - before->gather_bytes + after->reduce_bytes - before->reduce_bytes;
@@ -107,7 +108,7 @@ zero_status zero_stats_bottleneck(const zero_stats *before, const zero_stats *af
     zero_stats second = zero_stats_init();
     ZI_TRY(ZI_SIZED_IN(zero_stats, before, &first));
     ZI_TRY(ZI_SIZED_IN(zero_stats, after, &second));
-    ZI_TRY(check(&first, &second));
-    zero_bottleneck_report found = report_of(&first, &second);
+    ZI_TRY(bottleneck_check(&first, &second));
+    zero_bottleneck_report found = bottleneck_report_of(&first, &second);
     return ZI_SIZED_OUT(zero_bottleneck_report, report, &found);
 }

@@ -16,7 +16,7 @@ static zi_stream *own_stream(const zero_engine *engine, uint32_t i)
 }
 
 /* Let `stream` wait for all on the engine's streams. */
-static zero_status join(zero_engine *engine, zi_stream *stream)
+static zero_status capture_join(zero_engine *engine, zi_stream *stream)
 {
     const zi_device *device = engine->device;
     for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
@@ -37,7 +37,7 @@ static zero_status fork_streams(zero_engine *engine, zi_stream *stream)
     return ZERO_OK;
 }
 
-static zero_status prepare(zero_engine *engine)
+static zero_status capture_prepare(zero_engine *engine)
 {
     const zi_device *device = engine->device;
     bool captured = false;
@@ -63,10 +63,10 @@ zero_status zero_capture_prepare(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_CAPTURE_PREPARE);
-    return zi_engine_leave(engine, ZI_CALL_PREPARE, prepare(engine));
+    return zi_engine_leave(engine, ZI_CALL_PREPARE, capture_prepare(engine));
 }
 
-static zero_status begin(zero_engine *engine, zero_stream stream)
+static zero_status capture_begin(zero_engine *engine, zero_stream stream)
 {
     const zi_device *device = engine->device;
     zi_stream *caller = NULL;
@@ -87,10 +87,10 @@ zero_status zero_capture_begin(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_CAPTURE_BEGIN);
-    return zi_engine_leave(engine, ZI_CALL_CAPTURE_BEGIN, begin(engine, stream));
+    return zi_engine_leave(engine, ZI_CALL_CAPTURE_BEGIN, capture_begin(engine, stream));
 }
 
-static zero_status end(zero_engine *engine, zero_stream stream)
+static zero_status capture_end(zero_engine *engine, zero_stream stream)
 {
     zi_stream *caller = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_CAPTURE_END, "zero_capture_end"));
@@ -98,7 +98,7 @@ static zero_status end(zero_engine *engine, zero_stream stream)
         return ZERO_OK; /* canceled */
     }
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
-    ZI_TRY(join(engine, caller));
+    ZI_TRY(capture_join(engine, caller));
     engine->device->ops->forget(engine->device->self);
     engine->has_graph = true;
     return ZERO_OK;
@@ -108,7 +108,7 @@ zero_status zero_capture_end(zero_engine *engine, zero_stream stream)
 {
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_CAPTURE_END);
-    return zi_engine_leave(engine, ZI_CALL_CAPTURE_END, end(engine, stream));
+    return zi_engine_leave(engine, ZI_CALL_CAPTURE_END, capture_end(engine, stream));
 }
 
 static zero_status replay_begin(zero_engine *engine, zero_stream stream)
@@ -122,7 +122,7 @@ static zero_status replay_begin(zero_engine *engine, zero_stream stream)
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     /* Launches change the parameters. */
     ZI_TRY(zi_params_forget(engine->params));
-    ZI_TRY(join(engine, caller));
+    ZI_TRY(capture_join(engine, caller));
     engine->evicted.grads_lost = false; /* launches make new ones */
     return ZERO_OK;
 }

@@ -152,7 +152,7 @@ static void put_record(zi_json_out *out, const zi_layout *layout, const zi_recor
 }
 
 /* A number for a rank of a part of the model, among all. */
-static uint64_t process(const zero_engine *engine, uint32_t part, uint32_t rank)
+static uint64_t collectives_file_process(const zero_engine *engine, uint32_t part, uint32_t rank)
 {
     return (uint64_t)part * zero_world_size(engine->world) + rank;
 }
@@ -162,14 +162,16 @@ static void put_members(zi_json_out *out, const zero_engine *engine, const group
     const zi_group *group = copy->group;
     for (uint32_t i = 0; i < group->size; i++) {
         const uint32_t member = group->members != NULL ? group->members[i] : i;
-        put_key_number(out, i == 0 ? "" : ",",
-                       copy->world == engine->mesh
-                           ? process(engine, member, zero_world_rank(engine->world))
-                           : process(engine, zero_world_rank(engine->mesh), member));
+        put_key_number(
+            out, i == 0 ? "" : ",",
+            copy->world == engine->mesh
+                ? collectives_file_process(engine, member, zero_world_rank(engine->world))
+                : collectives_file_process(engine, zero_world_rank(engine->mesh), member));
     }
 }
 
-static void put_group(zi_json_out *out, const zero_engine *engine, const group_copy *copy)
+static void collectives_file_put_group(zi_json_out *out, const zero_engine *engine,
+                                       const group_copy *copy)
 {
     put_key_text(out, "  {\"name\":", copy->group->name);
     zi_json_put(out, ",\"members\":[");
@@ -184,7 +186,7 @@ static void put_group(zi_json_out *out, const zero_engine *engine, const group_c
     zi_json_put(out, "]}");
 }
 
-static void put_file(zi_json_out *out, const file_copy *copy)
+static void collectives_file_put_file(zi_json_out *out, const file_copy *copy)
 {
     const zero_engine *engine = copy->engine;
     const zero_world *mesh = engine->mesh;
@@ -207,7 +209,7 @@ static void put_file(zi_json_out *out, const file_copy *copy)
     for (uint32_t i = 0; i < GROUPS; i++) {
         if (copy->groups[i].group != NULL) {
             zi_json_put(out, separator);
-            put_group(out, engine, &copy->groups[i]);
+            collectives_file_put_group(out, engine, &copy->groups[i]);
             separator = ",\n";
         }
     }
@@ -217,10 +219,10 @@ static void put_file(zi_json_out *out, const file_copy *copy)
 static zero_status write_copy(const file_copy *copy, const char *path)
 {
     zi_json_out out = {NULL, 0};
-    put_file(&out, copy);
+    collectives_file_put_file(&out, copy);
     ZI_TRY(zi_calloc(1, out.bytes, (void **)&out.text));
     out.bytes = 0;
-    put_file(&out, copy);
+    collectives_file_put_file(&out, copy);
     const zero_status status = zi_whole_file_replace(path, out.text, out.bytes);
     zi_free(out.text);
     return status;
@@ -312,7 +314,7 @@ zero_status zi_engine_write_collectives(const zero_engine *engine, const char *p
 }
 
 /* Add to a message, of which as much gives way as has no room. */
-static void append(zero_error *error, const char *text)
+static void collectives_file_append(zero_error *error, const char *text)
 {
     const size_t room = sizeof error->message - 1;
     const size_t added = zi_min_u64(strlen(text), room);
@@ -329,7 +331,7 @@ static void append_path(zero_error *error, const char *path)
     const bool whole = strlen(path) <= sizeof error->message / 2;
     (void)snprintf(text, sizeof text, "; collectives: %s%s", whole ? path : name,
                    whole ? "" : " in tuning.hang_directory");
-    append(error, text);
+    collectives_file_append(error, text);
 }
 
 void zi_engine_report_hang(const zero_engine *engine, zero_error *error)
@@ -340,7 +342,7 @@ void zi_engine_report_hang(const zero_engine *engine, zero_error *error)
     char path[PATH_BYTES];
     if (engine->hang_directory == NULL) {
         if (collective && strlen(error->message) + sizeof hint <= sizeof error->message) {
-            append(error, hint);
+            collectives_file_append(error, hint);
         }
         return;
     }
@@ -355,6 +357,6 @@ void zi_engine_report_hang(const zero_engine *engine, zero_error *error)
         char text[160];
         (void)snprintf(text, sizeof text, "; its collectives are lost: %.120s",
                        zero_last_error()->message);
-        append(error, text);
+        collectives_file_append(error, text);
     }
 }

@@ -78,7 +78,7 @@ static zero_status take_memory_source(const zero_engine *engine)
     return ZERO_OK;
 }
 
-static zero_status open_device(zero_engine *engine)
+static zero_status engine_open_device(zero_engine *engine)
 {
     const zi_backend *backend = &engine->backend;
     const zi_capabilities *can = &engine->layout->can;
@@ -290,8 +290,8 @@ static zero_status make_stages(zero_engine *engine)
 }
 
 /* Local allocations, each of which may fail on one rank alone. */
-static zero_status prepare(zero_engine *engine, const zero_engine_options *options,
-                           const zi_backend *backend)
+static zero_status engine_prepare(zero_engine *engine, const zero_engine_options *options,
+                                  const zi_backend *backend)
 {
     if (backend != NULL) {
         engine->backend = *backend;
@@ -299,7 +299,7 @@ static zero_status prepare(zero_engine *engine, const zero_engine_options *optio
         ZI_TRY(zi_backend_choose(engine->world, engine->mesh, engine->layout, options,
                                  &engine->backend));
     }
-    ZI_TRY(open_device(engine));
+    ZI_TRY(engine_open_device(engine));
     ZI_TRY(zi_engine_keep_hang_directory(engine, options));
     ZI_TRY(zi_engine_open_timeline(engine));
     ZI_TRY(zi_engine_take_own_arenas(engine));
@@ -311,7 +311,7 @@ static zero_status prepare(zero_engine *engine, const zero_engine_options *optio
 }
 
 /* Collective creation: a rank that fails leaves the others waiting. */
-static zero_status join(zero_engine *engine)
+static zero_status engine_join(zero_engine *engine)
 {
     ZI_TRY(zi_engine_make_groups(engine));
     if (zi_engine_submit_waits(engine)) {
@@ -353,9 +353,9 @@ static zero_status plan(zero_engine *engine, const zero_model *model,
  * stay usable. If all ranks of one part fail, each reports it to its model-parallel world, so the
  * other parts fail too. If two parts do not match, only the ranks that compared them know; they
  * report it to their own world. */
-static zero_status build(zero_engine *engine, const zero_model *model,
-                         const zero_engine_options *options, const zi_backend *backend,
-                         zero_engine *const *out)
+static zero_status engine_build(zero_engine *engine, const zero_model *model,
+                                const zero_engine_options *options, const zi_backend *backend,
+                                zero_engine *const *out)
 {
     zero_status status = plan(engine, model, options, backend, out);
     engine->layout = engine->plan.layout;
@@ -367,12 +367,12 @@ static zero_status build(zero_engine *engine, const zero_model *model,
     ZI_TRY(zi_engine_agree_ready(engine, engine->mesh, status));
     status = backend == NULL ? zi_engine_check_room(engine, engine->mesh, &room) : ZERO_OK;
     status = status == ZERO_OK ? zi_engine_agree_parts(engine) : status;
-    status = status == ZERO_OK ? prepare(engine, options, backend) : status;
+    status = status == ZERO_OK ? engine_prepare(engine, options, backend) : status;
     status = zi_engine_agree_ready(engine, engine->world, status);
     status = status == ZERO_OK ? zi_engine_compare_initial(engine) : status;
     status = status == ZERO_OK ? zi_engine_take_shared_arenas(engine) : status;
     ZI_TRY(zi_engine_agree_ready(engine, engine->mesh, status));
-    status = join(engine);
+    status = engine_join(engine);
     if (status != ZERO_OK) {
         zero_error first = *zero_last_error();
         zi_engine_abort(engine, &first);
@@ -424,7 +424,7 @@ zero_status zi_engine_create_with(zero_world *world, const zero_model *model,
     zero_engine *engine = NULL;
     zero_status status = make_engine(world, options, &engine);
     if (status == ZERO_OK) {
-        status = build(engine, model, options, backend, out);
+        status = engine_build(engine, model, options, backend, out);
     } else if (engine != NULL) {
         zi_engine_abort(engine, zero_last_error()); /* the others are about to wait for this rank */
     } else {

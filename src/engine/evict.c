@@ -24,7 +24,7 @@
 #define EXTENTS_MOVED 4
 #define BOUNCE_BYTES (EXTENTS_MOVED * EXTENT_BYTES)
 
-static bool has(uint32_t roles, zero_role role)
+static bool evict_has(uint32_t roles, zero_role role)
 {
     return (roles & ZERO_ROLE_BIT(role)) != 0;
 }
@@ -34,14 +34,14 @@ static bool has(uint32_t roles, zero_role role)
 /* Offloaded shards pass through memory of these roles between steps too. */
 static zero_status check_offloaded(const zero_engine *engine, uint32_t roles)
 {
-    const bool grads = has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT);
+    const bool grads = evict_has(roles, ZERO_ROLE_GRAD) || evict_has(roles, ZERO_ROLE_GRAD_SLOT);
     if (grads && zi_role_offloaded(engine->layout, ZERO_ROLE_GRAD)) {
         ZI_FAIL(
             ZERO_ERR_UNSUPPORTED,
             "gradients are on the tier %s, so grad and grad slots stay; leave them out of roles",
             zero_tier_name(zi_role_tier(engine->layout, ZERO_ROLE_GRAD)));
     }
-    for (int i = 0; i < ZI_OFFLOAD_ROLES && has(roles, ZERO_ROLE_IO_WINDOW); i++) {
+    for (int i = 0; i < ZI_OFFLOAD_ROLES && evict_has(roles, ZERO_ROLE_IO_WINDOW); i++) {
         if (engine->offload[i] != NULL && zi_offload_window(engine->offload[i]) != NULL) {
             ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                     "%s is on disk and passes through the I/O window; leave it out of roles",
@@ -67,7 +67,7 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
     }
     ZI_TRY(check_offloaded(engine, roles));
     const bool registered = engine->layout->can.registered;
-    if (registered && (has(roles, ZERO_ROLE_GRAD) || has(roles, ZERO_ROLE_GRAD_SLOT))) {
+    if (registered && (evict_has(roles, ZERO_ROLE_GRAD) || evict_has(roles, ZERO_ROLE_GRAD_SLOT))) {
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                 "grad and grad slots are registered with %s and stay where they are; leave them "
                 "out of roles, or %s",
@@ -102,8 +102,8 @@ static void choose_roles(zero_engine *engine, uint32_t roles, zero_tier tier)
     evicted->tier = tier;
     for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
         const zero_role role = (zero_role)i;
-        const bool keeps = has(ZERO_EVICT_STATE, role);
-        if (!has(roles, role) || engine->arena_bytes[role] == 0 ||
+        const bool keeps = evict_has(ZERO_EVICT_STATE, role);
+        if (!evict_has(roles, role) || engine->arena_bytes[role] == 0 ||
             (keeps && zi_role_tier(engine->layout, role) == tier)) {
             continue;
         }
@@ -117,7 +117,7 @@ static void choose_roles(zero_engine *engine, uint32_t roles, zero_tier tier)
 }
 
 /* Block until the step, its reductions and what the I/O window does are over. */
-static zero_status drain(zero_engine *engine)
+static zero_status evict_drain(zero_engine *engine)
 {
     const zi_device *device = engine->device;
     zi_stream *const streams[] = {engine->reduce_stream, engine->step_stream};
@@ -238,18 +238,18 @@ static void free_bounce_buffers(zero_engine *engine)
 }
 
 /* Whether the disk reaches the role's memory. */
-static bool is_in_place(const zero_engine *engine, zero_role role)
+static bool evict_is_in_place(const zero_engine *engine, zero_role role)
 {
     return engine->device->ops->host_memory || zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
 }
 
 static unsigned char *window_memory(const zero_engine *engine, zero_role role)
 {
-    return is_in_place(engine, role) ? engine->arena[role] : engine->evicted.bounce;
+    return evict_is_in_place(engine, role) ? engine->arena[role] : engine->evicted.bounce;
 }
 
 /* Cut what is kept of a role into extents, and make the window before them. */
-static zero_status make_window(zero_engine *engine, engine_kept *kept)
+static zero_status evict_make_window(zero_engine *engine, engine_kept *kept)
 {
     kept->extent_count = (uint32_t)zi_div_up(kept->bytes, EXTENT_BYTES);
     ZI_TRY(zi_calloc(kept->extent_count, sizeof *kept->extents, (void **)&kept->extents));
@@ -267,7 +267,7 @@ static zero_status make_window(zero_engine *engine, engine_kept *kept)
                                  .slot_count = EXTENTS_MOVED,
                                  .slot_bytes = EXTENT_BYTES,
                                  .memory = window_memory(engine, kept->role),
-                                 .in_place = is_in_place(engine, kept->role),
+                                 .in_place = evict_is_in_place(engine, kept->role),
                                  .store = engine->evicted.store,
                                  .sums = kept->sums,
                                  .pool = engine->pool,
@@ -278,7 +278,7 @@ static zero_status make_window(zero_engine *engine, engine_kept *kept)
 }
 
 /* Reserve the other tier's bytes. */
-static zero_status reserve(zero_engine *engine)
+static zero_status evict_reserve(zero_engine *engine)
 {
     engine_evicted *evicted = &engine->evicted;
     const bool disk = evicted->tier == ZERO_TIER_DISK;
@@ -288,14 +288,14 @@ static zero_status reserve(zero_engine *engine)
     }
     for (uint32_t i = 0; i < evicted->kept_count; i++) {
         engine_kept *kept = &evicted->kept[i];
-        ZI_TRY(disk ? make_window(engine, kept)
+        ZI_TRY(disk ? evict_make_window(engine, kept)
                     : zi_pages_alloc(kept->bytes, (void **)&kept->host));
     }
     return ZERO_OK;
 }
 
 /* Where the bytes that are kept are counted. */
-static uint64_t *held_bytes(zero_engine *engine)
+static uint64_t *evict_held_bytes(zero_engine *engine)
 {
     return engine->evicted.tier == ZERO_TIER_DISK ? &engine->stats.disk_bytes
                                                   : &engine->stats.host_bytes;
@@ -336,7 +336,8 @@ void zi_engine_close_evicted(zero_engine *engine)
 /* ---- there and back ---- */
 
 /* Copy bytes between memory of the device and of the host; blocks. */
-static zero_status copy(const zero_engine *engine, void *target, const void *source, uint64_t bytes)
+static zero_status evict_copy(const zero_engine *engine, void *target, const void *source,
+                              uint64_t bytes)
 {
     const zi_device *device = engine->device;
     zi_stream *host = NULL;
@@ -348,7 +349,7 @@ static zero_status copy(const zero_engine *engine, void *target, const void *sou
 }
 
 /* Move a role to or from its extents. */
-static zero_status move_on_disk(zero_engine *engine, const engine_kept *kept, zi_io_kind kind)
+static zero_status evict_move_on_disk(zero_engine *engine, const engine_kept *kept, zi_io_kind kind)
 {
     const bool back = kind == ZI_IO_READ;
     ZI_TRY(back ? zi_window_walk(kept->window, 0, kept->extent_count - 1) : ZERO_OK);
@@ -357,7 +358,8 @@ static zero_status move_on_disk(zero_engine *engine, const engine_kept *kept, zi
         unsigned char *extent = NULL;
         ZI_TRY(zi_window_acquire(kept->window, i, back ? ZI_WINDOW_READS : ZI_WINDOW_REPLACES,
                                  &extent));
-        ZI_TRY(copy(engine, back ? data : extent, back ? extent : data, kept->extents[i].bytes));
+        ZI_TRY(
+            evict_copy(engine, back ? data : extent, back ? extent : data, kept->extents[i].bytes));
         ZI_TRY(zi_window_release(kept->window, i, !back));
     }
     *(back ? &engine->stats.disk_read_bytes : &engine->stats.disk_write_bytes) += kept->bytes;
@@ -371,10 +373,10 @@ static zero_status move_all(zero_engine *engine, zi_io_kind kind)
         const engine_kept *kept = &engine->evicted.kept[i];
         unsigned char *data = engine->arena[kept->role];
         if (kept->window != NULL) {
-            ZI_TRY(move_on_disk(engine, kept, kind));
+            ZI_TRY(evict_move_on_disk(engine, kept, kind));
         } else {
-            ZI_TRY(kind == ZI_IO_WRITE ? copy(engine, kept->host, data, kept->bytes)
-                                       : copy(engine, data, kept->host, kept->bytes));
+            ZI_TRY(kind == ZI_IO_WRITE ? evict_copy(engine, kept->host, data, kept->bytes)
+                                       : evict_copy(engine, data, kept->host, kept->bytes));
         }
     }
     return ZERO_OK;
@@ -385,7 +387,7 @@ static zero_status move_all(zero_engine *engine, zi_io_kind kind)
 /* Whether the I/O window of state on disk is evicted too. */
 static bool evicts_window(const zero_engine *engine)
 {
-    return engine->window != NULL && has(engine->evicted.given, ZERO_ROLE_IO_WINDOW);
+    return engine->window != NULL && evict_has(engine->evicted.given, ZERO_ROLE_IO_WINDOW);
 }
 
 /* Give up all memory of the evicted roles that is held, and what their bytes pass through. */
@@ -401,7 +403,7 @@ static zero_status give_all(zero_engine *engine)
     }
     free_bounce_buffers(engine);
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (has(engine->evicted.given, (zero_role)role) && engine->arena_bytes[role] != 0) {
+        if (evict_has(engine->evicted.given, (zero_role)role) && engine->arena_bytes[role] != 0) {
             ZI_TRY(zi_engine_give_arena(engine, (zero_role)role));
         }
     }
@@ -412,7 +414,7 @@ static zero_status give_all(zero_engine *engine)
 static zero_status take_all(zero_engine *engine)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (has(engine->evicted.given, (zero_role)role) && engine->arena_bytes[role] == 0) {
+        if (evict_has(engine->evicted.given, (zero_role)role) && engine->arena_bytes[role] == 0) {
             ZI_TRY(zi_engine_take_arena(engine, (zero_role)role));
         }
     }
@@ -441,18 +443,18 @@ static zero_status check_evict(const zero_engine *engine, uint32_t roles, zero_t
 static zero_status evict(zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     ZI_TRY(check_evict(engine, roles, tier));
-    ZI_TRY(zi_engine_finish(engine, drain(engine)));
+    ZI_TRY(zi_engine_finish(engine, evict_drain(engine)));
     engine_evicted *evicted = &engine->evicted;
     choose_roles(engine, roles, tier);
-    zero_status status = reserve(engine);
+    zero_status status = evict_reserve(engine);
     status = status == ZERO_OK ? move_all(engine, ZI_IO_WRITE) : status;
     if (status != ZERO_OK) {
         clear(engine); /* the engine has all it had */
         return status;
     }
-    *held_bytes(engine) += evicted->kept_bytes;
+    *evict_held_bytes(engine) += evicted->kept_bytes;
     evicted->roles = roles;
-    evicted->grads_lost = evicted->grads_lost || has(evicted->given, ZERO_ROLE_GRAD);
+    evicted->grads_lost = evicted->grads_lost || evict_has(evicted->given, ZERO_ROLE_GRAD);
     engine->has_graph = false; /* it holds addresses */
     ZI_TRY(zi_engine_leave(engine, ZI_CALL_EVICT, give_all(engine)));
     zi_log(ZERO_LOG_INFO, "rank %" PRIu32 ": roles evicted, %" PRIu64 " bytes kept on the tier %s",
@@ -478,7 +480,7 @@ static zero_status restore(zero_engine *engine)
         return zi_error_adopt(&error);
     }
     status = zi_engine_leave(engine, ZI_CALL_RESTORE, move_all(engine, ZI_IO_READ));
-    *held_bytes(engine) -= engine->evicted.kept_bytes;
+    *evict_held_bytes(engine) -= engine->evicted.kept_bytes;
     clear(engine);
     return status;
 }

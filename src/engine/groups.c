@@ -86,7 +86,7 @@ static zero_status keep_members(zero_status status, zi_group *group, uint32_t *m
 }
 
 /* Between the degrees of a plan. */
-static zero_status make_group(zero_engine *engine, const group_plan *plan, zi_group **group)
+static zero_status groups_make_group(zero_engine *engine, const group_plan *plan, zi_group **group)
 {
     const zi_capabilities *can = &engine->layout->can;
     const uint32_t size = plan->to / plan->from;
@@ -167,7 +167,7 @@ zero_status zi_engine_make_groups(zero_engine *engine)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (*rows[i].group == NULL) {
-            ZI_TRY(make_group(engine, &rows[i].plan, rows[i].group));
+            ZI_TRY(groups_make_group(engine, &rows[i].plan, rows[i].group));
         }
         if (takes_norm(engine, &rows[i].plan) && groups->norm == NULL) {
             groups->norm = *rows[i].group;
@@ -179,7 +179,7 @@ zero_status zi_engine_make_groups(zero_engine *engine)
     return make_mesh(engine);
 }
 
-static zero_status drain(zero_engine *engine, zi_stream *stream)
+static zero_status groups_drain(zero_engine *engine, zi_stream *stream)
 {
     const zi_device_ops *ops = engine->device->ops;
     zi_event *event = engine->joined[0]; /* nothing is captured yet */
@@ -194,15 +194,15 @@ static zero_status drain(zero_engine *engine, zi_stream *stream)
 zero_status zi_engine_connect_groups(zero_engine *engine)
 {
     ZI_TRY(zi_params_connect(engine->params));
-    ZI_TRY(drain(engine, engine->gather_stream));
+    ZI_TRY(groups_drain(engine, engine->gather_stream));
     ZI_TRY(zi_grads_connect(engine->grads));
-    ZI_TRY(drain(engine, engine->reduce_stream));
+    ZI_TRY(groups_drain(engine, engine->reduce_stream));
     ZI_TRY(zi_optim_connect(engine->optim));
     ZI_TRY(zi_group_connect(engine->groups.norm, engine->step_stream, &engine->norm_gather, 1));
-    ZI_TRY(drain(engine, engine->step_stream));
+    ZI_TRY(groups_drain(engine, engine->step_stream));
     if (engine->groups.mesh != NULL) {
         ZI_TRY(zi_group_connect(engine->groups.mesh, engine->step_stream, &engine->part_gather, 1));
-        ZI_TRY(drain(engine, engine->step_stream));
+        ZI_TRY(groups_drain(engine, engine->step_stream));
     }
     return zi_engine_check_groups(engine);
 }

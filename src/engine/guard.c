@@ -75,8 +75,8 @@ static const char *detail(const zero_engine *engine, char *text, size_t text_byt
 }
 
 /* subject: what the call is on, for the message. */
-static zero_status admit(const zero_engine *engine, zi_engine_call call, const char *name,
-                         const char *subject)
+static zero_status guard_admit(const zero_engine *engine, zi_engine_call call, const char *name,
+                               const char *subject)
 {
     const zi_engine_cell cell = zi_engine_on(engine->state, call);
     const uint32_t needs = zi_engine_call_needs(call);
@@ -101,7 +101,7 @@ static zero_status admit(const zero_engine *engine, zi_engine_call call, const c
 
 zero_status zi_engine_admit(const zero_engine *engine, zi_engine_call call, const char *name)
 {
-    return admit(engine, call, name, "");
+    return guard_admit(engine, call, name, "");
 }
 
 zero_status zi_engine_admit_unit(const zero_engine *engine, zi_engine_call call, const char *name,
@@ -113,7 +113,7 @@ zero_status zi_engine_admit_unit(const zero_engine *engine, zi_engine_call call,
     }
     (void)snprintf(subject, sizeof subject, " of unit %" PRIu32 " \"%.60s\"", unit,
                    engine->layout->unit_infos[unit].name);
-    return admit(engine, call, name, subject);
+    return guard_admit(engine, call, name, subject);
 }
 
 zero_status zi_engine_admit_role(const zero_engine *engine, zi_engine_call call, const char *name,
@@ -124,7 +124,7 @@ zero_status zi_engine_admit_role(const zero_engine *engine, zi_engine_call call,
     char subject[32];
     char text[96];
     (void)snprintf(subject, sizeof subject, " of %s", zero_role_name(role));
-    ZI_TRY(admit(engine, call, name, subject));
+    ZI_TRY(guard_admit(engine, call, name, subject));
     if ((evicted & ZERO_ROLE_BIT(role)) != 0 ||
         (on_disk && (evicted & ZERO_ROLE_BIT(ZERO_ROLE_IO_WINDOW)) != 0)) {
         ZI_FAIL(ZERO_ERR_STATE, "%s%s: %s are evicted; call zero_engine_restore first", name,

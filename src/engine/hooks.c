@@ -14,7 +14,7 @@
 #include "engine/tracing.h"
 #include "engine/unit_views.h"
 
-static const char *unit_name(const zero_engine *engine, uint32_t unit)
+static const char *hooks_unit_name(const zero_engine *engine, uint32_t unit)
 {
     return engine->layout->unit_infos[unit].name;
 }
@@ -22,11 +22,11 @@ static const char *unit_name(const zero_engine *engine, uint32_t unit)
 /* For a span, which begins before the number is checked. */
 static const char *span_name(const zero_engine *engine, uint32_t unit)
 {
-    return unit < engine->layout->unit_count ? unit_name(engine, unit) : "no such unit";
+    return unit < engine->layout->unit_count ? hooks_unit_name(engine, unit) : "no such unit";
 }
 
 /* The end of hooks that leave the engine's state as it is. */
-static zero_status leave(zero_engine *engine, zero_status status)
+static zero_status hooks_leave(zero_engine *engine, zero_status status)
 {
     return zi_engine_finish(engine, zi_engine_span_end(engine, status));
 }
@@ -128,7 +128,7 @@ static zero_status check_pass(const zero_engine *engine, uint32_t unit, zero_pas
         break;
     }
     ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "pass %d of unit \"%.60s\" is not forward, backward or eval",
-            (int)pass, unit_name(engine, unit));
+            (int)pass, hooks_unit_name(engine, unit));
 }
 
 /* Checks of the calls that acquire parameters. target: out, the caller's stream. */
@@ -141,8 +141,8 @@ static zero_status check_acquire(zero_engine *engine, uint32_t unit, zero_pass p
 }
 
 /* Checks of the other calls on a unit. */
-static zero_status check_call(zero_engine *engine, zi_engine_call call, const char *name,
-                              uint32_t unit, zero_stream stream, zi_stream **target)
+static zero_status hooks_check_call(zero_engine *engine, zi_engine_call call, const char *name,
+                                    uint32_t unit, zero_stream stream, zi_stream **target)
 {
     ZI_TRY(zi_engine_check_unit(engine, unit));
     ZI_TRY(zi_engine_admit_unit(engine, call, name, unit));
@@ -246,7 +246,7 @@ static zero_status ready_grads(zero_engine *engine, uint32_t unit, zi_stream *st
 }
 
 /* Note the pass of the unit and of those it ties to, which are acquired. */
-static void enter(zero_engine *engine, uint32_t unit, zero_pass pass)
+static void hooks_enter(zero_engine *engine, uint32_t unit, zero_pass pass)
 {
     const zi_unit_place *place = &engine->layout->units[unit];
     for (uint32_t i = 0; i < place->owner_count; i++) {
@@ -255,7 +255,8 @@ static void enter(zero_engine *engine, uint32_t unit, zero_pass pass)
     zi_params_enter(engine->params, unit, pass);
 }
 
-static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, zero_stream stream)
+static zero_status hooks_acquire(zero_engine *engine, uint32_t unit, zero_pass pass,
+                                 zero_stream stream)
 {
     zi_stream *target = NULL;
     ZI_TRY(check_acquire(engine, unit, pass, stream, &target));
@@ -270,7 +271,7 @@ static zero_status acquire(zero_engine *engine, uint32_t unit, zero_pass pass, z
             return zi_error_adopt(&error);
         }
     }
-    enter(engine, unit, pass);
+    hooks_enter(engine, unit, pass);
     it->depth++;
     zi_engine_view_params(engine, unit);
     if (opens_backward) {
@@ -286,23 +287,23 @@ zero_status zero_unit_acquire(zero_engine *engine, uint32_t unit, zero_pass pass
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_ACQUIRE);
     zi_engine_span_begin(engine, ZI_SPAN_ACQUIRE, span_name(engine, unit));
-    const zero_status status = acquire(engine, unit, infer_pass(engine, pass), stream);
+    const zero_status status = hooks_acquire(engine, unit, infer_pass(engine, pass), stream);
     if (status == ZERO_OK && view != NULL) {
         *view = &engine->views.units[unit].view;
     }
-    return leave(engine, status);
+    return hooks_leave(engine, status);
 }
 
-static zero_status release(zero_engine *engine, uint32_t unit, zero_stream stream)
+static zero_status hooks_release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
-    ZI_TRY(check_call(engine, ZI_CALL_RELEASE, "zero_unit_release", unit, stream, &target));
+    ZI_TRY(hooks_check_call(engine, ZI_CALL_RELEASE, "zero_unit_release", unit, stream, &target));
     engine_unit *it = &engine->views.units[unit];
     if (it->depth == 0 && zi_params_own_count(engine->params, unit) != 0) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\" is acquired by zero_unit_params_acquire only; call "
                 "zero_unit_params_release",
-                unit, unit_name(engine, unit));
+                unit, hooks_unit_name(engine, unit));
     }
     if (it->depth != 0 && it->depth == it->backward_depth) {
         it->backward_depth = 0;
@@ -321,7 +322,7 @@ zero_status zero_unit_release(zero_engine *engine, uint32_t unit, zero_stream st
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_RELEASE);
     zi_engine_span_begin(engine, ZI_SPAN_RELEASE, span_name(engine, unit));
-    return leave(engine, release(engine, unit, stream));
+    return hooks_leave(engine, hooks_release(engine, unit, stream));
 }
 
 static zero_status params_acquire(zero_engine *engine, uint32_t unit, zero_pass pass,
@@ -330,7 +331,7 @@ static zero_status params_acquire(zero_engine *engine, uint32_t unit, zero_pass 
     zi_stream *target = NULL;
     ZI_TRY(check_acquire(engine, unit, pass, stream, &target));
     ZI_TRY(acquire_params(engine, unit, pass, target));
-    enter(engine, unit, pass);
+    hooks_enter(engine, unit, pass);
     return ZERO_OK;
 }
 
@@ -340,19 +341,20 @@ zero_status zero_unit_params_acquire(zero_engine *engine, uint32_t unit, zero_pa
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_PARAMS_ACQUIRE);
     zi_engine_span_begin(engine, ZI_SPAN_PARAMS_ACQUIRE, span_name(engine, unit));
-    return leave(engine, params_acquire(engine, unit, infer_pass(engine, pass), stream));
+    return hooks_leave(engine, params_acquire(engine, unit, infer_pass(engine, pass), stream));
 }
 
 static zero_status params_release(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
-    ZI_TRY(check_call(engine, ZI_CALL_RELEASE, "zero_unit_params_release", unit, stream, &target));
+    ZI_TRY(hooks_check_call(engine, ZI_CALL_RELEASE, "zero_unit_params_release", unit, stream,
+                            &target));
     const uint32_t depth = engine->views.units[unit].depth;
     if (depth != 0 && depth == zi_params_own_count(engine->params, unit)) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\" is acquired by zero_unit_acquire only; call "
                 "zero_unit_release",
-                unit, unit_name(engine, unit));
+                unit, hooks_unit_name(engine, unit));
     }
     return release_params(engine, unit, target);
 }
@@ -362,7 +364,7 @@ zero_status zero_unit_params_release(zero_engine *engine, uint32_t unit, zero_st
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_PARAMS_RELEASE);
     zi_engine_span_begin(engine, ZI_SPAN_PARAMS_RELEASE, span_name(engine, unit));
-    return leave(engine, params_release(engine, unit, stream));
+    return hooks_leave(engine, params_release(engine, unit, stream));
 }
 
 zero_status zero_unit_pass(const zero_engine *engine, uint32_t unit, zero_pass *pass)
@@ -392,7 +394,7 @@ zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *vi
     const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
     if (!zi_params_in_use(engine->params, info->unit)) {
         ZI_FAIL(ZERO_ERR_STATE, "tensor %" PRIu32 " \"%.60s\": its unit \"%.60s\" is not acquired",
-                tensor, info->name, unit_name(engine, info->unit));
+                tensor, info->name, hooks_unit_name(engine, info->unit));
     }
     *view = (zero_view){
         .data = zi_params_data(engine->params, tensor), .count = info->count, .dtype = info->dtype};
@@ -402,7 +404,8 @@ zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *vi
 static zero_status grads_acquire(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
-    ZI_TRY(check_call(engine, ZI_CALL_GRADS, "zero_unit_grads_acquire", unit, stream, &target));
+    ZI_TRY(
+        hooks_check_call(engine, ZI_CALL_GRADS, "zero_unit_grads_acquire", unit, stream, &target));
     return acquire_grads(engine, unit, target);
 }
 
@@ -411,7 +414,7 @@ zero_status zero_unit_grads_acquire(zero_engine *engine, uint32_t unit, zero_str
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_GRADS_ACQUIRE);
     zi_engine_span_begin(engine, ZI_SPAN_GRADS_ACQUIRE, span_name(engine, unit));
-    return leave(engine, grads_acquire(engine, unit, stream));
+    return hooks_leave(engine, grads_acquire(engine, unit, stream));
 }
 
 zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *view)
@@ -425,7 +428,7 @@ zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *vi
     if (!zi_grads_in_use(engine->grads, info->unit)) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "tensor %" PRIu32 " \"%.60s\": the gradient of unit \"%.60s\" is not acquired",
-                tensor, info->name, unit_name(engine, info->unit));
+                tensor, info->name, hooks_unit_name(engine, info->unit));
     }
     *view = (zero_view){
         .data = zi_grads_data(engine->grads, tensor),
@@ -438,13 +441,13 @@ zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *vi
 static zero_status grads_ready(zero_engine *engine, uint32_t unit, zero_stream stream)
 {
     zi_stream *target = NULL;
-    ZI_TRY(check_call(engine, ZI_CALL_GRADS, "zero_unit_grads_ready", unit, stream, &target));
+    ZI_TRY(hooks_check_call(engine, ZI_CALL_GRADS, "zero_unit_grads_ready", unit, stream, &target));
     if (engine->views.units[unit].backward_depth != 0 &&
         zi_grads_own_count(engine->grads, unit) == 1) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\": its gradient is acquired by zero_unit_acquire only; "
                 "zero_unit_release says that it is ready",
-                unit, unit_name(engine, unit));
+                unit, hooks_unit_name(engine, unit));
     }
     return ready_grads(engine, unit, target);
 }
@@ -454,5 +457,5 @@ zero_status zero_unit_grads_ready(zero_engine *engine, uint32_t unit, zero_strea
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_GRADS_READY);
     zi_engine_span_begin(engine, ZI_SPAN_GRADS_READY, span_name(engine, unit));
-    return leave(engine, grads_ready(engine, unit, stream));
+    return hooks_leave(engine, grads_ready(engine, unit, stream));
 }

@@ -46,7 +46,7 @@ zi_host_room *zi_engine_find_room(const zero_engine *engine, zi_host_room *room)
 }
 
 /* What all ranks want of the pool `id`, and the least room that one of them reads. */
-static zi_pool_need add_up(const room_message *all, uint32_t size, uint64_t id)
+static zi_pool_need host_room_add_up(const room_message *all, uint32_t size, uint64_t id)
 {
     zi_pool_need sum = {.id = id, .room = UINT64_MAX};
     for (uint32_t rank = 0; rank < size; rank++) {
@@ -61,7 +61,7 @@ static zi_pool_need add_up(const room_message *all, uint32_t size, uint64_t id)
     return sum;
 }
 
-static zero_status refuse(const zi_pool_need *need, const zi_memory_pool *pool)
+static zero_status host_room_refuse(const zi_pool_need *need, const zi_memory_pool *pool)
 {
     ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY,
             "the plans of this host's ranks take %" PRIu64 " bytes: short by %" PRIu64
@@ -80,14 +80,14 @@ zero_status zi_engine_check_room(const zero_engine *engine, zero_world *world, z
     }
     ZI_TRY(zi_world_gather(world, room, engine->agreement, sizeof(room_message)));
     for (uint64_t i = 0; i < room->count; i++) {
-        room->needs[i] = add_up(all, size, room->needs[i].id);
+        room->needs[i] = host_room_add_up(all, size, room->needs[i].id);
         if (room->needs[i].bytes > room->needs[i].room) {
-            return refuse(&room->needs[i], &room->pools[i]);
+            return host_room_refuse(&room->needs[i], &room->pools[i]);
         }
     }
     for (uint32_t rank = 0; rank < size; rank++) {
         for (uint64_t i = 0; i < all[rank].count; i++) {
-            const zi_pool_need need = add_up(all, size, all[rank].needs[i].id);
+            const zi_pool_need need = host_room_add_up(all, size, all[rank].needs[i].id);
             if (need.bytes > need.room) {
                 ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY,
                         "the host of rank %" PRIu32 ", or its container, is short of %" PRIu64

@@ -29,7 +29,8 @@ static zero_status check_filled(uint32_t group, const zi_optimizer *optimizer, c
     return ZERO_OK;
 }
 
-static zero_status check_numbers(uint32_t group, const zi_optimizer *optimizer, const float *number)
+static zero_status input_check_numbers(uint32_t group, const zi_optimizer *optimizer,
+                                       const float *number)
 {
     ZI_TRY(check_filled(group, optimizer, number));
     for (uint32_t i = 0; i < optimizer->number_count; i++) {
@@ -43,7 +44,7 @@ static zero_status check_numbers(uint32_t group, const zi_optimizer *optimizer, 
 }
 
 /* Whose numbers a zero_hyper has; those of a callback are its own. */
-static uint32_t kind_of(const zero_hyper *hyper, uint32_t optimizer)
+static uint32_t input_kind_of(const zero_hyper *hyper, uint32_t optimizer)
 {
     const bool open = hyper->kind == ZERO_OPTIMIZER_DEFAULT;
     return open && optimizer != ZERO_OPTIMIZER_CALLBACK ? (uint32_t)ZERO_OPTIMIZER_ADAMW
@@ -71,7 +72,7 @@ static zero_status take_hyper(const zi_layout *layout, uint32_t group, const zer
     if (hyper == NULL) {
         return ZERO_OK;
     }
-    if (kind_of(hyper, optimizer) != optimizer) {
+    if (input_kind_of(hyper, optimizer) != optimizer) {
         const bool is_used = (layout->groups >> group & 1) != 0;
         return shared && !is_used ? ZERO_OK : refuse_kind(group, hyper, optimizer);
     }
@@ -82,7 +83,7 @@ static zero_status take_hyper(const zi_layout *layout, uint32_t group, const zer
                 group, hyper->reserved0);
     }
     memcpy(own->number, &hyper->adamw, sizeof own->number);
-    return check_numbers(group, zi_optimizer_of(optimizer), own->number);
+    return input_check_numbers(group, zi_optimizer_of(optimizer), own->number);
 }
 
 static zero_status check_limits(const zero_step_params *params)

@@ -122,8 +122,8 @@ static zero_status open_checkpoint(engine_load *load)
 }
 
 /* All that may be refused while the engine is as it was. */
-static zero_status prepare(engine_load *load, const zero_load_options *options,
-                           const zero_load_report *report)
+static zero_status load_prepare(engine_load *load, const zero_load_options *options,
+                                const zero_load_report *report)
 {
     ZI_TRY(ZI_OPTIONS_IN(zero_load_options, options, &load->options));
     if (report != NULL) {
@@ -139,7 +139,7 @@ static zero_status prepare(engine_load *load, const zero_load_options *options,
 }
 
 /* Ranks load one checkpoint in one way. */
-static uint64_t hash_of(const engine_load *load)
+static uint64_t load_hash_of(const engine_load *load)
 {
     if (load->none) {
         return ZI_HASH_START; /* other ranks find none either */
@@ -377,7 +377,7 @@ static void close_load(engine_load *load)
 }
 
 /* Each rank's status of a step towards the load, over all ranks of the mesh. */
-static zero_status agree(zero_engine *engine, zero_status mine, uint64_t hash)
+static zero_status load_agree(zero_engine *engine, zero_status mine, uint64_t hash)
 {
     const zero_status agreed =
         zi_engine_agree_given(engine, engine->world, mine, hash, "checkpoint to load");
@@ -388,15 +388,15 @@ static zero_status agree(zero_engine *engine, zero_status mine, uint64_t hash)
 static zero_status agree_on_all(engine_load *load, const zero_load_options *options,
                                 const zero_load_report *report)
 {
-    const zero_status prepared = prepare(load, options, report);
-    ZI_TRY(agree(load->engine, prepared, prepared == ZERO_OK ? hash_of(load) : 0));
+    const zero_status prepared = load_prepare(load, options, report);
+    ZI_TRY(load_agree(load->engine, prepared, prepared == ZERO_OK ? load_hash_of(load) : 0));
     if (load->none) {
         return ZERO_OK;
     }
     zero_status status = zi_load_match(load);
     status = status == ZERO_OK ? zi_load_open_feed(load) : status;
     status = status == ZERO_OK ? zi_load_open_share(load) : status;
-    return agree(load->engine, status, 0);
+    return load_agree(load->engine, status, 0);
 }
 
 static zero_status load_all(engine_load *load, const zero_load_options *options,
@@ -421,7 +421,7 @@ zero_status zero_load(zero_engine *engine, const zero_load_options *options,
     engine_load *load = NULL;
     const zero_status made = zi_calloc(1, sizeof *load, (void **)&load);
     if (made != ZERO_OK) {
-        return agree(engine, made, 0);
+        return load_agree(engine, made, 0);
     }
     load->engine = engine;
     load->options = zero_load_options_init();

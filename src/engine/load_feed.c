@@ -107,7 +107,8 @@ static bool has_stride(const engine_load *load, const feed_position *p)
 }
 
 /* What is to be read next; false: that was all. */
-static bool find_next(const engine_load *load, feed_position *p, load_run *run, bool *counted)
+static bool load_feed_find_next(const engine_load *load, feed_position *p, load_run *run,
+                                bool *counted)
 {
     for (; p->tensor < load->engine->layout->tensor_count; p->tensor++, p->at = 0) {
         for (; has_stride(load, p); p->at += LOAD_STRIDE, p->role = 0) {
@@ -134,7 +135,7 @@ static zi_joined joined_of(const engine_load *load, const load_run *run, load_so
 
 /* A run's place in the engine; NULL: it is read into a buffer. Past the page cache it is read only
  * to memory that lies as the file does. page_offset: out; where in a page the run begins. */
-static void *in_place(const engine_load *load, const load_run *run, uint64_t *page_offset)
+static void *load_feed_in_place(const engine_load *load, const load_run *run, uint64_t *page_offset)
 {
     const engine_shard shard = zi_engine_shard(load->engine, run->tensor, run->role);
     void *place = zi_engine_shard_in_place(load->engine, &shard, run->first - shard.tensor_first);
@@ -146,10 +147,10 @@ static void *in_place(const engine_load *load, const load_run *run, uint64_t *pa
     return run->dtype == shard.dtype && fits ? place : NULL;
 }
 
-static void *place_of(const load_feed *feed, const load_run *run, uint64_t buffer)
+static void *load_feed_place_of(const load_feed *feed, const load_run *run, uint64_t buffer)
 {
     uint64_t offset = 0;
-    void *place = in_place(feed->load, run, &offset);
+    void *place = load_feed_in_place(feed->load, run, &offset);
     const bool whole = offset % zero_dtype_bytes(run->dtype) == 0; /* not in all files of others */
     return place != NULL ? place
                          : feed->buffers + buffer * feed->buffer_bytes + (whole ? offset : 0);
@@ -171,12 +172,12 @@ static bool begin_run(load_feed *feed, bool *counted, uint64_t *buffer)
     while ((!feed->wanted || feed->begun - feed->done == BUFFERS) && !feed->over) {
         (void)pthread_cond_wait(&feed->room, &feed->mutex);
     }
-    if (feed->over || !find_next(feed->load, &feed->position, &run, counted)) {
+    if (feed->over || !load_feed_find_next(feed->load, &feed->position, &run, counted)) {
         end_feed(feed);
         return false;
     }
     *buffer = feed->begun++ % BUFFERS;
-    run.values = place_of(feed, &run, *buffer);
+    run.values = load_feed_place_of(feed, &run, *buffer);
     feed->runs[*buffer] = run;
     feed->read[*buffer] = false;
     return true;
@@ -236,8 +237,8 @@ static bool needs_buffers(const engine_load *load)
     load_run run;
     bool counted = false;
     uint64_t offset = 0;
-    while (find_next(load, &position, &run, &counted)) {
-        if (in_place(load, &run, &offset) == NULL) {
+    while (load_feed_find_next(load, &position, &run, &counted)) {
+        if (load_feed_in_place(load, &run, &offset) == NULL) {
             return true;
         }
     }

@@ -4,7 +4,7 @@
 #include "engine/load.h"
 
 /* The box of the global tensor that the engine has, as its model says. */
-static zi_box describe(const zero_engine *engine, uint32_t tensor)
+static zi_box load_joined_describe(const zero_engine *engine, uint32_t tensor)
 {
     const zi_layout *layout = engine->layout;
     const zi_tensor_info *info = &layout->tensor_infos[tensor];
@@ -43,7 +43,7 @@ zi_joined zi_load_joined(const engine_load *load, uint32_t tensor, uint32_t head
     const zi_box saved = zi_box_of(&map->tensors[head]);
     zi_joined joined = {.reader = load->reader,
                         .head = head,
-                        .wanted = describe(load->engine, tensor),
+                        .wanted = load_joined_describe(load->engine, tensor),
                         .role_of = role_of,
                         .user = source};
     /* An engine that knows no other parts saves its boxes as tensors of their own. */

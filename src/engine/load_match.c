@@ -153,7 +153,8 @@ static zero_status join_carried(engine_load *load, load_carried *groups,
 }
 
 /* Moments mean what the optimizer says that made them. */
-static zero_status check_optimizer(const engine_load *load, uint32_t tensor, uint32_t saved)
+static zero_status load_match_check_optimizer(const engine_load *load, uint32_t tensor,
+                                              uint32_t saved)
 {
     const zi_tensor_info *info = &load->engine->layout->tensor_infos[tensor];
     const uint32_t own = load->engine->layout->options.group_optimizer[info->group];
@@ -184,7 +185,7 @@ static zero_status join_saved(engine_load *load, load_carried *groups, uint32_t 
         const zi_hyper *hyper =
             part != NULL ? &part->groups[saved->group] : &manifest->groups[saved->group];
         if (zi_box_meet(&joined.wanted, &box).runs != 0) {
-            ZI_TRY(check_optimizer(load, tensor, hyper->kind));
+            ZI_TRY(load_match_check_optimizer(load, tensor, hyper->kind));
             ZI_TRY(join_carried(load, groups, &(load_carried){carried, tensor}));
         }
     }
@@ -339,7 +340,7 @@ static void list_unexpected(engine_load *load)
 }
 
 /* The lists on one line, as far as messages go. */
-static zero_status refuse(const zero_load_report *report)
+static zero_status load_match_refuse(const zero_load_report *report)
 {
     char list[200];
     (void)snprintf(list, sizeof list, "%.199s", report->list);
@@ -371,7 +372,7 @@ zero_status zi_load_match(engine_load *load)
     list_unexpected(load);
     if (load->options.partial == 0 &&
         report->missing + report->unexpected + report->mismatching != 0) {
-        return refuse(report);
+        return load_match_refuse(report);
     }
     return check_seed(load);
 }

@@ -175,7 +175,7 @@ static bool share_bytes(const twin_table *table, load_twin *twin, const zi_io_pi
     return true;
 }
 
-static zi_io_shared share(void *user, const zi_io_piece *piece)
+static zi_io_shared load_share_share(void *user, const zi_io_piece *piece)
 {
     const twin_table *table = user;
     const load_share *shares = table->load->share;
@@ -206,8 +206,8 @@ zero_status zi_load_open_share(engine_load *load)
     ZI_TRY(zi_calloc(1, sizeof *load->share, (void **)&load->share));
     twin_table *state = &load->share->state;
     twin_table *param = &load->share->param;
-    *state = (twin_table){.load = load, .source = {share, state}};
-    *param = (twin_table){.load = load, .source = {share, param}};
+    *state = (twin_table){.load = load, .source = {load_share_share, state}};
+    *param = (twin_table){.load = load, .source = {load_share_share, param}};
     ZI_TRY(fill_table(state, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT2));
     return fill_table(param, ZERO_ROLE_PARAM, ZERO_ROLE_PARAM);
 }

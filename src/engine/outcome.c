@@ -45,7 +45,7 @@ zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine
                              2 * sizeof message->replica_infinite);
 }
 
-static zero_status decide(const zero_engine *engine, const zi_decide_job *job)
+static zero_status outcome_decide(const zero_engine *engine, const zi_decide_job *job)
 {
     const zi_kernels *kernels = &engine->kernels;
     zi_mark *mark = NULL;
@@ -62,11 +62,11 @@ zero_status zi_engine_decide(zero_engine *engine, zi_decide_job job, const zi_co
     job.phases = ZI_DECIDE_COLLECT | ZI_DECIDE_CONCLUDE;
     if (engine->groups.mesh != NULL) {
         job.phases = ZI_DECIDE_COLLECT;
-        ZI_TRY(decide(engine, &job));
+        ZI_TRY(outcome_decide(engine, &job));
         ZI_TRY(zi_group_submit(engine->groups.mesh, stream, parts, 1));
         job.phases = ZI_DECIDE_CONCLUDE;
     }
-    return decide(engine, &job);
+    return outcome_decide(engine, &job);
 }
 
 /* Steps up to the decided one, which is included; 0: none was. */

@@ -13,7 +13,7 @@
 #include "kernels/math/convert.h"
 
 /* The first stays the first, in the order of tensors and of elements. */
-static void add(engine_overflow *overflow, const engine_overflow *other)
+static void overflow_add(engine_overflow *overflow, const engine_overflow *other)
 {
     const bool earlier = other->tensor < overflow->tensor ||
                          (other->tensor == overflow->tensor && other->index < overflow->index);
@@ -76,7 +76,7 @@ void zi_engine_count_overflow(zero_engine *engine, engine_overflow *overflow,
         at++;
     }
     const engine_overflow found = {count, values->tensor, values->first + at};
-    add(overflow, &found);
+    overflow_add(overflow, &found);
     engine->stats.values_overflowed += count;
 }
 
@@ -90,7 +90,7 @@ zero_status zi_engine_join_overflow(zero_engine *engine, engine_overflow *overfl
         engine_overflow other;
         memcpy(&other, engine->agreement + (size_t)r * (sizeof other / sizeof *engine->agreement),
                sizeof other);
-        add(overflow, &other);
+        overflow_add(overflow, &other);
     }
     return ZERO_OK;
 }

@@ -67,7 +67,7 @@ static void note_refused(zero_disk_path *path, const char *where, const char *re
 
 /* How the engine's windows reach files. All are made alike, so the first one's report is that of
  * all, with the memory of all added up. false: nothing is on disk. */
-static bool report_of(const zero_engine *engine, zi_io_report *report)
+static bool path_report_of(const zero_engine *engine, zi_io_report *report)
 {
     const zi_window *windows[1 + ZI_OFFLOAD_ROLES] = {engine->window};
     bool found = false;
@@ -116,7 +116,7 @@ zero_status zero_engine_disk_path(const zero_engine *engine, zero_disk_path *out
     zero_disk_path path = zero_disk_path_init();
     zi_io_report report;
     ZI_TRY(zi_engine_check_given(engine));
-    if (!report_of(engine, &report)) {
+    if (!path_report_of(engine, &report)) {
         return ZI_SIZED_OUT(zero_disk_path, out, &path);
     }
     path.backend = backend_of(report.kind);

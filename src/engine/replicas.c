@@ -98,7 +98,7 @@ static uint64_t combine(const uint64_t *words, uint32_t count)
 }
 
 /* The first rank whose word is not rank 0's; the world's size where there is none. */
-static uint32_t first_unlike(const zero_engine *engine, uint32_t words, uint32_t word)
+static uint32_t replicas_first_unlike(const zero_engine *engine, uint32_t words, uint32_t word)
 {
     const uint32_t size = zero_world_size(engine->world);
     uint32_t rank = 1;
@@ -109,7 +109,7 @@ static uint32_t first_unlike(const zero_engine *engine, uint32_t words, uint32_t
     return rank;
 }
 
-static zero_status gather(zero_engine *engine, const uint64_t *words, uint32_t count)
+static zero_status replicas_gather(zero_engine *engine, const uint64_t *words, uint32_t count)
 {
     return zi_world_gather(engine->world, words, engine->agreement,
                            count * (uint32_t)sizeof *words);
@@ -121,15 +121,15 @@ zero_status zi_engine_compare_given(zero_engine *engine, const uint64_t *hashes,
     const uint32_t count = engine->layout->tensor_count;
     const uint32_t size = zero_world_size(engine->world);
     const uint64_t combined = combine(hashes, count);
-    ZI_TRY(gather(engine, &combined, 1));
-    if (first_unlike(engine, 1, 0) == size) {
+    ZI_TRY(replicas_gather(engine, &combined, 1));
+    if (replicas_first_unlike(engine, 1, 0) == size) {
         return ZERO_OK;
     }
     for (uint32_t first = 0; first < count; first += WORDS) {
         const uint32_t words = (uint32_t)zi_min_u64(WORDS, count - first);
-        ZI_TRY(gather(engine, hashes + first, words));
+        ZI_TRY(replicas_gather(engine, hashes + first, words));
         for (uint32_t i = 0; i < words; i++) {
-            const uint32_t rank = first_unlike(engine, words, i);
+            const uint32_t rank = replicas_first_unlike(engine, words, i);
             if (rank < size) {
                 return refuse_given(engine, first + i, rank, refusal);
             }
@@ -195,7 +195,7 @@ static zero_status compare_written(zero_engine *engine)
             own[2 * i] = engine->given[first + i];
             own[2 * i + 1] = held_roles(engine, first + i);
         }
-        ZI_TRY(gather(engine, own, 2 * tensors));
+        ZI_TRY(replicas_gather(engine, own, 2 * tensors));
         for (uint32_t i = 0; i < tensors * size; i++) {
             const uint32_t at = 2 * (i % tensors);
             const uint32_t ranks[2] = {first_writer(engine, 2 * tensors, at), i / tensors};
@@ -238,7 +238,7 @@ static zero_status gather_shards(zero_engine *engine, zero_role role, void *stag
     for (uint32_t i = 0; i < count; i++) {
         ZI_TRY(hash_shard(engine, first + i, role, staging, &own[i]));
     }
-    return gather(engine, own, count);
+    return replicas_gather(engine, own, count);
 }
 
 static zero_status compare_role(zero_engine *engine, zero_role role, void *staging)
@@ -252,7 +252,7 @@ static zero_status compare_role(zero_engine *engine, zero_role role, void *stagi
         ZI_TRY(hash_shard(engine, t, role, staging, &hash));
         all = zi_hash_u64(all, hash);
     }
-    ZI_TRY(gather(engine, &all, 1));
+    ZI_TRY(replicas_gather(engine, &all, 1));
     if (!find_unlike(engine, degree, 1, 0, ranks)) {
         return ZERO_OK;
     }
@@ -302,7 +302,7 @@ zero_status zi_engine_compare_replicas(zero_engine *engine)
         written |= engine->given[t];
     }
     const uint64_t own[2] = {engine->touched, written != 0};
-    ZI_TRY(gather(engine, own, 2));
+    ZI_TRY(replicas_gather(engine, own, 2));
     written = 0;
     for (uint32_t r = 0; r < size; r++) {
         touched |= (uint32_t)engine->agreement[2 * (size_t)r];

@@ -59,7 +59,7 @@ static zero_status check_user(const zero_checkpoint_user *user)
     return ZERO_OK;
 }
 
-static zero_status check_options(const zero_save_options *options)
+static zero_status save_check_options(const zero_save_options *options)
 {
     if (options->directory == NULL || options->directory[0] == '\0') {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "directory is %s; name the run's, such as \"run\"",
@@ -109,7 +109,7 @@ static zero_status keep_texts(engine_save *save, const zero_save_options *option
     return ZERO_OK;
 }
 
-static zero_status describe(engine_save *save, const zero_save_options *options)
+static zero_status save_describe(engine_save *save, const zero_save_options *options)
 {
     const zero_engine *engine = save->engine;
     zi_manifest *manifest = &save->manifest;
@@ -139,7 +139,7 @@ static zero_status describe(engine_save *save, const zero_save_options *options)
 }
 
 /* What all ranks have to be given alike; those of a part also the last step's numbers. */
-static uint64_t hash_of(const engine_save *save, const zero_save_options *options)
+static uint64_t save_hash_of(const engine_save *save, const zero_save_options *options)
 {
     uint64_t hash = zi_hash_text(ZI_HASH_START, save->directory);
     hash = zi_hash_text(hash, save->name);
@@ -149,9 +149,9 @@ static uint64_t hash_of(const engine_save *save, const zero_save_options *option
                                  (uint64_t)(options->refuse_busy != 0));
 }
 
-static uint64_t hash_of_part(const engine_save *save, const zero_save_options *options)
+static uint64_t save_hash_of_part(const engine_save *save, const zero_save_options *options)
 {
-    return zi_hash_bytes(hash_of(save, options), save->manifest.groups,
+    return zi_hash_bytes(save_hash_of(save, options), save->manifest.groups,
                          sizeof save->manifest.groups);
 }
 
@@ -188,7 +188,7 @@ static zero_status make_writer(engine_save *save)
 
 /* Rank 0 of the mesh: remove what is there of it, unless it may be another owner's by now. The last
  * error stays. */
-static void discard(const engine_save *save)
+static void save_discard(const engine_save *save)
 {
     if (save->run != NULL) {
         const zero_error error = *zero_last_error();
@@ -214,7 +214,7 @@ static zero_status make_folder(engine_save *save, bool replace)
     whole->commit = zi_save_next_commit(save);
     const zero_status status = zi_checkpoint_files_make(part, &whole->map, whole->header_hash);
     if (status != ZERO_OK) {
-        discard(save);
+        save_discard(save);
     }
     return status;
 }
@@ -245,7 +245,7 @@ static void free_save(engine_save *save)
 }
 
 /* Failures of one rank that leave the ranks in step leave the engine usable. */
-static zero_status leave(zero_engine *engine, zero_status status)
+static zero_status save_leave(zero_engine *engine, zero_status status)
 {
     return status == ZERO_ERR_COMM || status == ZERO_ERR_TIMEOUT ? zi_engine_finish(engine, status)
                                                                  : status;
@@ -253,7 +253,7 @@ static zero_status leave(zero_engine *engine, zero_status status)
 
 /* What is to be shared is on the disk. No update needs blocks of the file system any more when rank
  * 0 reserves the files, so that those which sharing gives back suffice for the updates to come. */
-static zero_status settle(const engine_save *save)
+static zero_status save_settle(const engine_save *save)
 {
     if (!save->reflink) {
         return ZERO_OK;
@@ -263,18 +263,18 @@ static zero_status settle(const engine_save *save)
 }
 
 /* Make what the copy needs, on all ranks or on none. */
-static zero_status prepare(engine_save *save, bool replace)
+static zero_status save_prepare(engine_save *save, bool replace)
 {
     zero_engine *engine = save->engine;
     save->whole = zi_save_leads(engine) ? &save->manifest : NULL;
     ZI_TRY(zi_engine_agree_done(engine, zi_save_join_parts(save)));
-    ZI_TRY(zi_engine_agree_done(engine, settle(save)));
+    ZI_TRY(zi_engine_agree_done(engine, save_settle(save)));
     zero_status owns = zi_save_own(save);
     owns = owns == ZERO_OK ? make_folder(save, replace) : owns;
     ZI_TRY(zi_engine_agree_done(engine, owns));
     const zero_status status = zi_engine_agree_done(engine, make_writer(save));
     if (status != ZERO_OK) {
-        discard(save);
+        save_discard(save);
     }
     return status;
 }
@@ -290,7 +290,7 @@ static zero_status take_options(const zero_engine *engine, const zero_save_optio
                 "or set refuse_busy to 0 to wait for it",
                 engine->save->name);
     }
-    return check_options(options);
+    return save_check_options(options);
 }
 
 /* A save of what the caller asks for. *save: its caller frees it, also after a failure. */
@@ -300,23 +300,24 @@ static zero_status make_save(zero_engine *engine, const zero_save_options *given
     ZI_TRY(take_options(engine, given, options));
     ZI_TRY(zi_calloc(1, sizeof **save, (void **)save));
     (*save)->engine = engine;
-    return describe(*save, options);
+    return save_describe(*save, options);
 }
 
 /* Each exchange tells all ranks of a failure of any of them, so all begin or none does. */
-static zero_status begin(zero_engine *engine, const zero_save_options *given, engine_save **save)
+static zero_status save_begin(zero_engine *engine, const zero_save_options *given,
+                              engine_save **save)
 {
     zero_save_options options = zero_save_options_init();
     const zero_status checked = make_save(engine, given, &options, save);
-    const uint64_t of_part = checked == ZERO_OK ? hash_of_part(*save, &options) : 0;
-    const uint64_t of_all = checked == ZERO_OK ? hash_of(*save, &options) : 0;
+    const uint64_t of_part = checked == ZERO_OK ? save_hash_of_part(*save, &options) : 0;
+    const uint64_t of_all = checked == ZERO_OK ? save_hash_of(*save, &options) : 0;
     const zero_status agreed =
         zi_engine_agree_given(engine, engine->world, checked, of_part, "options of a save");
     ZI_TRY(zi_engine_agree_given(engine, engine->mesh, agreed, of_all, "options of a save"));
     ZI_TRY(zero_save_end(engine)); /* of the one before, where it is still under way */
     zi_engine_enter_call(engine, ZI_IN_SAVE);
     ZI_TRY(zi_engine_compare_replicas(engine));
-    return prepare(*save, options.replace != 0);
+    return save_prepare(*save, options.replace != 0);
 }
 
 static zero_status begin_save(zero_engine *engine, const zero_save_options *options,
@@ -325,10 +326,10 @@ static zero_status begin_save(zero_engine *engine, const zero_save_options *opti
     engine_save *save = NULL;
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_SAVE);
-    const zero_status status = begin(engine, options, &save);
+    const zero_status status = save_begin(engine, options, &save);
     if (status != ZERO_OK) {
         free_save(save);
-        return leave(engine, status);
+        return save_leave(engine, status);
     }
     save->waited_for = waited_for;
     engine->save = save;
@@ -378,7 +379,7 @@ static zero_status commit_manifest(engine_save *save)
 
 /* Rank 0 of the mesh: make it whole. What is durable stays so, also where older ones cannot be
  * removed. */
-static zero_status commit(engine_save *save)
+static zero_status save_commit(engine_save *save)
 {
     if (!zi_save_leads(save->engine)) {
         return ZERO_OK;
@@ -402,13 +403,13 @@ static zero_status await_writers(const engine_save *save)
     return zi_engine_await(engine, save->copied);
 }
 
-static zero_status end(engine_save *save)
+static zero_status save_end(engine_save *save)
 {
     zero_engine *engine = save->engine;
     zero_status status = zi_engine_agree_done(engine, zi_checkpoint_writer_result(save->writer));
-    status = status == ZERO_OK ? zi_engine_agree_done(engine, commit(save)) : status;
+    status = status == ZERO_OK ? zi_engine_agree_done(engine, save_commit(save)) : status;
     if (status != ZERO_OK) {
-        discard(save);
+        save_discard(save);
     }
     engine->save = NULL;
     free_save(save);
@@ -423,7 +424,7 @@ zero_status zero_save_end(zero_engine *engine)
     }
     zi_engine_enter_call(engine, ZI_IN_SAVE_END);
     ZI_TRY(zi_engine_finish(engine, await_writers(engine->save)));
-    return leave(engine, end(engine->save));
+    return save_leave(engine, save_end(engine->save));
 }
 
 zero_status zero_save(zero_engine *engine, const zero_save_options *options)
@@ -443,7 +444,7 @@ void zi_save_close(zero_engine *engine)
 {
     zi_save_await_prune(engine);
     if (engine->save != NULL) {
-        discard(engine->save);
+        save_discard(engine->save);
         free_save(engine->save);
         engine->save = NULL;
     }

@@ -15,7 +15,7 @@ typedef struct placed {
     uint32_t tensor;
 } placed;
 
-static int compare(const void *left, const void *right)
+static int save_map_compare(const void *left, const void *right)
 {
     const placed *a = left;
     const placed *b = right;
@@ -40,7 +40,8 @@ static void put_box(const zi_layout *layout, const zi_tensor_info *info, zi_chec
     }
 }
 
-static zi_checkpoint_tensor describe(const zero_engine *engine, uint32_t tensor, bool params_only)
+static zi_checkpoint_tensor save_map_describe(const zero_engine *engine, uint32_t tensor,
+                                              bool params_only)
 {
     const zi_layout *layout = engine->layout;
     const zi_tensor_info *info = &layout->tensor_infos[tensor];
@@ -69,8 +70,8 @@ static zi_checkpoint_tensor describe(const zero_engine *engine, uint32_t tensor,
 }
 
 /* Copies of tensors come last: they are told of, and not written. */
-static zero_status list_tensors(const zero_engine *engine, bool params_only, zi_checkpoint_map *map,
-                                uint32_t *tensors)
+static zero_status save_map_list_tensors(const zero_engine *engine, bool params_only,
+                                         zi_checkpoint_map *map, uint32_t *tensors)
 {
     const zi_layout *layout = engine->layout;
     placed *order = NULL;
@@ -78,14 +79,14 @@ static zero_status list_tensors(const zero_engine *engine, bool params_only, zi_
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
         order[t] = (placed){layout->tensors[t], t};
     }
-    qsort(order, layout->tensor_count, sizeof *order, compare);
+    qsort(order, layout->tensor_count, sizeof *order, save_map_compare);
     uint32_t count = 0;
     for (uint32_t copies = 0; copies < 2; copies++) {
         for (uint32_t i = 0; i < layout->tensor_count; i++) {
             const uint32_t tensor = order[i].tensor;
             const bool is_copy = engine->mesh != NULL && layout->tensor_infos[tensor].replica != 0;
             if (is_copy == (copies != 0)) {
-                map->tensors[count] = describe(engine, tensor, params_only);
+                map->tensors[count] = save_map_describe(engine, tensor, params_only);
                 tensors[count++] = tensor;
             }
         }
@@ -102,7 +103,7 @@ zero_status zi_save_make_map(const zero_engine *engine, bool params_only, zi_che
     map->part_count = engine->mesh != NULL ? zero_world_size(engine->mesh) : 1;
     ZI_TRY(zi_calloc(layout->tensor_count, sizeof *map->tensors, (void **)&map->tensors));
     ZI_TRY(zi_calloc(layout->tensor_count, sizeof **tensors, (void **)tensors));
-    ZI_TRY(list_tensors(engine, params_only, map, *tensors));
+    ZI_TRY(save_map_list_tensors(engine, params_only, map, *tensors));
     return zi_checkpoint_map_make(map);
 }
 

@@ -21,7 +21,7 @@ typedef struct engine_run {
 } engine_run;
 
 /* Give one up. The last error stays. */
-static void drop(zero_engine *engine, engine_run *run)
+static void save_owner_drop(zero_engine *engine, engine_run *run)
 {
     const zero_error error = *zero_last_error();
     engine_run **at = &engine->runs;
@@ -40,7 +40,7 @@ static void drop_unkept(zero_engine *engine)
     for (engine_run *run = engine->runs, *next = NULL; run != NULL; run = next) {
         next = run->next;
         if (!run->kept) {
-            drop(engine, run);
+            save_owner_drop(engine, run);
         }
     }
 }
@@ -59,7 +59,7 @@ static zero_status find_run(engine_save *save)
         }
     }
     if (run != NULL && zi_run_owner_check(run->owner) != ZERO_OK) {
-        drop(engine, run);
+        save_owner_drop(engine, run);
         run = NULL;
     }
     if (run == NULL) {
@@ -68,7 +68,7 @@ static zero_status find_run(engine_save *save)
         engine->runs = run;
         const zero_status status = zi_run_owner_begin(save->directory, &run->owner);
         if (status != ZERO_OK) {
-            drop(engine, run);
+            save_owner_drop(engine, run);
             return status;
         }
     }
@@ -87,7 +87,7 @@ static zero_status try_to_own(engine_save *save, bool *owned)
         save->run->counted = true;
     }
     if (status != ZERO_OK) {
-        drop(save->engine, save->run);
+        save_owner_drop(save->engine, save->run);
         save->run = NULL;
         return status;
     }
@@ -127,7 +127,7 @@ uint64_t zi_save_next_commit(engine_save *save)
 void zi_save_leave(engine_save *save)
 {
     if (save->run != NULL && !save->run->kept && save->engine->prune == NULL) {
-        drop(save->engine, save->run);
+        save_owner_drop(save->engine, save->run);
     }
     save->run = NULL;
 }
@@ -135,6 +135,6 @@ void zi_save_leave(engine_save *save)
 void zi_save_leave_all(zero_engine *engine)
 {
     while (engine->runs != NULL) {
-        drop(engine, engine->runs);
+        save_owner_drop(engine, engine->runs);
     }
 }

@@ -39,8 +39,8 @@ typedef struct role_walk {
 /* ---- walking ---- */
 
 /* Find the next elements of the role; false: there are no more. */
-static bool find_next(const engine_save *save, zero_role role, walk_position *position,
-                      engine_part *part)
+static bool save_stage_find_next(const engine_save *save, zero_role role, walk_position *position,
+                                 engine_part *part)
 {
     const zi_checkpoint_map *map = &save->manifest.map;
     for (; position->tensor < map->tensor_count; position->tensor++, position->done = 0) {
@@ -56,11 +56,11 @@ static bool find_next(const engine_save *save, zero_role role, walk_position *po
 
 /* Add the next run to the block, which ends at byte `end` of the file at most; false: it is full,
  * or what comes next lies elsewhere. */
-static bool next_run(const engine_save *save, walk_position *position, uint64_t end,
-                     zi_checkpoint_block *block, stage_run *run)
+static bool save_stage_next_run(const engine_save *save, walk_position *position, uint64_t end,
+                                zi_checkpoint_block *block, stage_run *run)
 {
     engine_part part;
-    if (!find_next(save, block->role, position, &part)) {
+    if (!save_stage_find_next(save, block->role, position, &part)) {
         return false;
     }
     const zi_checkpoint_place *place =
@@ -99,7 +99,7 @@ void zi_save_add_block(void *user, const zi_checkpoint_block *block)
     walk_position position = {.tensor = block->tensor, .done = block->done};
     stage_run run;
     walked.bytes = 0;
-    while (next_run(save, &position, block_end, &walked, &run)) {
+    while (save_stage_next_run(save, &position, block_end, &walked, &run)) {
         const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[run.tensor];
         const uint64_t lead = lead_of(&run);
         const uint64_t last = run.first + run.count;
@@ -114,8 +114,8 @@ void zi_save_add_block(void *user, const zi_checkpoint_block *block)
 /* ---- copying ---- */
 
 /* Where the run is, if it can be written from there: NULL where not. */
-static const unsigned char *in_place(const engine_save *save, const zi_checkpoint_block *block,
-                                     const stage_run *run)
+static const unsigned char *
+save_stage_in_place(const engine_save *save, const zi_checkpoint_block *block, const stage_run *run)
 {
     if (!save->waited_for || block->bytes < IN_PLACE_BYTES_MIN) {
         return NULL;
@@ -167,7 +167,7 @@ static zero_status copy_block(const engine_save *save, walk_position *position, 
     stage_run run;
     block->data = memory;
     block->bytes = 0;
-    while (memory != NULL && next_run(save, position, end, block, &run)) {
+    while (memory != NULL && save_stage_next_run(save, position, end, block, &run)) {
         ZI_TRY(copy_run(save, block, memory, &run));
     }
     return device->ops->drain(device->self, save->engine->step_stream);
@@ -177,7 +177,7 @@ static zero_status copy_block(const engine_save *save, walk_position *position, 
 static zi_checkpoint_block begin_block(const engine_save *save, role_walk *walk)
 {
     engine_part part = {0};
-    (void)find_next(save, walk->role, &walk->position, &part);
+    (void)save_stage_find_next(save, walk->role, &walk->position, &part);
     const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[walk->position.tensor];
     const zi_checkpoint_place *place = &tensor->role[walk->role];
     const uint64_t first = part.first + walk->position.done;
@@ -200,8 +200,8 @@ static zero_status stage_next(const engine_save *save, role_walk *walk)
     uint64_t end = (block.at + save->block_bytes) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     walk_position position = walk->position;
     stage_run run;
-    (void)next_run(save, &position, end, &block, &run);
-    block.data = in_place(save, &block, &run);
+    (void)save_stage_next_run(save, &position, end, &block, &run);
+    block.data = save_stage_in_place(save, &block, &run);
     if (block.data == NULL) {
         const engine_stored shared = find_shared(save, &block, &run);
         end = shared.file >= 0 ? block.at + shared.bytes : end;
@@ -225,13 +225,13 @@ static const zero_role saved_roles[] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_
 #define ROLES (sizeof saved_roles / sizeof saved_roles[0])
 
 /* The walk that is furthest behind; NULL: all are at their end. */
-static role_walk *choose(const engine_save *save, role_walk *walks)
+static role_walk *save_stage_choose(const engine_save *save, role_walk *walks)
 {
     role_walk *chosen = NULL;
     for (size_t i = 0; i < ROLES; i++) {
         walk_position *position = &walks[i].position;
         engine_part part;
-        if (find_next(save, walks[i].role, position, &part) &&
+        if (save_stage_find_next(save, walks[i].role, position, &part) &&
             (chosen == NULL || position->tensor < chosen->position.tensor ||
              (position->tensor == chosen->position.tensor &&
               position->done < chosen->position.done))) {
@@ -247,8 +247,9 @@ static zero_status stage_all(const engine_save *save, role_walk *walks)
         walks[i].role = saved_roles[i];
         walks[i].file = ZI_NO_INDEX;
     }
-    for (role_walk *walk = choose(save, walks);
-         walk != NULL && zi_checkpoint_writer_wants(save->writer); walk = choose(save, walks)) {
+    for (role_walk *walk = save_stage_choose(save, walks);
+         walk != NULL && zi_checkpoint_writer_wants(save->writer);
+         walk = save_stage_choose(save, walks)) {
         ZI_TRY(stage_next(save, walk));
     }
     for (size_t i = 0; i < ROLES; i++) {

@@ -84,7 +84,7 @@ engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_ro
 }
 
 /* Address of element `first` of the shard's part of the tensor; not for roles on disk. */
-static unsigned char *element(const engine_shard *shard, uint64_t first)
+static unsigned char *shard_element(const engine_shard *shard, uint64_t first)
 {
     return shard->data + (shard->at + first) * zero_dtype_bytes(shard->dtype);
 }
@@ -98,8 +98,8 @@ typedef struct offload_values {
 _Static_assert(sizeof(offload_values) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
 
 /* Move the values that are in one acquired extent. */
-static zero_status move_extent(const offload_values *work, const zi_extent_place *place,
-                               unsigned char *extent)
+static zero_status shard_move_extent(const offload_values *work, const zi_extent_place *place,
+                                     unsigned char *extent)
 {
     const zi_optim_move *move = &work->move;
     const zi_layout *layout = work->engine->layout;
@@ -131,7 +131,7 @@ static zero_status move_offloaded(void *argument)
         zi_extent_place place;
         unsigned char *extent = NULL;
         ZI_TRY(zi_offload_acquire(offload, element, ZI_WINDOW_READS, NULL, 0, &place, &extent));
-        ZI_TRY(move_extent(work, &place, extent));
+        ZI_TRY(shard_move_extent(work, &place, extent));
         ZI_TRY(zi_offload_release(offload, &place, move->writes));
         at = place.first + place.count;
     }
@@ -146,8 +146,8 @@ zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream)
 }
 
 /* Move values of a role on disk, and block until they are moved. */
-static zero_status move_on_disk(zero_engine *engine, const engine_shard *shard,
-                                const zi_optim_move *values)
+static zero_status shard_move_on_disk(zero_engine *engine, const engine_shard *shard,
+                                      const zi_optim_move *values)
 {
     const zi_device *device = engine->device;
     zi_optim_move move = *values;
@@ -170,7 +170,7 @@ static zero_status move_on_disk(zero_engine *engine, const engine_shard *shard,
 void *zi_engine_shard_in_place(const zero_engine *engine, const engine_shard *shard, uint64_t first)
 {
     const bool in_place = shard->tier != ZERO_TIER_DISK && engine->device->ops->host_memory;
-    return in_place ? element(shard, first) : NULL;
+    return in_place ? shard_element(shard, first) : NULL;
 }
 
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
@@ -181,12 +181,12 @@ zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard,
     if (shard->tier == ZERO_TIER_DISK) {
         const zi_optim_move move = {
             .first = first, .count = count, .values = values, .dtype = dtype, .writes = true};
-        return move_on_disk(engine, shard, &move);
+        return shard_move_on_disk(engine, shard, &move);
     }
     zi_stream *host = NULL;
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
-    return kernels->ops->cast(kernels->self, host, element(shard, first), shard->dtype, values,
-                              dtype, count);
+    return kernels->ops->cast(kernels->self, host, shard_element(shard, first), shard->dtype,
+                              values, dtype, count);
 }
 
 zero_status zi_engine_flush_shards(zero_engine *engine)
@@ -205,7 +205,7 @@ zero_status zi_engine_flush_shards(zero_engine *engine)
     return zi_engine_await_stream(engine, engine->step_stream);
 }
 
-static zero_status check(const zero_engine *engine, uint32_t tensor, zero_role role)
+static zero_status shard_check(const zero_engine *engine, uint32_t tensor, zero_role role)
 {
     ZI_TRY(zi_engine_check(engine));
     ZI_TRY(zi_engine_check_tensor(engine, tensor));
@@ -215,7 +215,7 @@ static zero_status check(const zero_engine *engine, uint32_t tensor, zero_role r
 zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor, zero_role role,
                              zero_shard *out)
 {
-    ZI_TRY(check(engine, tensor, role));
+    ZI_TRY(shard_check(engine, tensor, role));
     if (out == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "shard is NULL; pass the address of a zero_shard");
     }
@@ -230,7 +230,7 @@ zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor, zero_ro
 zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role, uint64_t *first,
                             zero_view *view)
 {
-    ZI_TRY(check(engine, tensor, role));
+    ZI_TRY(shard_check(engine, tensor, role));
     if (first == NULL || view == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "first or view is NULL");
     }
@@ -244,7 +244,7 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
     ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, engine->stepped)));
     zi_engine_touch(engine, ZERO_ROLE_BIT(role)); /* the caller may write */
     *first = shard.tensor_first;
-    *view = (zero_view){.data = shard.count != 0 ? element(&shard, 0) : NULL,
+    *view = (zero_view){.data = shard.count != 0 ? shard_element(&shard, 0) : NULL,
                         .count = shard.count,
                         .dtype = shard.dtype};
     return ZERO_OK;
@@ -271,13 +271,13 @@ static zero_status move_values(zero_engine *engine, const engine_shard *shard,
 {
     const zi_device *device = engine->device;
     if (shard->tier == ZERO_TIER_DISK) {
-        ZI_TRY(move_on_disk(engine, shard, move));
+        ZI_TRY(shard_move_on_disk(engine, shard, move));
         return move->writes ? zi_engine_flush_shards(engine) : ZERO_OK;
     }
     zi_stream *host = NULL;
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &host));
     const uint64_t bytes = move->count * zero_dtype_bytes(shard->dtype);
-    void *data = element(shard, move->first);
+    void *data = shard_element(shard, move->first);
     return move->writes ? device->ops->copy(device->self, host, data, move->values, bytes)
                         : device->ops->copy(device->self, host, move->values, data, bytes);
 }
@@ -296,7 +296,7 @@ zero_status zi_engine_shard_stage(zero_engine *engine, const engine_shard *shard
     const zi_device *device = engine->device;
     zi_stream *stream = engine->step_stream;
     if (shard->tier != ZERO_TIER_DISK) {
-        return device->ops->copy(device->self, stream, values, element(shard, first),
+        return device->ops->copy(device->self, stream, values, shard_element(shard, first),
                                  count * zero_dtype_bytes(shard->dtype));
     }
     if (shard->role >= ZI_OFFLOAD_ROLES) {
@@ -428,7 +428,7 @@ static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role
 zero_status zero_shard_read(zero_engine *engine, uint32_t tensor, zero_role role, uint64_t first,
                             uint64_t count, void *values)
 {
-    ZI_TRY(check(engine, tensor, role));
+    ZI_TRY(shard_check(engine, tensor, role));
     const zi_optim_move move = {.first = first, .count = count, .values = values};
     return zi_engine_finish(engine, transfer(engine, tensor, role, &move));
 }
@@ -436,7 +436,7 @@ zero_status zero_shard_read(zero_engine *engine, uint32_t tensor, zero_role role
 zero_status zero_shard_write(zero_engine *engine, uint32_t tensor, zero_role role, uint64_t first,
                              uint64_t count, const void *values)
 {
-    ZI_TRY(check(engine, tensor, role));
+    ZI_TRY(shard_check(engine, tensor, role));
     const union {
         const void *given;
         void *plain; /* a move's values go either way; these are only read */

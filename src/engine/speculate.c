@@ -162,7 +162,8 @@ zero_status zi_engine_speculate(zero_engine *engine)
     return ZERO_OK;
 }
 
-static zero_status check_group(uint32_t group, const zi_hyper *own, const zi_hyper *predicted)
+static zero_status speculate_check_group(uint32_t group, const zi_hyper *own,
+                                         const zi_hyper *predicted)
 {
     const zi_optimizer *optimizer = zi_optimizer_of(own->kind);
     for (uint32_t i = 0; i < optimizer->number_count; i++) {
@@ -197,7 +198,7 @@ zero_status zi_engine_check_predicted(const zero_engine *engine, const zi_step_i
                 input->divisor, (const void *)weight, speculation->divisor);
     }
     for (uint32_t g = 0; g < ZI_GROUPS_MAX; g++) {
-        ZI_TRY(check_group(g, &input->groups[g], &speculation->groups[g]));
+        ZI_TRY(speculate_check_group(g, &input->groups[g], &speculation->groups[g]));
     }
     return ZERO_OK;
 }

@@ -16,7 +16,7 @@ _Static_assert(ZERO_STEP_GROUPS == ZI_GROUPS_MAX, "a state has room for all grou
 /* So that sums of counts fit. */
 #define UPDATES_MAX (UINT64_MAX / 4)
 
-static zero_status get(zero_engine *engine, zero_step_state *state)
+static zero_status state_get(zero_engine *engine, zero_step_state *state)
 {
     const zi_device *device = engine->device;
     const zi_step_state *own = &engine->host->state;
@@ -39,7 +39,7 @@ static zero_status get(zero_engine *engine, zero_step_state *state)
 zero_status zero_step_state_get(zero_engine *engine, zero_step_state *state)
 {
     ZI_TRY(zi_engine_check(engine));
-    return zi_engine_finish(engine, get(engine, state));
+    return zi_engine_finish(engine, state_get(engine, state));
 }
 
 static zero_status check_carried(uint32_t group, const double *carried)
@@ -61,7 +61,7 @@ static zero_status check_carried(uint32_t group, const double *carried)
     return ZERO_OK;
 }
 
-static zero_status check_numbers(const zero_engine *engine, const zero_step_state *state)
+static zero_status state_check_numbers(const zero_engine *engine, const zero_step_state *state)
 {
     const zero_engine_options *options = &engine->layout->options;
     if (state->updates > UPDATES_MAX || state->skipped > UPDATES_MAX) {
@@ -97,12 +97,12 @@ static zero_status check_set(const zero_engine *engine, const zero_step_state *g
                 "reserved is %" PRIu32 "; this library knows nothing but 0 there", state->reserved);
     }
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_STATE_SET, "zero_step_state_set"));
-    return check_numbers(engine, state);
+    return state_check_numbers(engine, state);
 }
 
 /* The fields that all parts of the model must have alike; groups are each part's own. Padding is
  * not hashed. */
-static uint64_t hash_of_part(const zero_step_state *state)
+static uint64_t state_hash_of_part(const zero_step_state *state)
 {
     uint64_t hash = zi_hash_u64(ZI_HASH_START, state->updates);
     hash = zi_hash_u64(hash, state->skipped);
@@ -111,9 +111,9 @@ static uint64_t hash_of_part(const zero_step_state *state)
     return zi_hash_bytes(hash, &state->overflows, sizeof state->overflows);
 }
 
-static uint64_t hash_of(const zero_step_state *state)
+static uint64_t state_hash_of(const zero_step_state *state)
 {
-    return zi_hash_bytes(hash_of_part(state), state->carried, sizeof state->carried);
+    return zi_hash_bytes(state_hash_of_part(state), state->carried, sizeof state->carried);
 }
 
 /* Drop the outcomes of earlier steps, which do not follow the new state. */
@@ -136,10 +136,11 @@ static zero_status set(zero_engine *engine, const zero_step_state *given)
     zero_step_state taken = zero_step_state_init();
     const zero_step_state *state = &taken;
     const zero_status checked = check_set(engine, given, &taken);
-    zero_status agreed = zi_engine_agree_given(
-        engine, engine->world, checked, checked == ZERO_OK ? hash_of(state) : 0, "step state");
+    zero_status agreed =
+        zi_engine_agree_given(engine, engine->world, checked,
+                              checked == ZERO_OK ? state_hash_of(state) : 0, "step state");
     agreed = zi_engine_agree_given(engine, engine->mesh, agreed,
-                                   agreed == ZERO_OK ? hash_of_part(state) : 0, "step state");
+                                   agreed == ZERO_OK ? state_hash_of_part(state) : 0, "step state");
     ZI_TRY(agreed);
     ZI_TRY(zi_engine_wait_outcomes(engine));
     /* The rules of loss scaling stay this engine's. */

@@ -47,7 +47,7 @@ static void take_weights(engine_striping *striping, const zero_engine_options *o
 }
 
 /* The I/O window of optimizer state. */
-static zero_status make_window(zero_engine *engine)
+static zero_status tiers_make_window(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
     const zi_window_desc window = {.extents = layout->state.extents,
@@ -132,7 +132,7 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
 {
     ZI_TRY(make_store(engine, caller_options));
     engine->evicted.striping = engine->striping;
-    ZI_TRY(make_window(engine));
+    ZI_TRY(tiers_make_window(engine));
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         ZI_TRY(make_offload(engine, (zero_role)role));
     }

@@ -8,7 +8,7 @@
 
 /* Block until all that was put on the engine's streams has run. What it failed with is not asked:
  * the timeline says what happened before. */
-static void drain(zero_engine *engine)
+static void trace_file_drain(zero_engine *engine)
 {
     const zi_device *device = engine->device;
     zi_stream *const streams[] = {engine->gather_stream, engine->reduce_stream,
@@ -36,7 +36,7 @@ zero_status zero_engine_trace(zero_engine *engine, const char *path)
                 "zero_engine_trace: %s; call zero_capture_end or zero_replay_end first",
                 zi_engine_state_text(engine->state));
     }
-    drain(engine);
+    trace_file_drain(engine);
     (void)engine->device->ops->timestamps_flush(engine->device->self);
     const zero_world *mesh = engine->mesh;
     const zi_timeline_file file = {.version = zero_version(),

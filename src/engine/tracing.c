@@ -17,7 +17,7 @@ static uint64_t now(void *user)
     return status == ZERO_OK ? ns : ZI_NO_TIME;
 }
 
-static const char *unit_name(const void *user, uint32_t unit)
+static const char *tracing_unit_name(const void *user, uint32_t unit)
 {
     const zi_layout *layout = ((const zero_engine *)user)->layout;
     return unit < layout->unit_count ? layout->unit_infos[unit].name : "";
@@ -35,7 +35,7 @@ zero_status zi_engine_open_timeline(zero_engine *engine)
     ZI_TRY(device->ops->stream_wrap(device->self, zero_stream_host(), &engine->host_stream));
     const zi_timeline_desc desc = {.marks = marks,
                                    .now = now,
-                                   .unit_name = unit_name,
+                                   .unit_name = tracing_unit_name,
                                    .user = engine,
                                    .host = engine->host_stream};
     ZI_TRY(zi_timeline_create(&desc, &engine->timeline));

@@ -11,7 +11,7 @@
 #define NOWHERE (ZI_NO_INDEX - 1)
 
 /* List the tensors of each unit's views: its own, then those it ties to. */
-static void list_tensors(const zi_layout *layout, engine_views *views)
+static void unit_views_list_tensors(const zi_layout *layout, engine_views *views)
 {
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
         views->units[layout->tensor_infos[t].unit].own_count++;
@@ -47,7 +47,7 @@ zero_status zi_engine_make_views(zero_engine *engine)
     ZI_TRY(zi_calloc(count, sizeof *views->tensors, (void **)&views->tensors));
     ZI_TRY(zi_calloc(count, sizeof *views->params, (void **)&views->params));
     ZI_TRY(zi_calloc(count, sizeof *views->grads, (void **)&views->grads));
-    list_tensors(layout, views);
+    unit_views_list_tensors(layout, views);
     for (size_t i = 0; i < count; i++) {
         const zi_tensor_info *info = &layout->tensor_infos[views->tensors[i]];
         const zi_flat *flat = &layout->flats[layout->tensors[views->tensors[i]].flat];

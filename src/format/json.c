@@ -60,7 +60,7 @@ void zi_json_close(zi_json *json)
 }
 
 /* The key's value; NULL where it is missing or null, which a required one may not be. */
-static zero_status find(const zi_json *json, zi_json_key key, json_t **value)
+static zero_status json_find(const zi_json *json, zi_json_key key, json_t **value)
 {
     *value = json_object_get(json->root, key.name);
     *value = json_is_null(*value) ? NULL : *value;
@@ -73,7 +73,7 @@ static zero_status find(const zi_json *json, zi_json_key key, json_t **value)
 zero_status zi_json_number(const zi_json *json, zi_json_key key, uint64_t *value)
 {
     json_t *found = NULL;
-    ZI_TRY(find(json, key, &found));
+    ZI_TRY(json_find(json, key, &found));
     if (found == NULL) {
         return ZERO_OK;
     }
@@ -91,7 +91,7 @@ zero_status zi_json_number(const zi_json *json, zi_json_key key, uint64_t *value
 zero_status zi_json_flag(const zi_json *json, zi_json_key key, bool *value)
 {
     json_t *found = NULL;
-    ZI_TRY(find(json, key, &found));
+    ZI_TRY(json_find(json, key, &found));
     if (found != NULL && !json_is_boolean(found)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s is neither true nor false", key.name,
                 json->path);
@@ -103,7 +103,7 @@ zero_status zi_json_flag(const zi_json *json, zi_json_key key, bool *value)
 zero_status zi_json_text(const zi_json *json, zi_json_key key, const char **value)
 {
     json_t *found = NULL;
-    ZI_TRY(find(json, key, &found));
+    ZI_TRY(json_find(json, key, &found));
     if (found != NULL && !json_is_string(found)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s is no text", key.name, json->path);
     }

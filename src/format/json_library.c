@@ -48,7 +48,7 @@ static const zi_library jansson_library = {
 static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 static zero_error load_error; /* status ZERO_OK: loaded */
 
-static void load(void)
+static void json_library_load(void)
 {
     jansson = (struct jansson_table){FUNCTIONS(LINKED)};
     if (!zi_library_complete(&jansson_library, &jansson) &&
@@ -59,7 +59,7 @@ static void load(void)
 
 zero_status zi_jansson_load(void)
 {
-    (void)pthread_once(&load_once, load);
+    (void)pthread_once(&load_once, json_library_load);
     return load_error.status == ZERO_OK ? ZERO_OK : zi_error_adopt(&load_error);
 }
 

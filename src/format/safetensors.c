@@ -45,14 +45,14 @@ static const tensor_type types[] = {
 };
 #define TYPE_COUNT (sizeof types / sizeof types[0])
 
-static zero_status refuse(const zi_safetensors *header, const zi_safetensor *tensor,
-                          const char *what)
+static zero_status safetensors_refuse(const zi_safetensors *header, const zi_safetensor *tensor,
+                                      const char *what)
 {
     ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: tensor \"%.80s\": %s", header->json.path, tensor->name,
             what);
 }
 
-static bool read_number(const json_t *json, uint64_t *number)
+static bool safetensors_read_number(const json_t *json, uint64_t *number)
 {
     const json_int_t value = json_integer_value(json);
     *number = value < 0 ? 0 : (uint64_t)value;
@@ -64,7 +64,7 @@ static zero_status read_type(const zi_safetensors *header, const json_t *entry,
 {
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     if (name == NULL) {
-        return refuse(header, tensor, "its \"dtype\" is missing or no text");
+        return safetensors_refuse(header, tensor, "its \"dtype\" is missing or no text");
     }
     for (size_t i = 0; i < TYPE_COUNT; i++) {
         if (strcmp(types[i].name, name) == 0) {
@@ -80,21 +80,22 @@ static zero_status read_type(const zi_safetensors *header, const json_t *entry,
             header->json.path, tensor->name, name);
 }
 
-static zero_status read_shape(const zi_safetensors *header, const json_t *entry,
-                              zi_safetensor *tensor)
+static zero_status safetensors_read_shape(const zi_safetensors *header, const json_t *entry,
+                                          zi_safetensor *tensor)
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > ZI_SAFETENSORS_DIMS_MAX) {
-        return refuse(header, tensor, "its \"shape\" is no array of at most 8 numbers");
+        return safetensors_refuse(header, tensor, "its \"shape\" is no array of at most 8 numbers");
     }
     tensor->dims = (uint32_t)json_array_size(shape);
     tensor->count = 1;
     for (uint32_t i = 0; i < tensor->dims; i++) {
-        if (!read_number(json_array_get(shape, i), &tensor->shape[i])) {
-            return refuse(header, tensor, "its \"shape\" has what is no whole number from 0 on");
+        if (!safetensors_read_number(json_array_get(shape, i), &tensor->shape[i])) {
+            return safetensors_refuse(header, tensor,
+                                      "its \"shape\" has what is no whole number from 0 on");
         }
         if (!zi_mul_u64(tensor->count, tensor->shape[i], &tensor->count)) {
-            return refuse(header, tensor, "its \"shape\" has more than 2^64 elements");
+            return safetensors_refuse(header, tensor, "its \"shape\" has more than 2^64 elements");
         }
     }
     return ZERO_OK;
@@ -105,28 +106,31 @@ static zero_status read_place(const zi_safetensors *header, const json_t *entry,
 {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     uint64_t bytes = 0;
-    if (json_array_size(offsets) != 2 || !read_number(json_array_get(offsets, 0), &tensor->begin) ||
-        !read_number(json_array_get(offsets, 1), &tensor->end) || tensor->end < tensor->begin) {
-        return refuse(header, tensor, "its \"data_offsets\" are no beginning and no end behind it");
+    if (json_array_size(offsets) != 2 ||
+        !safetensors_read_number(json_array_get(offsets, 0), &tensor->begin) ||
+        !safetensors_read_number(json_array_get(offsets, 1), &tensor->end) ||
+        tensor->end < tensor->begin) {
+        return safetensors_refuse(header, tensor,
+                                  "its \"data_offsets\" are no beginning and no end behind it");
     }
     if (!zi_mul_u64(tensor->count, type_bytes, &bytes) || bytes != tensor->end - tensor->begin) {
-        return refuse(header, tensor,
-                      "its \"data_offsets\" are not as far apart as its type and "
-                      "shape have bytes");
+        return safetensors_refuse(header, tensor,
+                                  "its \"data_offsets\" are not as far apart as its type and "
+                                  "shape have bytes");
     }
     return ZERO_OK;
 }
 
-static zero_status read_tensor(const zi_safetensors *header, const json_t *entry,
-                               zi_safetensor *tensor)
+static zero_status safetensors_read_tensor(const zi_safetensors *header, const json_t *entry,
+                                           zi_safetensor *tensor)
 {
     uint64_t type_bytes = 0;
     if (json_object_size(entry) != 3) {
-        return refuse(header, tensor,
-                      "it is no object of \"dtype\", \"shape\" and \"data_offsets\"");
+        return safetensors_refuse(header, tensor,
+                                  "it is no object of \"dtype\", \"shape\" and \"data_offsets\"");
     }
     ZI_TRY(read_type(header, entry, tensor, &type_bytes));
-    ZI_TRY(read_shape(header, entry, tensor));
+    ZI_TRY(safetensors_read_shape(header, entry, tensor));
     return read_place(header, entry, tensor, type_bytes);
 }
 
@@ -141,15 +145,15 @@ static int compare_places(const void *left, const void *right)
                                 : (a->end > b->end) - (a->end < b->end);
 }
 
-static zero_status check_places(const zi_safetensors *header)
+static zero_status safetensors_check_places(const zi_safetensors *header)
 {
     uint64_t end = 0;
     for (uint32_t i = 0; i < header->count; i++) {
         const zi_safetensor *tensor = &header->tensors[i];
         if (tensor->begin != end) {
-            return refuse(header, tensor,
-                          tensor->begin < end ? "its bytes are another tensor's as well"
-                                              : "there is a gap before its bytes");
+            return safetensors_refuse(header, tensor,
+                                      tensor->begin < end ? "its bytes are another tensor's as well"
+                                                          : "there is a gap before its bytes");
         }
         end = tensor->end;
     }
@@ -186,10 +190,10 @@ static zero_status read_entries(zi_safetensors *header)
         }
         zi_safetensor *tensor = &header->tensors[header->count++];
         tensor->name = key;
-        ZI_TRY(read_tensor(header, entry, tensor));
+        ZI_TRY(safetensors_read_tensor(header, entry, tensor));
     }
     qsort(header->tensors, header->count, sizeof *header->tensors, compare_places);
-    return check_places(header);
+    return safetensors_check_places(header);
 }
 
 /* The length that the file begins with. */

@@ -21,7 +21,7 @@ zero_status zi_path_beside(const char *path, const char *name,
 }
 
 /* A plain name: an index does not lead out of its folder. */
-static zero_status check_name(const zi_json *index, const json_t *value)
+static zero_status safetensors_set_check_name(const zi_json *index, const json_t *value)
 {
     const char *name = json_string_value(value);
     if (name == NULL || name[0] == '\0' || strchr(name, '/') != NULL || strcmp(name, "..") == 0) {
@@ -63,7 +63,8 @@ static zero_status check_listed(const zi_safetensors_set *set, uint32_t file, co
     return ZERO_OK;
 }
 
-static zero_status read_file(zi_safetensors_set *set, uint32_t file, const zi_json *index)
+static zero_status safetensors_set_read_file(zi_safetensors_set *set, uint32_t file,
+                                             const zi_json *index)
 {
     zi_regular_file opened;
     ZI_TRY(zi_path_beside(index->path, set->names[file], set->paths[file]));
@@ -91,11 +92,11 @@ zero_status zi_safetensors_set_read(zi_safetensors_set *set, const zi_json *inde
     }
     json_object_foreach(map, tensor, value)
     {
-        ZI_TRY(check_name(index, value));
+        ZI_TRY(safetensors_set_check_name(index, value));
         ZI_TRY(add_name(set, index, json_string_value(value)));
     }
     for (uint32_t i = 0; i < set->count; i++) {
-        ZI_TRY(read_file(set, i, index));
+        ZI_TRY(safetensors_set_read_file(set, i, index));
         ZI_TRY(check_listed(set, i, index, map));
         found += set->headers[i].count;
     }

@@ -11,12 +11,12 @@
 
 #include "core/error.h"
 
-static zero_status fail(int native, const char *doing, const char *path)
+static zero_status whole_file_fail(int native, const char *doing, const char *path)
 {
     ZI_FAIL_NATIVE(ZERO_ERR_IO, native, "%s %s: %s", doing, path, strerror(native));
 }
 
-static int write_all(int file, const char *text, size_t bytes)
+static int whole_file_write_all(int file, const char *text, size_t bytes)
 {
     while (bytes > 0) {
         const ssize_t count = write(file, text, bytes);
@@ -33,11 +33,11 @@ zero_status zi_whole_file_write(const char *path, const char *text, size_t bytes
 {
     const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file < 0) {
-        return fail(errno, "making", path);
+        return whole_file_fail(errno, "making", path);
     }
-    int failed = write_all(file, text, bytes);
+    int failed = whole_file_write_all(file, text, bytes);
     failed = close(file) != 0 && failed == 0 ? errno : failed;
-    return failed != 0 ? fail(failed, "writing", path) : ZERO_OK;
+    return failed != 0 ? whole_file_fail(failed, "writing", path) : ZERO_OK;
 }
 
 zero_status zi_whole_file_replace(const char *path, const char *text, size_t bytes)
@@ -47,11 +47,11 @@ zero_status zi_whole_file_replace(const char *path, const char *text, size_t byt
     const int length = snprintf(part, sizeof part, "%s.%ld-%u.part", path, (long)getpid(),
                                 atomic_fetch_add(&replaced, 1));
     if (length < 0 || (size_t)length >= sizeof part) {
-        return fail(ENAMETOOLONG, "making", path);
+        return whole_file_fail(ENAMETOOLONG, "making", path);
     }
     zero_status status = zi_whole_file_write(part, text, bytes);
     if (status == ZERO_OK && rename(part, path) != 0) {
-        status = fail(errno, "renaming to", path);
+        status = whole_file_fail(errno, "renaming to", path);
     }
     if (status != ZERO_OK) {
         (void)unlink(part);

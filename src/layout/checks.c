@@ -40,7 +40,8 @@ typedef struct found_bytes {
     uint32_t last_unit;
 } found_bytes;
 
-static void find(found_bytes *found, zero_role role, uint32_t unit, uint64_t at, uint64_t bytes)
+static void checks_find(found_bytes *found, zero_role role, uint32_t unit, uint64_t at,
+                        uint64_t bytes)
 {
     if (at < found->bytes->at + found->bytes->bytes && found->bytes->at < at + bytes) {
         found->first_unit =
@@ -62,7 +63,7 @@ static void find_in_extent(const zi_layout *layout, zero_role role, uint32_t ext
                 flat->trained
                     ? layout->chunks[flat->chunk_first + (extent - first) % flat->chunk_count].count
                     : UINT64_MAX / sizeof(double);
-            find(found, role, flat->unit, 0, zi_codec_bytes(flat->kept[role], count));
+            checks_find(found, role, flat->unit, 0, zi_codec_bytes(flat->kept[role], count));
         }
     }
 }
@@ -81,8 +82,8 @@ static void find_in_state(const zi_layout *layout, zero_role role, uint32_t exte
                     ? chunk->extent == extent && zi_role_tier(layout, own) == ZERO_TIER_DISK
                     : role == own;
             if (there) {
-                find(found, own, flat->unit, chunk->at[state],
-                     zi_codec_bytes(flat->kept[own], chunk->count));
+                checks_find(found, own, flat->unit, chunk->at[state],
+                            zi_codec_bytes(flat->kept[own], chunk->count));
             }
         }
     }

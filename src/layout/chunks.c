@@ -110,7 +110,7 @@ static void add_run(cutter *cut, uint32_t flat, uint64_t first, uint64_t count, 
     }
 }
 
-static void cut_flat(cutter *cut, uint32_t flat)
+static void chunks_cut_flat(cutter *cut, uint32_t flat)
 {
     zi_layout *layout = cut->layout;
     zi_flat *place = &layout->flats[flat];
@@ -138,7 +138,7 @@ static zero_status cut_all(zi_layout *layout)
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const uint64_t before = cut.chunk_count;
         if (layout->flats[f].trained) {
-            cut_flat(&cut, f);
+            chunks_cut_flat(&cut, f);
         }
         layout->flats[f].chunk_first = (uint32_t)before;
         layout->flats[f].chunk_count = (uint32_t)(cut.chunk_count - before);
@@ -252,7 +252,7 @@ zero_status zi_layout_make_chunks(zi_layout *layout)
 }
 
 /* Piece `i` of a run: its states that are on disk lie one behind the other in its extent. */
-static zi_chunk chunk_of(const zi_layout *layout, const zi_chunk_run *run, uint64_t i)
+static zi_chunk chunks_chunk_of(const zi_layout *layout, const zi_chunk_run *run, uint64_t i)
 {
     const zi_flat *flat = &layout->flats[run->flat];
     const bool on_disk = run->extent != UINT64_MAX;
@@ -288,7 +288,7 @@ zero_status zi_layout_expand(zi_layout *layout)
     zi_chunk *chunk = layout->chunks;
     for (uint32_t r = 0; r < layout->chunk_run_count; r++) {
         for (uint64_t i = 0; i < layout->chunk_runs[r].chunks; i++) {
-            *chunk++ = chunk_of(layout, &layout->chunk_runs[r], i);
+            *chunk++ = chunks_chunk_of(layout, &layout->chunk_runs[r], i);
         }
     }
     return zi_layout_expand_extents(layout);

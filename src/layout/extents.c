@@ -55,7 +55,7 @@ uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint6
 
 /* Cut the flat's shard, whose chunks are the runs from *run on. Returns the bytes of its extents
  * that hold this rank's optimizer part. */
-static uint64_t cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint32_t *run)
+static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint32_t *run)
 {
     zi_offload_place *place = &layout->offload[role];
     const uint32_t index = (uint32_t)(flat - layout->flats);
@@ -106,7 +106,7 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
         if (is_on_disk(layout, flat, role)) {
             const uint64_t before = place->bytes;
             flat->extent_first[role] = (uint32_t)count;
-            const uint64_t own = cut_flat(layout, flat, role, &run);
+            const uint64_t own = extents_cut_flat(layout, flat, role, &run);
             count += zi_flat_extent_count(layout, flat, role);
             count_step(layout, flat, role, place->bytes - before, own);
         }

@@ -95,7 +95,7 @@ static zero_status copy_ties(zi_layout *layout, const zero_model *model)
 /* What a tensor's flats are apart by, besides dtype and optimizer; trained ones come first. */
 typedef enum flat_kind { FLAT_TRAINED = 0, FLAT_REPLICA = 1, FLAT_FROZEN = 2 } flat_kind;
 
-static flat_kind kind_of(const zi_tensor_info *info)
+static flat_kind layout_create_kind_of(const zi_tensor_info *info)
 {
     if ((info->flags & ZERO_TENSOR_FROZEN) != 0) {
         return FLAT_FROZEN;
@@ -141,8 +141,9 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
 /* What updates a tensor; DEFAULT: nothing does. */
 static zero_optimizer optimizer_of(const zi_layout *layout, const zi_tensor_info *info)
 {
-    return kind_of(info) == FLAT_FROZEN ? ZERO_OPTIMIZER_DEFAULT
-                                        : layout->options.group_optimizer[info->group];
+    return layout_create_kind_of(info) == FLAT_FROZEN
+               ? ZERO_OPTIMIZER_DEFAULT
+               : layout->options.group_optimizer[info->group];
 }
 
 /* Lay the unit's tensors of one kind end to end; no flat when there are none. */
@@ -154,7 +155,7 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
     bool any = false;
     for (uint32_t i = 0; i < member_count; i++) {
         const zi_tensor_info *info = &layout->tensor_infos[members[i]];
-        if (info->dtype != dtype || kind_of(info) != kind ||
+        if (info->dtype != dtype || layout_create_kind_of(info) != kind ||
             optimizer_of(layout, info) != optimizer) {
             continue;
         }
@@ -248,7 +249,7 @@ static zero_dtype common_dtype(const zi_layout *layout)
     return common;
 }
 
-static uint32_t first_set(uint32_t value, uint32_t fallback)
+static uint32_t layout_create_first_set(uint32_t value, uint32_t fallback)
 {
     return value != 0 ? value : fallback;
 }
@@ -270,9 +271,9 @@ static void resolve_options(zi_layout *layout)
         tuning->loss_scale_static = tuning->loss_scale_static || !any_f16;
     }
     const zero_sharding *sharding = &layout->sharding;
-    options->shard_group = first_set(options->shard_group, sharding->param);
-    tuning->grad_group = first_set(tuning->grad_group, sharding->grad);
-    tuning->optimizer_group = first_set(tuning->optimizer_group, sharding->optimizer);
+    options->shard_group = layout_create_first_set(options->shard_group, sharding->param);
+    tuning->grad_group = layout_create_first_set(tuning->grad_group, sharding->grad);
+    tuning->optimizer_group = layout_create_first_set(tuning->optimizer_group, sharding->optimizer);
     if (options->grad_dtype == ZERO_DTYPE_DEFAULT) {
         options->grad_dtype = common_dtype(layout);
     }
@@ -288,7 +289,7 @@ typedef struct role_arenas {
 } role_arenas;
 
 /* Take bytes of a role's arena; returns their offset. */
-static uint64_t take(role_arenas *roles, zero_role role, uint64_t bytes)
+static uint64_t layout_create_take(role_arenas *roles, zero_role role, uint64_t bytes)
 {
     const uint64_t at = roles->used_bytes[role];
     roles->used_bytes[role] += zi_align_up(bytes, ZI_ARENA_ALIGN);
@@ -302,7 +303,8 @@ static void place_flat(const zi_layout *layout, zi_flat *flat, role_arenas *role
         if (!zi_codec_is_none(flat->kept[role]) &&
             zi_role_tier(layout, (zero_role)role) != ZERO_TIER_DISK) {
             const uint64_t count = zi_role_count(layout, flat, (zero_role)role);
-            flat->at[role] = take(roles, (zero_role)role, zi_codec_bytes(flat->kept[role], count));
+            flat->at[role] =
+                layout_create_take(roles, (zero_role)role, zi_codec_bytes(flat->kept[role], count));
         }
     }
 }
@@ -316,7 +318,7 @@ static void size_message(zi_layout *layout)
     for (uint32_t i = 0; i < layout->tensor_count; i++) {
         const zi_tensor_info *info = &layout->tensor_infos[i];
         const uint64_t used = zi_optimizer_of(optimizer_of(layout, info))->number_count != 0;
-        layout->groups |= kind_of(info) != FLAT_FROZEN ? used << info->group : 0;
+        layout->groups |= layout_create_kind_of(info) != FLAT_FROZEN ? used << info->group : 0;
     }
     for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
         const zi_optimizer *optimizer = zi_optimizer_of(layout->options.group_optimizer[g]);
@@ -329,17 +331,18 @@ static void size_message(zi_layout *layout)
 static void place_step(zi_layout *layout, role_arenas *roles)
 {
     size_message(layout);
-    layout->message_at = take(roles, ZERO_ROLE_STEP, layout->message_bytes);
-    layout->messages_at =
-        take(roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.world * layout->message_bytes);
-    layout->parts_at =
-        take(roles, ZERO_ROLE_STEP,
-             layout->part_count > 1 ? (uint64_t)layout->part_count * ZI_PART_BYTES : 0);
-    layout->step_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
-    layout->aside_at = take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
-    layout->segments_at = take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
+    layout->message_at = layout_create_take(roles, ZERO_ROLE_STEP, layout->message_bytes);
+    layout->messages_at = layout_create_take(
+        roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.world * layout->message_bytes);
+    layout->parts_at = layout_create_take(
+        roles, ZERO_ROLE_STEP,
+        layout->part_count > 1 ? (uint64_t)layout->part_count * ZI_PART_BYTES : 0);
+    layout->step_at = layout_create_take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
+    layout->aside_at = layout_create_take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
+    layout->segments_at =
+        layout_create_take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
     layout->state_staging_at =
-        take(roles, ZERO_ROLE_STEP, ZI_STATE_STAGING * layout->state_staging_bytes);
+        layout_create_take(roles, ZERO_ROLE_STEP, ZI_STATE_STAGING * layout->state_staging_bytes);
 }
 
 /* Speculative copies of this rank's part of all parameters that are trained. */
@@ -349,20 +352,22 @@ static void place_speculative(const zi_layout *layout, role_arenas *roles)
         zi_flat *flat = &layout->flats[f];
         const uint64_t count =
             flat->trained ? zi_shard_count(layout, flat, layout->sharding.optimizer) : 0;
-        flat->speculative_at =
-            take(roles, ZERO_ROLE_IO_WINDOW, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], count));
+        flat->speculative_at = layout_create_take(
+            roles, ZERO_ROLE_IO_WINDOW, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], count));
     }
 }
 
 /* What offloaded shards pass through. */
 static void place_offload(zi_layout *layout, role_arenas *roles)
 {
-    layout->param_staging_at = take(roles, ZERO_ROLE_PARAM_SLOT, layout->param_staging_bytes);
-    layout->grad_staging_at = take(roles, ZERO_ROLE_GRAD_SLOT, layout->grad_staging_bytes);
+    layout->param_staging_at =
+        layout_create_take(roles, ZERO_ROLE_PARAM_SLOT, layout->param_staging_bytes);
+    layout->grad_staging_at =
+        layout_create_take(roles, ZERO_ROLE_GRAD_SLOT, layout->grad_staging_bytes);
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         zi_offload_place *place = &layout->offload[role];
-        place->window_at =
-            take(roles, ZERO_ROLE_IO_WINDOW, place->window_slots * place->extent_bytes_max);
+        place->window_at = layout_create_take(roles, ZERO_ROLE_IO_WINDOW,
+                                              place->window_slots * place->extent_bytes_max);
     }
 }
 
@@ -382,7 +387,7 @@ static uint64_t disk_share(const zi_layout *layout, zero_role role)
     return layout->speculative_at != 0 ? 2 * bytes : bytes;
 }
 
-static void add_up(zi_layout *layout, const role_arenas *roles)
+static void layout_create_add_up(zi_layout *layout, const role_arenas *roles)
 {
     zero_memory *memory = &layout->memory;
     for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
@@ -399,7 +404,7 @@ static void add_up(zi_layout *layout, const role_arenas *roles)
     }
 }
 
-static void place(zi_layout *layout)
+static void layout_create_place(zi_layout *layout)
 {
     role_arenas roles = {0};
     for (uint32_t i = 0; i < layout->flat_count; i++) {
@@ -407,27 +412,29 @@ static void place(zi_layout *layout)
     }
     for (uint32_t i = 0; i < layout->param_class_count; i++) {
         zi_slot_class *class = &layout->param_classes[i];
-        class->slots_at = take(&roles, ZERO_ROLE_PARAM_SLOT, class->slot_bytes * class->slot_count);
+        class->slots_at =
+            layout_create_take(&roles, ZERO_ROLE_PARAM_SLOT, class->slot_bytes * class->slot_count);
     }
     for (uint32_t u = 0; u < layout->unit_count && layout->tuning.poison_released; u++) {
         layout->units[u].view_at =
-            take(&roles, ZERO_ROLE_PARAM_SLOT, 2 * layout->units[u].slot_bytes);
+            layout_create_take(&roles, ZERO_ROLE_PARAM_SLOT, 2 * layout->units[u].slot_bytes);
     }
     for (uint32_t i = 0; i < layout->grad_class_count; i++) {
         zi_slot_class *class = &layout->grad_classes[i];
-        class->slots_at = take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
+        class->slots_at =
+            layout_create_take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
     }
-    (void)take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
-    layout->grad_wire_at = take(&roles, ZERO_ROLE_GRAD_SLOT, layout->grad_wire_bytes);
+    (void)layout_create_take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
+    layout->grad_wire_at = layout_create_take(&roles, ZERO_ROLE_GRAD_SLOT, layout->grad_wire_bytes);
     place_step(layout, &roles);
-    (void)take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
-    (void)take(&roles, ZERO_ROLE_IO_WINDOW,
-               layout->state.window_slots * layout->state.extent_bytes_max);
-    (void)take(&roles, ZERO_ROLE_SAVE_STAGING, layout->tuning.save_staging_bytes);
-    layout->bounce_at = take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->bounce_bytes);
+    (void)layout_create_take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
+    (void)layout_create_take(&roles, ZERO_ROLE_IO_WINDOW,
+                             layout->state.window_slots * layout->state.extent_bytes_max);
+    (void)layout_create_take(&roles, ZERO_ROLE_SAVE_STAGING, layout->tuning.save_staging_bytes);
+    layout->bounce_at = layout_create_take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->bounce_bytes);
     place_offload(layout, &roles);
     place_speculative(layout, &roles); /* behind what is whole pages */
-    add_up(layout, &roles);
+    layout_create_add_up(layout, &roles);
 }
 
 static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_t budget,
@@ -479,12 +486,12 @@ static zero_status cut_and_place(zi_layout *layout)
     ZI_TRY(zi_layout_make_chunks(layout));
     ZI_TRY(zi_layout_make_extents(layout));
     zi_layout_place_sums(layout);
-    place(layout);
+    layout_create_place(layout);
     return ZERO_OK;
 }
 
 /* Cut and place all there is, with an I/O window that fits in the budget if there is one. */
-static zero_status fit(const zero_tuning *given, zi_layout *layout)
+static zero_status layout_create_fit(const zero_tuning *given, zi_layout *layout)
 {
     const zi_layout uncut = *layout;
     ZI_TRY(cut_and_place(layout));
@@ -511,9 +518,9 @@ static zero_status check_budgets(const zi_layout *layout)
                         "use more ranks, bf16 moments, or put fewer roles on disk");
 }
 
-static zero_status build(zi_layout *layout, const zero_model *model,
-                         const zero_engine_options *options, uint32_t world, bool threads,
-                         const zi_capabilities *can)
+static zero_status layout_create_build(zi_layout *layout, const zero_model *model,
+                                       const zero_engine_options *options, uint32_t world,
+                                       bool threads, const zi_capabilities *can)
 {
     if (model == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "model is NULL; make one with zero_model_create");
@@ -540,7 +547,7 @@ static zero_status build(zi_layout *layout, const zero_model *model,
     ZI_TRY(make_flats(layout));
     ZI_TRY(zi_layout_make_buckets(layout));
     ZI_TRY(zi_layout_make_classes(layout));
-    ZI_TRY(fit(&given_tuning, layout));
+    ZI_TRY(layout_create_fit(&given_tuning, layout));
     return check_budgets(layout);
 }
 
@@ -551,7 +558,7 @@ zero_status zi_layout_create(const zero_model *model, const zero_engine_options 
     *out = NULL;
     zi_layout *layout = NULL;
     ZI_TRY(zi_calloc(1, sizeof *layout, (void **)&layout));
-    const zero_status status = build(layout, model, options, world, threads, can);
+    const zero_status status = layout_create_build(layout, model, options, world, threads, can);
     if (status != ZERO_OK) {
         zi_layout_destroy(layout);
         return status;

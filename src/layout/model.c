@@ -45,7 +45,8 @@ void zero_model_destroy(zero_model *model)
 }
 
 /* Room for one more element in an array that doubles. */
-static zero_status grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
+static zero_status model_grow(void **array, uint32_t count, uint32_t *capacity,
+                              size_t element_bytes)
 {
     if (count < *capacity) {
         return ZERO_OK;
@@ -105,7 +106,7 @@ static zero_status check_text(const char *what, const char *name)
     return ZERO_OK;
 }
 
-static zero_status check_name(const char *what, const char *name)
+static zero_status model_check_name(const char *what, const char *name)
 {
     if (name == NULL || name[0] == '\0' || strlen(name) >= ZI_NAME_BYTES) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s name \"%.40s\" must have 1 to %d bytes", what,
@@ -122,7 +123,7 @@ static zero_status check_model(const zero_model *model)
     return ZERO_OK;
 }
 
-static zero_status check_unit(const zero_model *model, uint32_t unit)
+static zero_status model_check_unit(const zero_model *model, uint32_t unit)
 {
     if (unit >= model->unit_count) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "unit %" PRIu32 " is not one of the model's %" PRIu32,
@@ -142,7 +143,7 @@ static zero_status check_tensor(const zero_model *model, uint32_t tensor)
 
 static zero_status add_empty_unit(zero_model *model, const char *name, uint32_t *unit)
 {
-    ZI_TRY(check_name("unit", name));
+    ZI_TRY(model_check_name("unit", name));
     const uint64_t hash = zi_hash_text(ZI_HASH_START, name);
     const uint32_t taken =
         zi_table_find(&model->units_by_name, hash, is_named_unit, model->units, name);
@@ -156,8 +157,8 @@ static zero_status add_empty_unit(zero_model *model, const char *name, uint32_t 
                 "model may have",
                 name, UNITS_MAX);
     }
-    ZI_TRY(grow((void **)&model->units, model->unit_count, &model->unit_capacity,
-                sizeof *model->units));
+    ZI_TRY(model_grow((void **)&model->units, model->unit_count, &model->unit_capacity,
+                      sizeof *model->units));
     ZI_TRY(reserve_one(&model->units_by_name));
     ZI_TRY(zi_names_add(&model->names, name, &model->units[model->unit_count].name));
     zi_table_add(&model->units_by_name, hash, model->unit_count);
@@ -173,8 +174,8 @@ static zero_status add_extra(zero_model *model, const zero_tensor_desc *desc, ui
     if (!zi_tensor_extra_make(desc, &extra)) {
         return ZERO_OK;
     }
-    ZI_TRY(grow((void **)&model->extras, model->extra_count, &model->extra_capacity,
-                sizeof *model->extras));
+    ZI_TRY(model_grow((void **)&model->extras, model->extra_count, &model->extra_capacity,
+                      sizeof *model->extras));
     model->extras[model->extra_count] = extra;
     *index = model->extra_count++;
     return ZERO_OK;
@@ -210,11 +211,11 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
                             uint32_t *tensor)
 {
     ZI_TRY(check_model(model));
-    ZI_TRY(check_unit(model, unit));
+    ZI_TRY(model_check_unit(model, unit));
     if (desc == NULL || tensor == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "the tensor's description or index pointer is NULL");
     }
-    ZI_TRY(check_name("tensor", desc->name));
+    ZI_TRY(model_check_name("tensor", desc->name));
     zero_tensor_desc full;
     uint64_t count = 0;
     ZI_TRY(zi_tensor_desc_resolve(desc, &full, &count));
@@ -226,8 +227,8 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
                 desc->name, taken);
     }
     ZI_TRY(check_room(model, desc->name, count));
-    ZI_TRY(grow((void **)&model->tensors, model->tensor_count, &model->tensor_capacity,
-                sizeof *model->tensors));
+    ZI_TRY(model_grow((void **)&model->tensors, model->tensor_count, &model->tensor_capacity,
+                      sizeof *model->tensors));
     ZI_TRY(reserve_one(&model->tensors_by_name));
     zi_tensor_info info = {.dims = full.dims,
                            .unit = unit,
@@ -257,7 +258,7 @@ typedef struct model_mark {
     uint64_t elements;
 } model_mark;
 
-static model_mark mark(const zero_model *model)
+static model_mark model_mark_of(const zero_model *model)
 {
     return (model_mark){.units = model->unit_count,
                         .tensors = model->tensor_count,
@@ -266,7 +267,7 @@ static model_mark mark(const zero_model *model)
 }
 
 /* Forget what was added since; only the names' memory stays. */
-static void take_back(zero_model *model, const model_mark *to)
+static void model_take_back(zero_model *model, const model_mark *to)
 {
     model->unit_count = to->units;
     model->tensor_count = to->tensors;
@@ -354,7 +355,7 @@ static zero_status add_layer_tensor(zero_model *model, uint32_t unit, const char
     char text[ZI_NAME_BYTES];
     zero_tensor_desc desc = *given;
     uint32_t tensor = 0;
-    ZI_TRY(check_name("tensor", given->name));
+    ZI_TRY(model_check_name("tensor", given->name));
     ZI_TRY(layer_tensor_name(name, layer, model->units[unit].name, given->name, text));
     desc.name = text;
     if (layer > 0) {
@@ -396,16 +397,16 @@ zero_status zero_unit_add(zero_model *model, const zero_unit_desc *given, uint32
     zero_unit_desc desc = {.struct_bytes = sizeof desc};
     ZI_TRY(check_model(model));
     ZI_TRY(ZI_OPTIONS_IN(zero_unit_desc, given, &desc));
-    ZI_TRY(check_name("unit", desc.name));
+    ZI_TRY(model_check_name("unit", desc.name));
     if (desc.tensors == NULL && desc.tensor_count != 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "unit \"%.60s\": tensors is NULL; pass its %" PRIu32 " tensors' descriptions",
                 desc.name, desc.tensor_count);
     }
-    const model_mark begin = mark(model);
+    const model_mark begin = model_mark_of(model);
     const zero_status status = desc.layers == 0 ? add_unit(model, &desc) : add_layers(model, &desc);
     if (status != ZERO_OK) {
-        take_back(model, &begin);
+        model_take_back(model, &begin);
         return status;
     }
     if (unit != NULL) {
@@ -420,7 +421,7 @@ zero_status zero_unit_add(zero_model *model, const zero_unit_desc *given, uint32
 zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
 {
     ZI_TRY(check_model(model));
-    ZI_TRY(check_unit(model, unit));
+    ZI_TRY(model_check_unit(model, unit));
     ZI_TRY(check_tensor(model, tensor));
     const uint32_t owner = model->tensors[tensor].unit;
     if (owner == unit) {
@@ -438,8 +439,8 @@ zero_status zero_tensor_tie(zero_model *model, uint32_t unit, uint32_t tensor)
                 "not chain; tie both to the unit that holds the tensor",
                 model->units[unit].name, model->units[owner].name);
     }
-    ZI_TRY(
-        grow((void **)&model->ties, model->tie_count, &model->tie_capacity, sizeof *model->ties));
+    ZI_TRY(model_grow((void **)&model->ties, model->tie_count, &model->tie_capacity,
+                      sizeof *model->ties));
     ZI_TRY(reserve_one(&model->ties_by_pair));
     zi_table_add(&model->ties_by_pair, hash, model->tie_count);
     model->ties[model->tie_count++] = tie;

@@ -78,7 +78,7 @@ const zero_option *zero_option_at(uint32_t index)
     return index < zero_option_count() ? &table[index] : NULL;
 }
 
-static bool is_name(const char *name, const char *given)
+static bool option_table_is_name(const char *name, const char *given)
 {
     while (*name != '\0' && (*name == *given || (*name == '_' && *given == '-'))) {
         name++;
@@ -90,7 +90,7 @@ static bool is_name(const char *name, const char *given)
 const zero_option *zero_option_find(const char *name)
 {
     for (uint32_t i = 0; name != NULL && i < zero_option_count(); i++) {
-        if (is_name(table[i].name, name)) {
+        if (option_table_is_name(table[i].name, name)) {
             return &table[i];
         }
     }
@@ -144,7 +144,7 @@ void zi_option_put(const zero_option *option, void *field, uint64_t value)
 
 /* ---- from text ---- */
 
-static zero_status refuse(const zero_option *option, const char *text)
+static zero_status option_table_refuse(const zero_option *option, const char *text)
 {
     char names[128];
     const char *name = option->name;
@@ -325,7 +325,7 @@ static zero_status set_field(const zero_option *option, void *field, const char 
     case ZERO_OPTION_POINTER:
         break;
     }
-    return is_value ? ZERO_OK : refuse(option, text);
+    return is_value ? ZERO_OK : option_table_refuse(option, text);
 }
 
 zero_status zero_option_set(zero_engine_options *options, zero_tuning *tuning, const char *name,

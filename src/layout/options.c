@@ -52,7 +52,7 @@ static zero_status check_real(const zero_option *option, const void *field)
     return ZERO_OK;
 }
 
-static zero_status check_whole(const zero_option *option, const void *field)
+static zero_status options_check_whole(const zero_option *option, const void *field)
 {
     const uint64_t value = zi_option_whole(option, field);
     if (!zi_option_in_bounds(option, value)) {
@@ -75,7 +75,7 @@ static zero_status check_tiers_named(const zero_tier *tier)
     return ZERO_OK;
 }
 
-static zero_status check_groups(const zero_option *option, const zero_optimizer *optimizer)
+static zero_status options_check_groups(const zero_option *option, const zero_optimizer *optimizer)
 {
     for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
         if ((uint32_t)optimizer[g] >= option->choice_count) {
@@ -94,7 +94,7 @@ static zero_status check_option(const zero_option *option, const void *field)
     case ZERO_OPTION_COUNT:
     case ZERO_OPTION_BYTES:
     case ZERO_OPTION_NUMBER:
-        return check_whole(option, field);
+        return options_check_whole(option, field);
     case ZERO_OPTION_REAL:
         return check_real(option, field);
     case ZERO_OPTION_CHOICE:
@@ -102,7 +102,7 @@ static zero_status check_option(const zero_option *option, const void *field)
     case ZERO_OPTION_TIERS:
         return check_tiers_named(field);
     case ZERO_OPTION_GROUPS:
-        return check_groups(option, field);
+        return options_check_groups(option, field);
     case ZERO_OPTION_POINTER:
     case ZERO_OPTION_TEXT:
         break;
@@ -131,7 +131,7 @@ static void put_default(const zero_option *option, void *field)
 
 /* ---- options that do not go together ---- */
 
-static zero_status check_optimizer(const zero_engine_options *o)
+static zero_status options_check_optimizer(const zero_engine_options *o)
 {
     bool own = o->optimizer == ZERO_OPTIMIZER_CALLBACK;
     for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
@@ -217,7 +217,7 @@ static zero_status check_speculative(const zero_engine_options *o)
 
 static zero_status check_together(const zero_engine_options *o)
 {
-    ZI_TRY(check_optimizer(o));
+    ZI_TRY(options_check_optimizer(o));
     ZI_TRY(check_updater(o));
     ZI_TRY(check_speculative(o));
     ZI_TRY(check_disks(o));

@@ -48,7 +48,7 @@ static uint64_t largest_batch(const zi_layout *layout, const reduction *r)
 }
 
 /* What a sum over `size` ranks takes: messages are not to become short where there are many. */
-static uint64_t sums_of(const zi_layout *layout, const reduction *r)
+static uint64_t scratch_sums_of(const zi_layout *layout, const reduction *r)
 {
     const uint64_t least = 4 * r->size * ZI_SCRATCH_PART_COUNT * sizeof(float);
     const uint64_t need = zi_max_u64(least, largest_batch(layout, r));
@@ -77,7 +77,7 @@ uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
     }
     for (size_t i = 0; i < sizeof reductions / sizeof reductions[0]; i++) {
         const reduction *r = &reductions[i];
-        sums = r->size > 1 ? zi_max_u64(sums, sums_of(layout, r)) : sums;
+        sums = r->size > 1 ? zi_max_u64(sums, scratch_sums_of(layout, r)) : sums;
     }
     /* The zeros come first, in whole pages. */
     const uint64_t eighth = zi_align_up(zi_div_up(sums, 8), ZI_PAGE_BYTES);

@@ -50,7 +50,8 @@ static zero_status split_of(zero_stage stage, split *out)
     ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "options.stage %d is not a stage of ZeRO", (int)stage);
 }
 
-static zero_status check_group(const char *field, uint32_t group, int is_split, uint32_t world)
+static zero_status sharding_check_group(const char *field, uint32_t group, int is_split,
+                                        uint32_t world)
 {
     if (group > 1 && !is_split) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
@@ -64,7 +65,7 @@ static zero_status check_group(const char *field, uint32_t group, int is_split, 
     return ZERO_OK;
 }
 
-static uint32_t first_set(uint32_t a, uint32_t b)
+static uint32_t sharding_first_set(uint32_t a, uint32_t b)
 {
     return a != 0 ? a : b;
 }
@@ -74,19 +75,19 @@ zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t wor
 {
     split splits = {0, 0, 0};
     ZI_TRY(split_of(options->stage, &splits));
-    ZI_TRY(check_group("shard_group", options->shard_group, splits.optimizer, world));
-    ZI_TRY(check_group("grad_group", options->tuning->grad_group, splits.grad, world));
-    ZI_TRY(
-        check_group("optimizer_group", options->tuning->optimizer_group, splits.optimizer, world));
-    const uint32_t shard = first_set(options->shard_group, world);
-    const uint32_t grad = first_set(options->tuning->grad_group, shard);
+    ZI_TRY(sharding_check_group("shard_group", options->shard_group, splits.optimizer, world));
+    ZI_TRY(sharding_check_group("grad_group", options->tuning->grad_group, splits.grad, world));
+    ZI_TRY(sharding_check_group("optimizer_group", options->tuning->optimizer_group,
+                                splits.optimizer, world));
+    const uint32_t shard = sharding_first_set(options->shard_group, world);
+    const uint32_t grad = sharding_first_set(options->tuning->grad_group, shard);
     *sharding = (zero_sharding){
         .world = world,
         .param = splits.param ? shard : 1,
         .grad = splits.grad && options->tuning->accumulation != ZERO_ACCUMULATION_LOCAL ? grad : 1,
-        .optimizer = splits.optimizer
-                         ? first_set(options->tuning->optimizer_group, splits.grad ? grad : shard)
-                         : 1,
+        .optimizer = splits.optimizer ? sharding_first_set(options->tuning->optimizer_group,
+                                                           splits.grad ? grad : shard)
+                                      : 1,
     };
     if (sharding->grad != 1 && sharding->grad % sharding->param != 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,

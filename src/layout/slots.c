@@ -165,7 +165,7 @@ static uint32_t bucket_candidates(const zi_layout *layout, candidate *candidates
     return count;
 }
 
-static void assign(zi_layout *layout, candidate *candidates, uint32_t *class_of)
+static void slots_assign(zi_layout *layout, candidate *candidates, uint32_t *class_of)
 {
     uint32_t count = unit_candidates(layout, candidates);
     layout->param_class_count =
@@ -211,7 +211,7 @@ zero_status zi_layout_make_classes(zi_layout *layout)
         status = zi_calloc(most, sizeof *class_of, (void **)&class_of);
     }
     if (status == ZERO_OK) {
-        assign(layout, candidates, class_of);
+        slots_assign(layout, candidates, class_of);
     }
     zi_free(candidates);
     zi_free(class_of);

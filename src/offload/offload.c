@@ -23,7 +23,7 @@ typedef struct offload_work {
 
 _Static_assert(sizeof(offload_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
 
-static zero_status make_window(zi_offload *offload)
+static zero_status offload_make_window(zi_offload *offload)
 {
     const zi_offload_desc *desc = &offload->desc;
     const zi_offload_place *place = &desc->layout->offload[desc->role];
@@ -50,7 +50,7 @@ zero_status zi_offload_create(const zi_offload_desc *desc, zi_offload **out)
     zi_offload *offload = NULL;
     ZI_TRY(zi_calloc(1, sizeof *offload, (void **)&offload));
     offload->desc = *desc;
-    const zero_status status = make_window(offload);
+    const zero_status status = offload_make_window(offload);
     if (status != ZERO_OK) {
         zi_offload_destroy(offload);
         return status;
@@ -67,14 +67,14 @@ void zi_offload_destroy(zi_offload *offload)
     }
 }
 
-static zi_extent_place find(const zi_offload *offload, uint32_t flat, uint64_t element)
+static zi_extent_place offload_find(const zi_offload *offload, uint32_t flat, uint64_t element)
 {
     return zi_layout_find_extent(offload->desc.layout, offload->desc.role, flat, element);
 }
 
 zi_window_run zi_offload_run(const zi_offload *offload, zi_offload_element element)
 {
-    const uint32_t index = find(offload, element.flat, element.index).index;
+    const uint32_t index = offload_find(offload, element.flat, element.index).index;
     return (zi_window_run){index, index};
 }
 
@@ -86,7 +86,8 @@ static uint32_t list_runs(const zi_offload *offload, uint32_t flat, const zi_ext
 {
     uint32_t count = 0;
     if (place->first + place->count < end) {
-        runs[count++] = (zi_window_run){place->index + 1, find(offload, flat, end - 1).index};
+        runs[count++] =
+            (zi_window_run){place->index + 1, offload_find(offload, flat, end - 1).index};
     }
     for (uint32_t i = 0; i < next_count && i < ZI_WINDOW_AHEAD; i++) {
         const zi_flat *other = &offload->desc.layout->flats[next[i]];
@@ -105,7 +106,7 @@ zero_status zi_offload_acquire_before(zi_offload *offload, zi_offload_element el
                                       uint32_t next_count, zi_extent_place *place,
                                       unsigned char **memory)
 {
-    *place = find(offload, element.flat, element.index);
+    *place = offload_find(offload, element.flat, element.index);
     return zi_window_acquire_before(offload->window, place->index, access, next, next_count,
                                     memory);
 }
@@ -115,7 +116,7 @@ zero_status zi_offload_acquire(zi_offload *offload, zi_offload_element element,
                                zi_extent_place *place, unsigned char **memory)
 {
     zi_window_run runs[1 + ZI_WINDOW_AHEAD];
-    *place = find(offload, element.flat, element.index);
+    *place = offload_find(offload, element.flat, element.index);
     const uint32_t count =
         list_runs(offload, element.flat, place, element.end, next, next_count, runs);
     return zi_window_acquire_before(offload->window, place->index, access, runs, count, memory);
@@ -128,7 +129,8 @@ zero_status zi_offload_release(zi_offload *offload, const zi_extent_place *place
 
 /* Within a task: bytes between an extent and memory of the device. When this returns the extent may
  * be written or given to another. */
-static zero_status copy(const offload_work *work, void *target, const void *source, uint64_t bytes)
+static zero_status offload_copy(const offload_work *work, void *target, const void *source,
+                                uint64_t bytes)
 {
     const zi_device *device = work->offload->desc.device;
     ZI_TRY(device->ops->copy(device->self, work->stream, target, source, bytes));
@@ -136,8 +138,8 @@ static zero_status copy(const offload_work *work, void *target, const void *sour
 }
 
 /* The part of a move that is in one extent, which is acquired. */
-static zero_status move_extent(const offload_work *work, const zi_extent_place *place,
-                               unsigned char *extent)
+static zero_status offload_move_extent(const offload_work *work, const zi_extent_place *place,
+                                       unsigned char *extent)
 {
     const zi_offload_move *move = &work->move;
     const zi_offload_desc *desc = &work->offload->desc;
@@ -148,22 +150,23 @@ static zero_status move_extent(const offload_work *work, const zi_extent_place *
         (unsigned char *)move->memory + zi_codec_offset(codec, begin - move->first);
     const uint64_t bytes = zi_codec_bytes(codec, end - begin);
     extent += zi_codec_offset(codec, begin - place->first);
-    return work->stores ? copy(work, extent, memory, bytes) : copy(work, memory, extent, bytes);
+    return work->stores ? offload_copy(work, extent, memory, bytes)
+                        : offload_copy(work, memory, extent, bytes);
 }
 
-static zero_status run_move(const offload_work *work)
+static zero_status offload_run_move(const offload_work *work)
 {
     zi_offload *offload = work->offload;
     const zi_offload_move *move = &work->move;
     const uint64_t end = move->first + move->count;
     for (uint64_t at = move->first; at < end;) {
-        zi_extent_place place = find(offload, move->flat, at);
+        zi_extent_place place = offload_find(offload, move->flat, at);
         const bool whole = work->stores && place.first == at && place.first + place.count <= end;
         const zi_offload_element element = {.flat = move->flat, .index = at, .end = end};
         unsigned char *extent = NULL;
         ZI_TRY(zi_offload_acquire(offload, element, whole ? ZI_WINDOW_REPLACES : ZI_WINDOW_READS,
                                   move->next, move->next_count, &place, &extent));
-        ZI_TRY(move_extent(work, &place, extent));
+        ZI_TRY(offload_move_extent(work, &place, extent));
         ZI_TRY(zi_offload_release(offload, &place, work->stores));
         at = place.first + place.count;
     }
@@ -174,7 +177,7 @@ static zero_status move_task(void *argument)
 {
     const offload_work *work = argument;
     const zi_offload_desc *desc = &work->offload->desc;
-    const zero_status status = run_move(work);
+    const zero_status status = offload_run_move(work);
     if (status != ZERO_OK) {
         const zero_error error = *zero_last_error();
         desc->failed(desc->user, &error);
@@ -234,7 +237,7 @@ zero_status zi_offload_store(zi_offload *offload, zi_stream *stream, const zi_of
     return move_elements(offload, stream, move, true);
 }
 
-static zero_status flush(void *argument)
+static zero_status offload_flush(void *argument)
 {
     const offload_work *work = argument;
     return zi_window_flush(work->offload->window);
@@ -243,7 +246,7 @@ static zero_status flush(void *argument)
 zero_status zi_offload_flush(zi_offload *offload, zi_stream *stream)
 {
     const offload_work work = {.offload = offload};
-    return offload->window != NULL ? enqueue(offload, stream, flush, &work) : ZERO_OK;
+    return offload->window != NULL ? enqueue(offload, stream, offload_flush, &work) : ZERO_OK;
 }
 
 zi_window *zi_offload_window(const zi_offload *offload)

@@ -103,7 +103,7 @@ static void place_sums(zi_window *window)
     window->beside_sums = first;
 }
 
-static zero_status build(zi_window *window)
+static zero_status window_build(zi_window *window)
 {
     ZI_TRY(open_queue(window));
     ZI_TRY(zi_calloc(window->desc.extent_count, sizeof *window->places, (void **)&window->places));
@@ -121,7 +121,7 @@ zero_status zi_window_create(const zi_window_desc *desc, zi_window **out)
     ZI_TRY(zi_calloc(1, sizeof *window, (void **)&window));
     window->desc = *desc;
     (void)pthread_mutex_init(&window->lock, NULL);
-    const zero_status status = build(window);
+    const zero_status status = window_build(window);
     if (status != ZERO_OK) {
         zi_window_destroy(window);
         return status;
@@ -141,12 +141,12 @@ void zi_window_destroy(zi_window *window)
     }
 }
 
-static void count(atomic_uint_fast64_t *counter, uint64_t more)
+static void window_count(atomic_uint_fast64_t *counter, uint64_t more)
 {
     atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
 }
 
-static window_slot *slot_of(zi_window *window, uint32_t extent)
+static window_slot *window_slot_of(zi_window *window, uint32_t extent)
 {
     for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         if (window->slots[i].extent == extent) {
@@ -213,7 +213,7 @@ static window_slot *spare(zi_window *window)
 }
 
 /* The bytes of the slot's last transfer. */
-static zi_checksum_span bytes_of(const window_slot *slot)
+static zi_checksum_span window_bytes_of(const window_slot *slot)
 {
     return (zi_checksum_span){slot->memory, slot->op.offset, slot->op.bytes};
 }
@@ -240,7 +240,7 @@ static void name(const zi_window *window, const window_slot *slot, uint64_t at, 
 }
 
 /* The slot's transfer failed: add to the message whose bytes it was to move. */
-static zero_status failed(const zi_window *window, const window_slot *slot)
+static zero_status window_failed(const zi_window *window, const window_slot *slot)
 {
     const zero_error *error = zero_last_error();
     char what[NAME_BYTES];
@@ -249,16 +249,16 @@ static zero_status failed(const zi_window *window, const window_slot *slot)
 }
 
 /* Compare what was read into the slot with its checksums, once. */
-static zero_status check(zi_window *window, window_slot *slot)
+static zero_status window_check(zi_window *window, window_slot *slot)
 {
-    const zi_checksum_span bytes = bytes_of(slot);
+    const zi_checksum_span bytes = window_bytes_of(slot);
     zi_checksum_span bad;
     if (slot->unchecked == NULL) {
         return ZERO_OK;
     }
     const uint64_t start_ns = zi_clock_ns();
     const bool differs = zi_checksum_differs(window->desc.pool, &bytes, slot->unchecked, &bad);
-    count(&window->check_ns, zi_clock_ns() - start_ns);
+    window_count(&window->check_ns, zi_clock_ns() - start_ns);
     slot->unchecked = NULL;
     if (!differs) {
         return ZERO_OK;
@@ -269,7 +269,7 @@ static zero_status check(zi_window *window, window_slot *slot)
 }
 
 /* The checksums of a place of the slot's extent; NULL: the window has none. */
-static uint64_t *sums_of(const zi_window *window, const window_slot *slot, bool beside)
+static uint64_t *window_sums_of(const zi_window *window, const window_slot *slot, bool beside)
 {
     const uint64_t first =
         window->places[slot->extent].sum_first + (beside ? window->beside_sums : 0);
@@ -285,14 +285,15 @@ static zero_status await_slot(zi_window *window, window_slot *slot)
     const uint64_t start_ns = slot->op.phase == ZI_IO_RUNNING ? zi_clock_ns() : 0;
     const zero_status status = zi_io_wait(window->queue, &slot->op);
     if (start_ns != 0) {
-        count(&window->wait_ns[slot->op.kind], zi_clock_ns() - start_ns);
+        window_count(&window->wait_ns[slot->op.kind], zi_clock_ns() - start_ns);
     }
     slot->busy = false;
-    return status == ZERO_OK ? ZERO_OK : failed(window, slot);
+    return status == ZERO_OK ? ZERO_OK : window_failed(window, slot);
 }
 
 /* Begin to move the slot's extent. speculative: to or from the place for speculative steps. */
-static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, bool speculative)
+static zero_status window_start(zi_window *window, window_slot *slot, zi_io_kind kind,
+                                bool speculative)
 {
     const zi_extent *extent = &window->desc.extents[slot->extent];
     const bool beside = window->places[slot->extent].beside != speculative;
@@ -302,22 +303,22 @@ static zero_status start(zi_window *window, window_slot *slot, zi_io_kind kind, 
                           .bytes = extent->bytes,
                           .source = kind == ZI_IO_WRITE ? window->source : NULL,
                           .extent = slot->extent};
-    uint64_t *sums = sums_of(window, slot, beside);
+    uint64_t *sums = window_sums_of(window, slot, beside);
     slot->unchecked = kind == ZI_IO_READ ? sums : NULL;
     ZI_TRY(zi_io_start(window->queue, &slot->op));
     slot->busy = true;
     if (sums != NULL && kind == ZI_IO_WRITE) { /* the disk takes it meanwhile: both only read */
-        const zi_checksum_span bytes = bytes_of(slot);
+        const zi_checksum_span bytes = window_bytes_of(slot);
         const uint64_t start_ns = zi_clock_ns();
         zi_checksum_make(window->desc.pool, &bytes, sums);
-        count(&window->check_ns, zi_clock_ns() - start_ns);
+        window_count(&window->check_ns, zi_clock_ns() - start_ns);
     }
-    count(kind == ZI_IO_READ ? &window->read_bytes : &window->write_bytes, extent->bytes);
+    window_count(kind == ZI_IO_READ ? &window->read_bytes : &window->write_bytes, extent->bytes);
     return ZERO_OK;
 }
 
 /* Give the slot, for which nothing is in flight, to an extent. */
-static void assign(zi_window *window, window_slot *slot, uint32_t extent)
+static void window_assign(zi_window *window, window_slot *slot, uint32_t extent)
 {
     slot->extent = extent;
     slot->unchecked = NULL;
@@ -328,9 +329,9 @@ static void assign(zi_window *window, window_slot *slot, uint32_t extent)
 }
 
 /* Give the slot to an extent, and read it. */
-static zero_status fetch(zi_window *window, window_slot *slot, uint32_t extent)
+static zero_status window_fetch(zi_window *window, window_slot *slot, uint32_t extent)
 {
-    assign(window, slot, extent);
+    window_assign(window, slot, extent);
     slot->fetched = true;
     const window_place *place = &window->places[extent];
     if (!place->written && !place->speculative) {
@@ -340,7 +341,7 @@ static zero_status fetch(zi_window *window, window_slot *slot, uint32_t extent)
         }
         return ZERO_OK;
     }
-    return start(window, slot, ZI_IO_READ, place->speculative);
+    return window_start(window, slot, ZI_IO_READ, place->speculative);
 }
 
 /* The extent that comes `steps` after the one the walk stands at; ZI_NO_INDEX: none. */
@@ -356,7 +357,7 @@ static uint32_t coming(const zi_window *window, uint32_t steps)
 }
 
 /* Fetch the extents that the walk comes to next, as far as slots are free without waiting. */
-static zero_status look_ahead(zi_window *window)
+static zero_status window_look_ahead(zi_window *window)
 {
     zi_io_poll(window->queue);
     for (uint32_t i = 0; i < window->desc.slot_count; i++) {
@@ -364,7 +365,7 @@ static zero_status look_ahead(zi_window *window)
         if (extent >= window->desc.extent_count || !is_wanted(window, extent)) {
             break;
         }
-        if (slot_of(window, extent) != NULL) {
+        if (window_slot_of(window, extent) != NULL) {
             continue;
         }
         window_slot *slot = spare(window);
@@ -373,7 +374,7 @@ static zero_status look_ahead(zi_window *window)
             break;
         }
         ZI_TRY(await_slot(window, slot));
-        ZI_TRY(fetch(window, slot, extent));
+        ZI_TRY(window_fetch(window, slot, extent));
     }
     return ZERO_OK;
 }
@@ -390,10 +391,10 @@ static zero_status write_behind(zi_window *window)
     window_place *place = &window->places[slot->extent];
     place->speculative = window->speculating;
     place->written = place->written || !window->speculating;
-    return start(window, slot, ZI_IO_WRITE, window->speculating);
+    return window_start(window, slot, ZI_IO_WRITE, window->speculating);
 }
 
-static zero_status walk(zi_window *window, uint32_t first, uint32_t last)
+static zero_status window_walk(zi_window *window, uint32_t first, uint32_t last)
 {
     zi_assert(first < window->desc.extent_count && last < window->desc.extent_count);
     if (window->unwritten == NULL || window->unwritten->extent != first) { /* else twice */
@@ -402,7 +403,7 @@ static zero_status walk(zi_window *window, uint32_t first, uint32_t last)
     window->named = false;
     window->current = first;
     window->last = last;
-    return look_ahead(window);
+    return window_look_ahead(window);
 }
 
 static void expect(zi_window *window, const zi_window_run *next, uint32_t count)
@@ -425,15 +426,15 @@ static void expect(zi_window *window, const zi_window_run *next, uint32_t count)
 static zero_status receive(zi_window *window, window_slot *slot)
 {
     /* Before the wait, so that the reads that follow are under way meanwhile. */
-    ZI_TRY(look_ahead(window));
+    ZI_TRY(window_look_ahead(window));
     ZI_TRY(await_slot(window, slot));
-    ZI_TRY(look_ahead(window)); /* the disk goes on while this is compared */
-    return check(window, slot);
+    ZI_TRY(window_look_ahead(window)); /* the disk goes on while this is compared */
+    return window_check(window, slot);
 }
 
 static zero_status find_slot(zi_window *window, uint32_t extent, bool reads, window_slot **out)
 {
-    window_slot *slot = slot_of(window, extent);
+    window_slot *slot = window_slot_of(window, extent);
     const bool here = slot != NULL;
     slot = here ? slot : spare(window);
     *out = slot;
@@ -442,14 +443,14 @@ static zero_status find_slot(zi_window *window, uint32_t extent, bool reads, win
     }
     if (!reads) {
         zi_io_poll(window->queue);
-        assign(window, slot, extent);
+        window_assign(window, slot, extent);
         return ZERO_OK;
     }
-    return here ? ZERO_OK : fetch(window, slot, extent);
+    return here ? ZERO_OK : window_fetch(window, slot, extent);
 }
 
-static zero_status acquire(zi_window *window, uint32_t extent, zi_window_access access,
-                           unsigned char **memory)
+static zero_status window_acquire(zi_window *window, uint32_t extent, zi_window_access access,
+                                  unsigned char **memory)
 {
     const bool reads = access == ZI_WINDOW_READS;
     window_slot *slot = window->unwritten;
@@ -458,14 +459,14 @@ static zero_status acquire(zi_window *window, uint32_t extent, zi_window_access 
         window->unwritten = NULL; /* it goes on being written to */
         slot->acquired++;
         *memory = slot->memory;
-        return reads ? look_ahead(window) : ZERO_OK;
+        return reads ? window_look_ahead(window) : ZERO_OK;
     }
     ZI_TRY(write_behind(window));
     window->current = extent;
     ZI_TRY(find_slot(window, extent, reads, &slot));
     zi_assert(reads || slot->acquired == 0);
     slot->acquired++;
-    count(&window->hits, reads && !slot->fetched ? 1 : 0);
+    window_count(&window->hits, reads && !slot->fetched ? 1 : 0);
     slot->fetched = false;
     const zero_status status = reads ? receive(window, slot) : ZERO_OK;
     if (status != ZERO_OK) { /* what it holds is handed out to nobody */
@@ -474,12 +475,12 @@ static zero_status acquire(zi_window *window, uint32_t extent, zi_window_access 
         return status;
     }
     *memory = slot->memory;
-    return reads ? look_ahead(window) : ZERO_OK;
+    return reads ? window_look_ahead(window) : ZERO_OK;
 }
 
-static zero_status release(zi_window *window, uint32_t extent, bool dirty)
+static zero_status window_release(zi_window *window, uint32_t extent, bool dirty)
 {
-    window_slot *slot = slot_of(window, extent);
+    window_slot *slot = window_slot_of(window, extent);
     zi_assert(slot != NULL && slot->acquired != 0);
     slot->acquired--;
     slot->dirty = slot->dirty || dirty;
@@ -491,7 +492,7 @@ static zero_status release(zi_window *window, uint32_t extent, bool dirty)
     return ZERO_OK;
 }
 
-static zero_status flush(zi_window *window)
+static zero_status window_flush(zi_window *window)
 {
     ZI_TRY(write_behind(window));
     for (uint32_t i = 0; i < window->desc.slot_count; i++) {
@@ -510,7 +511,7 @@ static zero_status speculate(zi_window *window)
     return ZERO_OK;
 }
 
-static zero_status commit(zi_window *window)
+static zero_status window_commit(zi_window *window)
 {
     zi_assert(window->speculating);
     ZI_TRY(write_behind(window));
@@ -524,7 +525,7 @@ static zero_status commit(zi_window *window)
     return ZERO_OK;
 }
 
-static void discard(zi_window *window)
+static void window_discard(zi_window *window)
 {
     zi_assert(window->speculating);
     for (uint32_t i = 0; i < window->desc.slot_count; i++) {
@@ -545,46 +546,46 @@ static void discard(zi_window *window)
 
 /* ---- the calls, each under the lock ---- */
 
-static zero_status leave(zi_window *window, zero_status status)
+static zero_status window_leave(zi_window *window, zero_status status)
 {
     (void)pthread_mutex_unlock(&window->lock);
     return status;
 }
 
-static void enter(zi_window *window)
+static void window_enter(zi_window *window)
 {
     (void)pthread_mutex_lock(&window->lock);
 }
 
 zero_status zi_window_walk(zi_window *window, uint32_t first, uint32_t last)
 {
-    enter(window);
-    return leave(window, walk(window, first, last));
+    window_enter(window);
+    return window_leave(window, window_walk(window, first, last));
 }
 
 zero_status zi_window_acquire(zi_window *window, uint32_t extent, zi_window_access access,
                               unsigned char **memory)
 {
-    enter(window);
-    return leave(window, acquire(window, extent, access, memory));
+    window_enter(window);
+    return window_leave(window, window_acquire(window, extent, access, memory));
 }
 
 zero_status zi_window_acquire_before(zi_window *window, uint32_t extent, zi_window_access access,
                                      const zi_window_run *next, uint32_t count,
                                      unsigned char **memory)
 {
-    enter(window);
+    window_enter(window);
     expect(window, next, count);
-    return leave(window, acquire(window, extent, access, memory));
+    return window_leave(window, window_acquire(window, extent, access, memory));
 }
 
 zero_status zi_window_release(zi_window *window, uint32_t extent, bool dirty)
 {
-    enter(window);
-    return leave(window, release(window, extent, dirty));
+    window_enter(window);
+    return window_leave(window, window_release(window, extent, dirty));
 }
 
-static void drain(zi_window *window)
+static void window_drain(zi_window *window)
 {
     for (uint32_t i = 0; i < window->desc.slot_count; i++) {
         window_slot *slot = &window->slots[i];
@@ -596,52 +597,52 @@ static void drain(zi_window *window)
 
 void zi_window_set_source(zi_window *window, const zi_io_source *source)
 {
-    enter(window);
-    drain(window);
+    window_enter(window);
+    window_drain(window);
     window->source = source;
-    (void)leave(window, ZERO_OK);
+    (void)window_leave(window, ZERO_OK);
 }
 
 zero_status zi_window_flush(zi_window *window)
 {
-    enter(window);
-    return leave(window, flush(window));
+    window_enter(window);
+    return window_leave(window, window_flush(window));
 }
 
 bool zi_window_find(zi_window *window, uint32_t extent, uint64_t *at)
 {
-    enter(window);
+    window_enter(window);
     const window_place *place = &window->places[extent];
     const bool found = place->written && !place->speculative;
     *at = window->desc.extents[extent].at + (place->beside ? window->desc.speculative_at : 0);
-    (void)leave(window, ZERO_OK);
+    (void)window_leave(window, ZERO_OK);
     return found;
 }
 
 zero_status zi_window_speculate(zi_window *window)
 {
-    enter(window);
-    return leave(window, speculate(window));
+    window_enter(window);
+    return window_leave(window, speculate(window));
 }
 
 zero_status zi_window_commit(zi_window *window)
 {
-    enter(window);
-    return leave(window, commit(window));
+    window_enter(window);
+    return window_leave(window, window_commit(window));
 }
 
 void zi_window_discard(zi_window *window)
 {
-    enter(window);
-    discard(window);
-    (void)leave(window, ZERO_OK);
+    window_enter(window);
+    window_discard(window);
+    (void)window_leave(window, ZERO_OK);
 }
 
 void zi_window_drain(zi_window *window)
 {
-    enter(window);
-    drain(window);
-    (void)leave(window, ZERO_OK);
+    window_enter(window);
+    window_drain(window);
+    (void)window_leave(window, ZERO_OK);
 }
 
 void zi_window_suspend(zi_window *window)
@@ -663,19 +664,19 @@ zero_status zi_window_resume(zi_window *window, unsigned char *memory)
     return ZERO_OK;
 }
 
-static uint64_t load(const atomic_uint_fast64_t *counter)
+static uint64_t window_load(const atomic_uint_fast64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
 zi_window_counts zi_window_count(const zi_window *window)
 {
-    return (zi_window_counts){.read_bytes = load(&window->read_bytes),
-                              .write_bytes = load(&window->write_bytes),
-                              .hits = load(&window->hits),
-                              .read_wait_ns = load(&window->wait_ns[ZI_IO_READ]),
-                              .write_wait_ns = load(&window->wait_ns[ZI_IO_WRITE]),
-                              .check_ns = load(&window->check_ns)};
+    return (zi_window_counts){.read_bytes = window_load(&window->read_bytes),
+                              .write_bytes = window_load(&window->write_bytes),
+                              .hits = window_load(&window->hits),
+                              .read_wait_ns = window_load(&window->wait_ns[ZI_IO_READ]),
+                              .write_wait_ns = window_load(&window->wait_ns[ZI_IO_WRITE]),
+                              .check_ns = window_load(&window->check_ns)};
 }
 
 const zi_io_report *zi_window_report(const zi_window *window)

@@ -58,7 +58,7 @@ static zero_status need(uint64_t rate, const char *name, double used)
 }
 
 /* A rank's part of what its node has. */
-static double share(const work *w, uint64_t rate)
+static double estimate_share(const work *w, uint64_t rate)
 {
     return (double)rate / (double)w->cluster.ranks_per_node;
 }
@@ -79,7 +79,8 @@ static double larger(double a, double b)
  * through each node once, and through each GPU of the node. The slower of both is what it takes,
  * since bytes are on their way in both at the same time. passes: 2 for an all-reduce, which
  * scatters sums and gathers them. */
-static zero_status exchange(work *w, const zi_exchange *e, double passes, zero_estimate_term term)
+static zero_status estimate_exchange(work *w, const zi_exchange *e, double passes,
+                                     zero_estimate_term term)
 {
     const zero_cluster *c = &w->cluster;
     const uint64_t near = e->stride < c->ranks_per_node
@@ -96,7 +97,7 @@ static zero_status exchange(work *w, const zi_exchange *e, double passes, zero_e
     ZI_TRY(need(c->fabric_bytes_per_s, "fabric_bytes_per_s", fabric));
     ZI_TRY(need(c->fabric_permille, "fabric_permille", fabric));
     const double local_ns = NS * seconds(local, (double)c->local_bytes_per_s);
-    const double fabric_ns = NS * seconds(fabric, share(w, c->fabric_bytes_per_s));
+    const double fabric_ns = NS * seconds(fabric, estimate_share(w, c->fabric_bytes_per_s));
     const double reached_ns = seconds(fabric_ns, (double)c->fabric_permille / 1000);
     w->local_ns += local_ns;
     w->fabric_ns += fabric_ns;
@@ -115,7 +116,7 @@ static zero_status exchange_column(work *w, const zi_exchange *e, double passes,
 {
     zi_exchange apart = *e;
     apart.stride *= (uint32_t)w->transformer.tensor_parallel;
-    return exchange(w, &apart, passes, term);
+    return estimate_exchange(w, &apart, passes, term);
 }
 
 /* ZeRO++ (Wang et al., 2023), table 1: of the bytes of a parameter in 16 bits forward gathers half,
@@ -176,7 +177,7 @@ static zero_status add_partial_sums(work *w, zi_stage stage, double micro_steps)
                            .size = (uint32_t)w->transformer.tensor_parallel,
                            .calls = micro_steps * sums,
                            .bytes = micro_steps * sums * bytes};
-    return exchange(w, &e, 2, ZERO_ESTIMATE_ACTIVATIONS);
+    return estimate_exchange(w, &e, 2, ZERO_ESTIMATE_ACTIVATIONS);
 }
 
 /* Ranks of context parallelism gather keys and values of their samples, in forward, in backward,
@@ -194,7 +195,7 @@ static zero_status gather_keys(work *w, zi_stage stage, double micro_steps)
                            .size = (uint32_t)w->batch.context_parallel,
                            .calls = calls,
                            .bytes = calls * bytes};
-    return exchange(w, &e, 1, ZERO_ESTIMATE_ACTIVATIONS);
+    return estimate_exchange(w, &e, 1, ZERO_ESTIMATE_ACTIVATIONS);
 }
 
 /* A stage receives the residual stream from the one before, and its gradient from the one behind,
@@ -213,7 +214,7 @@ static zero_status pass_on(work *w)
                            .size = 2,
                            .calls = calls,
                            .bytes = 2 * calls * bytes};
-    return exchange(w, &e, 1, ZERO_ESTIMATE_ACTIVATIONS);
+    return estimate_exchange(w, &e, 1, ZERO_ESTIMATE_ACTIVATIONS);
 }
 
 static zero_status exchange_in_stage(work *w, zi_stage stage, double micro_steps)
@@ -335,13 +336,13 @@ static zero_status time_tiers(work *w)
     w->term_ns[ZERO_ESTIMATE_HOST_LINK] = NS * seconds(link, (double)c->host_link_bytes_per_s) +
                                           t->link_copies * (double)c->host_link_latency_ns;
     w->term_ns[ZERO_ESTIMATE_DISK_READS] =
-        NS * seconds(t->disk_read, share(w, c->disk_read_bytes_per_s)) +
+        NS * seconds(t->disk_read, estimate_share(w, c->disk_read_bytes_per_s)) +
         (t->disk_read > 0 ? (double)c->disk_latency_ns : 0);
     w->term_ns[ZERO_ESTIMATE_DISK_WRITES] =
-        NS * seconds(t->disk_write, share(w, c->disk_write_bytes_per_s)) +
+        NS * seconds(t->disk_write, estimate_share(w, c->disk_write_bytes_per_s)) +
         (t->disk_write > 0 ? (double)c->disk_latency_ns : 0);
     w->term_ns[ZERO_ESTIMATE_UPDATE] =
-        NS * (seconds(t->update_host, share(w, c->host_bytes_per_s)) +
+        NS * (seconds(t->update_host, estimate_share(w, c->host_bytes_per_s)) +
               seconds(t->update_device, (double)c->device_bytes_per_s));
     return ZERO_OK;
 }
@@ -361,9 +362,9 @@ static double busiest_ns(const work *w)
     most =
         larger(most, (micro * w->element_bytes + t->update_device) / (double)c->device_bytes_per_s);
     most = larger(most, seconds(larger(t->link_in, t->link_out), (double)c->host_link_bytes_per_s));
-    most = larger(most, seconds(t->disk_read, share(w, c->disk_read_bytes_per_s)));
-    most = larger(most, seconds(t->disk_write, share(w, c->disk_write_bytes_per_s)));
-    most = larger(most, seconds(t->update_host, share(w, c->host_bytes_per_s)));
+    most = larger(most, seconds(t->disk_read, estimate_share(w, c->disk_read_bytes_per_s)));
+    most = larger(most, seconds(t->disk_write, estimate_share(w, c->disk_write_bytes_per_s)));
+    most = larger(most, seconds(t->update_host, estimate_share(w, c->host_bytes_per_s)));
     return larger(NS * most, larger(w->local_ns, w->fabric_ns));
 }
 
@@ -393,7 +394,7 @@ static zero_status check_sizes(const work *w, double tokens)
     return ZERO_OK;
 }
 
-static zero_status finish(const work *w, zero_estimate *made)
+static zero_status estimate_finish(const work *w, zero_estimate *made)
 {
     const double tokens = (double)zi_batch_tokens(&w->batch) * w->batch.micro_steps * w->column;
     ZI_TRY(check_sizes(w, tokens));
@@ -450,6 +451,6 @@ zero_status zero_estimate_of(const zero_transformer *transformer, const zero_clu
     ZI_TRY(time_mesh(&w));
     ZI_TRY(time_bubble(&w));
     ZI_TRY(time_tiers(&w));
-    ZI_TRY(finish(&w, &made));
+    ZI_TRY(estimate_finish(&w, &made));
     return ZI_SIZED_OUT(zero_estimate, estimate, &made);
 }

@@ -28,7 +28,7 @@ typedef struct token_elements {
     uint64_t work;   /* gradients under way in a block */
 } token_elements;
 
-static token_elements elements_of(const zero_transformer *t, const zero_batch *b)
+static token_elements footprint_elements_of(const zero_transformer *t, const zero_batch *b)
 {
     const uint64_t queries = zi_tensor_part(t, t->heads) * t->head_width;
     const uint64_t keys = zi_tensor_kv_heads(t) * t->head_width;
@@ -53,7 +53,7 @@ static uint64_t statistics_of(const zero_transformer *t)
 zero_status zi_activation_bytes(const zero_transformer *t, const zero_batch *b, zi_stage stage,
                                 uint64_t *bytes)
 {
-    const token_elements each = elements_of(t, b);
+    const token_elements each = footprint_elements_of(t, b);
     const uint64_t width = zero_dtype_bytes(b->dtype);
     const uint64_t blocks = b->recompute != 0 ? 1 : stage.layers;
     const uint64_t elements = (stage.layers + 1) * each.stream + blocks * each.block + each.work +

@@ -3,7 +3,7 @@
 #include "zero/cluster.h"
 #include "zero/transformer.h"
 
-static zero_status refuse(const char *path, const void *out)
+static zero_status json_none_refuse(const char *path, const void *out)
 {
     if (path == NULL || out == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s is NULL",
@@ -15,10 +15,10 @@ static zero_status refuse(const char *path, const void *out)
 
 zero_status zero_transformer_read(const char *path, zero_transformer *transformer)
 {
-    return refuse(path, transformer);
+    return json_none_refuse(path, transformer);
 }
 
 zero_status zero_cluster_read(const char *path, zero_cluster *cluster)
 {
-    return refuse(path, cluster);
+    return json_none_refuse(path, cluster);
 }

@@ -121,7 +121,7 @@ zero_status zero_transformer_preset(const char *name, zero_transformer *transfor
 
 /* ---- bounds ---- */
 
-static bool has(const zero_transformer *t, uint32_t flag)
+static bool transformer_has(const zero_transformer *t, uint32_t flag)
 {
     return (t->flags & flag) != 0;
 }
@@ -270,8 +270,8 @@ typedef struct tensor_list {
 } tensor_list;
 
 /* shape: up to three extents, outermost first; those of 0 in front are left out. */
-static void add(tensor_list *list, const char *name, uint64_t depth, uint64_t rows,
-                uint64_t columns)
+static void transformer_add(tensor_list *list, const char *name, uint64_t depth, uint64_t rows,
+                            uint64_t columns)
 {
     zero_tensor_desc *desc = &list->descs[list->count++];
     const uint64_t shape[3] = {depth, rows, columns};
@@ -308,11 +308,11 @@ typedef struct linear {
 
 static void add_linear(tensor_list *list, const linear *l)
 {
-    add(list, l->names[0], l->shape[0], l->shape[1], l->shape[2]);
+    transformer_add(list, l->names[0], l->shape[0], l->shape[1], l->shape[2]);
     keep_part(list, l->cut, l->parts);
     if (l->bias) {
         zero_tensor_desc *desc = &list->descs[list->count];
-        add(list, l->names[1], 0, l->shape[0], l->shape[1]);
+        transformer_add(list, l->names[1], 0, l->shape[0], l->shape[1]);
         desc->flags = ZERO_TENSOR_NO_DECAY;
         keep_part(list, 1, l->cut == CUT_ROWS ? l->parts : 1);
     }
@@ -320,16 +320,16 @@ static void add_linear(tensor_list *list, const linear *l)
 
 static void add_norm(tensor_list *list, const zero_transformer *t, const char *const names[2])
 {
-    add(list, names[0], 0, 0, t->width);
-    if (has(t, ZERO_TRANSFORMER_BIASES)) {
-        add(list, names[1], 0, 0, t->width);
+    transformer_add(list, names[0], 0, 0, t->width);
+    if (transformer_has(t, ZERO_TRANSFORMER_BIASES)) {
+        transformer_add(list, names[1], 0, 0, t->width);
     }
 }
 
 static void list_attention(const zero_transformer *t, tensor_list *list)
 {
-    const bool biases = has(t, ZERO_TRANSFORMER_BIASES);
-    const bool inner = biases || has(t, ZERO_TRANSFORMER_QKV_BIASES);
+    const bool biases = transformer_has(t, ZERO_TRANSFORMER_BIASES);
+    const bool inner = biases || transformer_has(t, ZERO_TRANSFORMER_QKV_BIASES);
     const uint64_t queries = t->heads * t->head_width;
     const uint64_t keys = t->kv_heads * t->head_width;
     add_norm(list, t, (const char *const[]){"attention_norm.weight", "attention_norm.bias"});
@@ -344,9 +344,9 @@ static void list_attention(const zero_transformer *t, tensor_list *list)
     add_linear(
         list,
         &(linear){{"value.weight", "value.bias"}, {0, keys, t->width}, CUT_ROWS, key_parts, inner});
-    if (has(t, ZERO_TRANSFORMER_HEAD_NORMS)) {
-        add(list, "query_norm.weight", 0, 0, t->head_width);
-        add(list, "key_norm.weight", 0, 0, t->head_width);
+    if (transformer_has(t, ZERO_TRANSFORMER_HEAD_NORMS)) {
+        transformer_add(list, "query_norm.weight", 0, 0, t->head_width);
+        transformer_add(list, "key_norm.weight", 0, 0, t->head_width);
     }
     add_linear(
         list,
@@ -356,13 +356,13 @@ static void list_attention(const zero_transformer *t, tensor_list *list)
 
 static void list_ffn(const zero_transformer *t, tensor_list *list)
 {
-    const bool biases = has(t, ZERO_TRANSFORMER_BIASES);
+    const bool biases = transformer_has(t, ZERO_TRANSFORMER_BIASES);
     const uint64_t parts = t->tensor_parallel;
     add_norm(list, t, (const char *const[]){"ffn_norm.weight", "ffn_norm.bias"});
     if (t->experts != 0) {
-        add(list, "router.weight", 0, t->experts, t->width);
+        transformer_add(list, "router.weight", 0, t->experts, t->width);
     }
-    if (has(t, ZERO_TRANSFORMER_GATED)) {
+    if (transformer_has(t, ZERO_TRANSFORMER_GATED)) {
         add_linear(list, &(linear){{"gate.weight", "gate.bias"},
                                    {t->experts, t->ffn_width, t->width},
                                    CUT_ROWS,
@@ -391,10 +391,10 @@ static void list_block(const zero_transformer *t, tensor_list *list)
 static void list_embedding(const zero_transformer *t, tensor_list *list)
 {
     *list = (tensor_list){.dtype = t->dtype};
-    add(list, "embedding.token", 0, t->vocab, t->width);
+    transformer_add(list, "embedding.token", 0, t->vocab, t->width);
     keep_part(list, CUT_ROWS, t->tensor_parallel);
     if (t->positions != 0) {
-        add(list, "embedding.position", 0, t->positions, t->width);
+        transformer_add(list, "embedding.position", 0, t->positions, t->width);
     }
 }
 
@@ -402,8 +402,8 @@ static void list_head(const zero_transformer *t, tensor_list *list)
 {
     *list = (tensor_list){.dtype = t->dtype};
     add_norm(list, t, (const char *const[]){"head.norm.weight", "head.norm.bias"});
-    if (!has(t, ZERO_TRANSFORMER_TIED_HEAD)) {
-        add(list, "head.weight", 0, t->vocab, t->width);
+    if (!transformer_has(t, ZERO_TRANSFORMER_TIED_HEAD)) {
+        transformer_add(list, "head.weight", 0, t->vocab, t->width);
         keep_part(list, CUT_ROWS, t->tensor_parallel);
     }
 }
@@ -489,7 +489,8 @@ static zero_status add_units(const zero_transformer *t, zero_model *model)
     ZI_TRY(zero_unit_add(
         model, &(zero_unit_desc){.name = "head", .tensors = list.descs, .tensor_count = list.count},
         &head, NULL));
-    return has(t, ZERO_TRANSFORMER_TIED_HEAD) ? zero_tensor_tie(model, head, token) : ZERO_OK;
+    return transformer_has(t, ZERO_TRANSFORMER_TIED_HEAD) ? zero_tensor_tie(model, head, token)
+                                                          : ZERO_OK;
 }
 
 zero_status zero_transformer_model(const zero_transformer *transformer, zero_model **model)
@@ -515,7 +516,7 @@ zero_status zero_transformer_model(const zero_transformer *transformer, zero_mod
 
 /* ---- counts ---- */
 
-static uint64_t elements_of(const tensor_list *list)
+static uint64_t transformer_elements_of(const tensor_list *list)
 {
     uint64_t all = 0;
     for (uint32_t i = 0; i < list->count; i++) {
@@ -536,15 +537,15 @@ static zero_status count_units(const zero_transformer *t, zi_transformer_counts 
     const zero_transformer whole = zi_transformer_whole(t);
     zero_transformer dense = whole;
     list_embedding(&whole, &list);
-    counts->embedding = elements_of(&list);
+    counts->embedding = transformer_elements_of(&list);
     list_head(&whole, &list);
-    counts->head = elements_of(&list);
+    counts->head = transformer_elements_of(&list);
     list_block(&whole, &list);
-    counts->block = elements_of(&list);
+    counts->block = transformer_elements_of(&list);
     dense.experts =
         t->experts_used; /* 0 or 1 list an expert's matrices alike, but for the router */
     list_block(&dense, &list);
-    counts->block_used = elements_of(&list) + (t->experts - t->experts_used) * t->width;
+    counts->block_used = transformer_elements_of(&list) + (t->experts - t->experts_used) * t->width;
     if (counts->block > ELEMENTS_MAX / t->layers ||
         counts->block * t->layers + counts->embedding + counts->head > ELEMENTS_MAX) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,

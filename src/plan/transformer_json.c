@@ -80,8 +80,8 @@ static const dimension dimensions[] = {
 
 /* Upper bounds are those of zero_transformer_check, which names them. A 0 would be its default,
  * and in a file it is none. */
-static zero_status read_number(const zi_json *json, const char *name, bool required,
-                               uint64_t *value)
+static zero_status transformer_json_read_number(const zi_json *json, const char *name,
+                                                bool required, uint64_t *value)
 {
     return zi_json_number(json, (zi_json_key){name, required, 1, INT64_MAX}, value);
 }
@@ -90,8 +90,8 @@ static zero_status read_number(const zi_json *json, const char *name, bool requi
 static zero_status read_experts(const zi_json *json, zero_transformer *t)
 {
     uint64_t local = 0;
-    ZI_TRY(read_number(json, "num_experts", false, &t->experts));
-    ZI_TRY(read_number(json, "num_local_experts", false, &local));
+    ZI_TRY(transformer_json_read_number(json, "num_experts", false, &t->experts));
+    ZI_TRY(transformer_json_read_number(json, "num_local_experts", false, &local));
     if (t->experts == 0 && local == 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s has no \"num_experts\" or \"num_local_experts\"",
                 json->path);
@@ -103,7 +103,7 @@ static zero_status read_experts(const zi_json *json, zero_transformer *t)
                 json->path, t->experts, local);
     }
     t->experts = t->experts != 0 ? t->experts : local;
-    return read_number(json, "num_experts_per_tok", true, &t->experts_used);
+    return transformer_json_read_number(json, "num_experts_per_tok", true, &t->experts_used);
 }
 
 static zero_status read_dimensions(const zi_json *json, const family *kind, zero_transformer *t)
@@ -113,7 +113,7 @@ static zero_status read_dimensions(const zi_json *json, const family *kind, zero
         const char *name = d->name[kind->old_names];
         uint64_t *value = (uint64_t *)(void *)((unsigned char *)t + d->offset);
         if (name != NULL) {
-            ZI_TRY(read_number(json, name, d->required[kind->old_names], value));
+            ZI_TRY(transformer_json_read_number(json, name, d->required[kind->old_names], value));
         }
     }
     if (json_object_get(json->root, "num_key_value_heads") == NULL) {
@@ -123,7 +123,7 @@ static zero_status read_dimensions(const zi_json *json, const family *kind, zero
         ZI_TRY(read_experts(json, t));
     }
     if (kind->expert_ffn != NULL) {
-        ZI_TRY(read_number(json, kind->expert_ffn, true, &t->ffn_width));
+        ZI_TRY(transformer_json_read_number(json, kind->expert_ffn, true, &t->ffn_width));
     }
     return ZERO_OK;
 }
@@ -209,7 +209,7 @@ static zero_status refuse_others(const zi_json *json)
         }
     }
     uint64_t every = 1;
-    ZI_TRY(read_number(json, "decoder_sparse_step", false, &every));
+    ZI_TRY(transformer_json_read_number(json, "decoder_sparse_step", false, &every));
     if (every != 1) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s has experts in some of its blocks only (\"decoder_sparse_step\" %" PRIu64

@@ -30,7 +30,7 @@ static zero_status read_weights(const zi_weights *weights, zero_transformer *t)
     return status == ZERO_OK ? zi_transformer_of_weights(weights, &config, t) : status;
 }
 
-static zero_status read_one(const zi_regular_file *file, zero_transformer *t)
+static zero_status transformer_read_read_one(const zi_regular_file *file, zero_transformer *t)
 {
     zi_safetensors header;
     zero_status status = zi_safetensors_read(&header, file);
@@ -41,7 +41,7 @@ static zero_status read_one(const zi_regular_file *file, zero_transformer *t)
     return status;
 }
 
-static zero_status read_index(const zi_json *index, zero_transformer *t)
+static zero_status transformer_read_read_index(const zi_json *index, zero_transformer *t)
 {
     zi_safetensors_set *set = NULL;
     ZI_TRY(zi_calloc(1, sizeof *set, (void **)&set));
@@ -56,7 +56,7 @@ static zero_status read_index(const zi_json *index, zero_transformer *t)
 
 /* ---- any of them ---- */
 
-static zero_status read_text(const zi_regular_file *file, zero_transformer *t)
+static zero_status transformer_read_read_text(const zi_regular_file *file, zero_transformer *t)
 {
     const size_t length = strlen(file->path);
     const size_t suffix = sizeof INDEX_SUFFIX - 1;
@@ -66,7 +66,8 @@ static zero_status read_text(const zi_regular_file *file, zero_transformer *t)
         zi_json_read(&json, file, named ? ZI_SAFETENSORS_INDEX_BYTES_MAX : ZI_JSON_BYTES_MAX);
     if (status == ZERO_OK) {
         const json_t *map = json_object_get(json.root, "weight_map");
-        status = json_is_object(map) ? read_index(&json, t) : zi_transformer_of_config(&json, t);
+        status = json_is_object(map) ? transformer_read_read_index(&json, t)
+                                     : zi_transformer_of_config(&json, t);
     }
     zi_json_close(&json);
     return status;
@@ -82,7 +83,8 @@ zero_status zero_transformer_read(const char *path, zero_transformer *transforme
         status = zi_safetensors_found(&file, &weights);
     }
     if (status == ZERO_OK) {
-        status = weights ? read_one(&file, &t) : read_text(&file, &t);
+        status =
+            weights ? transformer_read_read_one(&file, &t) : transformer_read_read_text(&file, &t);
     }
     zi_regular_file_close(&file);
     return status == ZERO_OK ? ZI_SIZED_OUT(zero_transformer, transformer, &t) : status;

@@ -108,7 +108,7 @@ typedef struct tally {
 /* ---- one tensor ---- */
 
 /* A number as Python prints it, at most so large as a transformer's dimension may be. */
-static const char *read_index(const char *text, uint64_t *index)
+static const char *transformer_weights_read_index(const char *text, uint64_t *index)
 {
     const char *at = text;
     *index = 0;
@@ -123,7 +123,7 @@ static bool matches(const char *pattern, const char *name, uint64_t index[2])
 {
     for (; *pattern != '\0'; pattern++) {
         if (*pattern == '#' || *pattern == '@') {
-            name = read_index(name, &index[*pattern == '@']);
+            name = transformer_weights_read_index(name, &index[*pattern == '@']);
             if (name == NULL) {
                 return false;
             }
@@ -233,7 +233,7 @@ static zero_status check_complete(const tally *all)
     return ZERO_OK;
 }
 
-static zero_status check_groups(const tally *all)
+static zero_status transformer_weights_check_groups(const tally *all)
 {
     const int ffns = all->has[DENSE] + all->has[MIXTRAL] + all->has[QWEN_MOE];
     const bool others = ffns != 0 || all->has[HEAD_NORMS] || all->has[QKV_BIASES];
@@ -285,8 +285,8 @@ static zero_status guess(const tally *all, zero_transformer *t)
 }
 
 /* config is a model of these tensors, and not of others. */
-static zero_status compare(const tally *all, const zero_transformer *config,
-                           const zero_transformer *t)
+static zero_status transformer_weights_compare(const tally *all, const zero_transformer *config,
+                                               const zero_transformer *t)
 {
     zero_transformer c;
     zi_transformer_counts counts;
@@ -321,7 +321,8 @@ static zero_status compare(const tally *all, const zero_transformer *config,
     return ZERO_OK;
 }
 
-static zero_status describe(const tally *all, const zero_transformer *config, zero_transformer *t)
+static zero_status transformer_weights_describe(const tally *all, const zero_transformer *config,
+                                                zero_transformer *t)
 {
     *t = (zero_transformer){.struct_bytes = sizeof *t,
                             .layers = all->layers,
@@ -335,7 +336,7 @@ static zero_status describe(const tally *all, const zero_transformer *config, ze
     if (config == NULL) {
         return guess(all, t);
     }
-    ZI_TRY(compare(all, config, t));
+    ZI_TRY(transformer_weights_compare(all, config, t));
     t->heads = config->heads;
     t->kv_heads = config->kv_heads;
     t->head_width = config->head_width;
@@ -355,13 +356,13 @@ zero_status zi_transformer_of_weights(const zi_weights *weights, const zero_tran
             ZI_TRY(take_tensor(&all, file, &file->tensors[k]));
         }
     }
-    ZI_TRY(check_groups(&all));
+    ZI_TRY(transformer_weights_check_groups(&all));
     ZI_TRY(check_complete(&all));
     if (all.has[HEAD] && config != NULL && (config->flags & ZERO_TRANSFORMER_TIED_HEAD) != 0) {
         all.has[HEAD] = false; /* a second copy of the token embedding, as some writers have it */
         all.elements -= all.extents[VOCAB] * all.extents[WIDTH];
     }
-    ZI_TRY(describe(&all, config, t));
+    ZI_TRY(transformer_weights_describe(&all, config, t));
     ZI_TRY(zero_transformer_parameters(t, &total, NULL));
     if (total != all.elements) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,

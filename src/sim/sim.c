@@ -53,7 +53,7 @@ static zero_status resolve(const zero_sim_options *given, zero_sim_options *sim)
 }
 
 /* What only real time, real values or another rank could decide. */
-static zero_status check_options(const zero_engine_options *options, const zero_tuning *tuning)
+static zero_status sim_check_options(const zero_engine_options *options, const zero_tuning *tuning)
 {
     if (tuning->updater == ZERO_UPDATER_BOTH) {
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
@@ -112,7 +112,7 @@ typedef struct sim_request {
 } sim_request;
 
 /* Of a mesh only the engine's part is one rank's own doing. */
-static zero_status check_whole(const sim_request *r)
+static zero_status sim_check_whole(const sim_request *r)
 {
     const uint64_t parts = r->transformer.tensor_parallel * r->transformer.pipeline_parallel *
                            r->batch.context_parallel;
@@ -249,10 +249,10 @@ typedef struct sim_choice {
 
 static const char *const no_directories[] = {"simulated"};
 
-static zero_status choose(const zero_engine_options *given, bool traced, sim_choice *choice)
+static zero_status sim_choose(const zero_engine_options *given, bool traced, sim_choice *choice)
 {
     ZI_TRY(zi_options_take(given, &choice->options, &choice->tuning));
-    ZI_TRY(check_options(&choice->options, &choice->tuning));
+    ZI_TRY(sim_check_options(&choice->options, &choice->tuning));
     choice->options.tuning = &choice->tuning;
     choice->options.threads = 1;
     choice->options.disk_directories = no_directories;
@@ -307,11 +307,11 @@ zero_status zero_sim_run(const zero_transformer *transformer, const zero_cluster
     ZI_TRY(zi_transformer_resolve(transformer, &request.transformer, &counts));
     ZI_TRY(zi_batch_resolve(batch, &request.transformer, &request.batch));
     ZI_TRY(zi_cluster_resolve(cluster, &request.cluster));
-    ZI_TRY(check_whole(&request));
+    ZI_TRY(sim_check_whole(&request));
     ZI_TRY(zi_micro_elements_of(&request.transformer, &request.batch,
                                 zi_transformer_all(&request.transformer), &request.elements));
     ZI_TRY(resolve(sim, &request.sim));
-    ZI_TRY(choose(options, request.sim.trace_path != NULL, &choice));
+    ZI_TRY(sim_choose(options, request.sim.trace_path != NULL, &choice));
     const zero_status status = simulate(&request, &choice, &units, &made);
     zero_model_destroy(units.model);
     zi_free(units.forward_ns);

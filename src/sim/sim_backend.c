@@ -33,7 +33,7 @@ void zi_sim_destroy(zi_sim *sim)
     }
 }
 
-static zero_status open_device(void *self, zi_device *device)
+static zero_status sim_backend_open_device(void *self, zi_device *device)
 {
     zi_sim *sim = self;
     *device = sim->device.device;
@@ -64,7 +64,7 @@ zi_backend zi_sim_backend(zi_sim *sim, const zi_capabilities *can)
 {
     return (zi_backend){.can = *can,
                         .self = sim,
-                        .device_create = open_device,
+                        .device_create = sim_backend_open_device,
                         .kernels_create = open_kernels,
                         .host_kernels_create = open_host_kernels,
                         .transport = &zi_sim_transport,

@@ -7,7 +7,7 @@
 #include "core/sizes.h"
 
 /* The first interval that ends at or behind `from_ns`. */
-static uint32_t find(const zi_sim_calendar *calendar, uint64_t from_ns)
+static uint32_t sim_calendar_find(const zi_sim_calendar *calendar, uint64_t from_ns)
 {
     uint32_t low = 0;
     uint32_t high = calendar->count;
@@ -43,7 +43,7 @@ static void replace(zi_sim_calendar *calendar, uint32_t first, uint32_t last,
 uint64_t zi_sim_calendar_book(zi_sim_calendar *calendar, uint64_t from_ns, uint64_t ns)
 {
     const zi_sim_interval *busy = calendar->busy;
-    const uint32_t first = find(calendar, from_ns);
+    const uint32_t first = sim_calendar_find(calendar, from_ns);
     uint32_t last = first;
     zi_sim_interval merged = {from_ns, from_ns + ns};
     if (ns == 0) {

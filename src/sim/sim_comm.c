@@ -66,7 +66,7 @@ static uint64_t whole_bytes(const zi_collective *collective, uint32_t size)
 }
 
 /* The same as nodes send it that have added up: sums, in a type of their own. */
-static uint64_t sums_bytes(const zi_collective *collective, uint32_t size)
+static uint64_t sim_comm_sums_bytes(const zi_collective *collective, uint32_t size)
 {
     zi_collective sums = *collective;
     sums.send_dtype = zi_collective_sum_dtype(collective);
@@ -85,7 +85,7 @@ static void add_levels(const sim_group *group, const zi_collective *collective, 
     const bool in_levels = zi_collective_in_levels(&group->base, collective);
     const uint64_t near = group->on_node - 1;
     const bool sums = in_levels && group->on_node > 1;
-    const uint64_t far = sums ? ways * sums_bytes(collective, size) : bytes;
+    const uint64_t far = sums ? ways * sim_comm_sums_bytes(collective, size) : bytes;
     load->bytes[ZERO_SIM_LOCAL] += in_levels ? bytes / group->on_node * near : bytes / size * near;
     load->bytes[ZERO_SIM_FABRIC] += far / size * (in_levels ? nodes - 1 : size - group->on_node);
     const uint64_t latency_ns = ways * ((nodes - 1) * cluster->fabric_latency_ns +
@@ -105,8 +105,8 @@ static void add_alone(const sim_group *group, const zi_collective *collective, z
     }
 }
 
-static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
-                          size_t batch_count)
+static zero_status sim_comm_submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                                   size_t batch_count)
 {
     const sim_group *group = (const sim_group *)(const void *)base;
     zi_sim_load load = {0};
@@ -129,12 +129,12 @@ static void destroy_group(zi_group *group)
 static const zi_group_ops control_ops = {
     .struct_bytes = sizeof(zi_group_ops), .submit = repeat, .destroy = destroy_group};
 static const zi_group_ops group_ops = {
-    .struct_bytes = sizeof(zi_group_ops), .submit = submit, .destroy = destroy_group};
+    .struct_bytes = sizeof(zi_group_ops), .submit = sim_comm_submit, .destroy = destroy_group};
 
 /* Of a group with these members, in which this rank is one. */
-static zero_status make_group(zi_comm *comm, const zi_group_ops *ops, const zi_kernels *kernels,
-                              const uint32_t *members, uint32_t size, const char *name,
-                              zi_group **out)
+static zero_status sim_comm_make_group(zi_comm *comm, const zi_group_ops *ops,
+                                       const zi_kernels *kernels, const uint32_t *members,
+                                       uint32_t size, const char *name, zi_group **out)
 {
     const uint64_t per_node = machine_of(comm)->cluster.ranks_per_node;
     sim_group *group = NULL;
@@ -154,35 +154,36 @@ static zero_status make_group(zi_comm *comm, const zi_group_ops *ops, const zi_k
 static zero_status control_create(zi_comm *comm, const zi_kernels *kernels, const uint32_t *members,
                                   uint32_t size, const char *name, zi_group **out)
 {
-    return make_group(comm, &control_ops, kernels, members, size, name, out);
+    return sim_comm_make_group(comm, &control_ops, kernels, members, size, name, out);
 }
 
-static zero_status group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)
+static zero_status sim_comm_group_create(zero_world *world, const zi_group_desc *desc,
+                                         zi_group **out)
 {
-    return make_group(world->comm, &group_ops, desc->kernels, desc->members, desc->size, desc->name,
-                      out);
+    return sim_comm_make_group(world->comm, &group_ops, desc->kernels, desc->members, desc->size,
+                               desc->name, out);
 }
 
 /* ---- the world ---- */
 
-static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
+static zero_status sim_comm_memory_alloc(zi_comm *comm, size_t bytes, void **out)
 {
     return zi_sim_alloc(machine_of(comm), ZERO_TIER_DEVICE, bytes, out);
 }
 
-static void memory_free(zi_comm *comm, void *pointer, size_t bytes)
+static void sim_comm_memory_free(zi_comm *comm, void *pointer, size_t bytes)
 {
     (void)bytes;
     zi_sim_free(machine_of(comm), pointer);
 }
 
-static void abort_nobody(zi_comm *comm, const zero_error *error)
+static void sim_comm_abort_nobody(zi_comm *comm, const zero_error *error)
 {
     (void)comm;
     (void)error;
 }
 
-static void destroy(zi_comm *comm)
+static void sim_comm_destroy(zi_comm *comm)
 {
     zi_free(comm);
 }
@@ -191,10 +192,10 @@ static const zi_comm_ops comm_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "simulated",
     .group_create = control_create,
-    .memory_alloc = memory_alloc,
-    .memory_free = memory_free,
-    .abort = abort_nobody,
-    .destroy = destroy,
+    .memory_alloc = sim_comm_memory_alloc,
+    .memory_free = sim_comm_memory_free,
+    .abort = sim_comm_abort_nobody,
+    .destroy = sim_comm_destroy,
 };
 
 zero_status zi_sim_world_create(zi_sim_machine *machine, zero_world **out)
@@ -227,5 +228,5 @@ const zi_transport zi_sim_transport = {
     .name = "simulated",
     .memory_alloc = registered_alloc,
     .memory_free = registered_free,
-    .group_create = group_create,
+    .group_create = sim_comm_group_create,
 };

@@ -54,7 +54,7 @@ static zi_sim_track *runner_of(zi_stream *stream)
     return &stream->runs;
 }
 
-static void await(zi_sim_track *track, const event_point *point, uint64_t *waited_ns)
+static void sim_device_await(zi_sim_track *track, const event_point *point, uint64_t *waited_ns)
 {
     const uint64_t before_ns = track->now_ns;
     if (point->track != NULL && point->track != track) {
@@ -96,23 +96,23 @@ zero_stream zi_sim_stream_native(zi_stream *stream)
 
 /* ---- memory ---- */
 
-static zero_status memory_alloc(void *self, size_t bytes, void **out)
+static zero_status sim_device_memory_alloc(void *self, size_t bytes, void **out)
 {
     return zi_sim_alloc(((zi_sim_device *)self)->machine, ZERO_TIER_DEVICE, bytes, out);
 }
 
-static zero_status host_alloc(void *self, size_t bytes, void **out)
+static zero_status sim_device_host_alloc(void *self, size_t bytes, void **out)
 {
     return zi_sim_alloc(((zi_sim_device *)self)->machine, ZERO_TIER_HOST, bytes, out);
 }
 
-static void memory_free(void *self, void *pointer, size_t bytes)
+static void sim_device_memory_free(void *self, void *pointer, size_t bytes)
 {
     (void)bytes;
     zi_sim_free(((zi_sim_device *)self)->machine, pointer);
 }
 
-static zero_status host_map(void *self, void *pointer, size_t bytes)
+static zero_status sim_device_host_map(void *self, void *pointer, size_t bytes)
 {
     (void)self;
     (void)pointer;
@@ -120,7 +120,7 @@ static zero_status host_map(void *self, void *pointer, size_t bytes)
     return ZERO_OK;
 }
 
-static void host_unmap(void *self, void *pointer)
+static void sim_device_host_unmap(void *self, void *pointer)
 {
     (void)self;
     (void)pointer;
@@ -139,7 +139,7 @@ static zero_status make_stream(zi_sim_machine *machine, bool host, bool issues, 
     return ZERO_OK;
 }
 
-static zero_status stream_create(void *self, const char *name, zi_stream **out)
+static zero_status sim_device_stream_create(void *self, const char *name, zi_stream **out)
 {
     const zi_sim_device *device = self;
     const bool issues = device->machine->host_memory || device->queued;
@@ -147,7 +147,7 @@ static zero_status stream_create(void *self, const char *name, zi_stream **out)
     return make_stream(device->machine, false, issues, out);
 }
 
-static void stream_destroy(void *self, zi_stream *stream)
+static void sim_device_stream_destroy(void *self, zi_stream *stream)
 {
     (void)self;
     zi_free(stream);
@@ -166,26 +166,26 @@ void zi_sim_stream_destroy(zi_stream *stream)
     }
 }
 
-static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
+static zero_status sim_device_stream_wrap(void *self, zero_stream native, zi_stream **out)
 {
     const zi_sim_device *device = self;
     *out = native.native != NULL ? native.native : device->host;
     return ZERO_OK;
 }
 
-static zero_status event_create(void *self, zi_event **out)
+static zero_status sim_device_event_create(void *self, zi_event **out)
 {
     (void)self;
     return zi_calloc(1, sizeof **out, (void **)out);
 }
 
-static void event_destroy(void *self, zi_event *event)
+static void sim_device_event_destroy(void *self, zi_event *event)
 {
     (void)self;
     zi_free(event);
 }
 
-static zero_status event_record(void *self, zi_event *event, zi_stream *stream)
+static zero_status sim_device_event_record(void *self, zi_event *event, zi_stream *stream)
 {
     const zi_sim_track *runner = runner_of(stream);
     const zi_sim_track *issuer = issuer_of(stream);
@@ -195,30 +195,31 @@ static zero_status event_record(void *self, zi_event *event, zi_stream *stream)
     return ZERO_OK;
 }
 
-static zero_status stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns)
+static zero_status sim_device_stream_wait(void *self, zi_stream *stream, zi_event *event,
+                                          uint64_t *waited_ns)
 {
     (void)self;
-    await(issuer_of(stream), &event->issued, NULL);
-    await(runner_of(stream), &event->ran, stream->host ? waited_ns : NULL);
+    sim_device_await(issuer_of(stream), &event->issued, NULL);
+    sim_device_await(runner_of(stream), &event->ran, stream->host ? waited_ns : NULL);
     return ZERO_OK;
 }
 
-static zero_status event_wait(void *self, zi_event *event, uint64_t *waited_ns)
+static zero_status sim_device_event_wait(void *self, zi_event *event, uint64_t *waited_ns)
 {
     const zi_sim_device *device = self;
-    await(device->machine->thread, &event->ran, waited_ns);
+    sim_device_await(device->machine->thread, &event->ran, waited_ns);
     return ZERO_OK;
 }
 
-static zero_status issue_wait(void *self, zi_event *event, uint64_t *waited_ns)
+static zero_status sim_device_issue_wait(void *self, zi_event *event, uint64_t *waited_ns)
 {
     const zi_sim_device *device = self;
-    await(device->machine->thread, &event->issued, waited_ns);
+    sim_device_await(device->machine->thread, &event->issued, waited_ns);
     return ZERO_OK;
 }
 
-static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
-                        size_t bytes)
+static zero_status sim_device_task(void *self, zi_stream *stream, zi_task_fn fn,
+                                   const void *argument, size_t bytes)
 {
     zi_sim_machine *machine = ((zi_sim_device *)self)->machine;
     _Alignas(16) unsigned char copy[ZI_TASK_ARGUMENT_BYTES];
@@ -231,8 +232,8 @@ static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void
 }
 
 /* A copy is the device's own where that is a GPU, and so is a fill but on the host's stream. */
-static zero_status move(zi_stream *stream, void *target, const void *source, size_t bytes,
-                        zero_sim_cause cause)
+static zero_status sim_device_move(zi_stream *stream, void *target, const void *source,
+                                   size_t bytes, zero_sim_cause cause)
 {
     const zi_sim_machine *machine = stream->machine;
     zi_sim_load load = {0};
@@ -244,21 +245,22 @@ static zero_status move(zi_stream *stream, void *target, const void *source, siz
     return zi_sim_put(stream, &load, 0, cause);
 }
 
-static zero_status fill(void *self, zi_stream *stream, void *target, int byte, size_t bytes)
+static zero_status sim_device_fill(void *self, zi_stream *stream, void *target, int byte,
+                                   size_t bytes)
 {
     (void)self;
     (void)byte;
-    return bytes == 0 ? ZERO_OK : move(stream, target, NULL, bytes, ZERO_SIM_OTHER);
+    return bytes == 0 ? ZERO_OK : sim_device_move(stream, target, NULL, bytes, ZERO_SIM_OTHER);
 }
 
-static zero_status copy(void *self, zi_stream *stream, void *target, const void *source,
-                        size_t bytes)
+static zero_status sim_device_copy(void *self, zi_stream *stream, void *target, const void *source,
+                                   size_t bytes)
 {
     (void)self;
-    return bytes == 0 ? ZERO_OK : move(stream, target, source, bytes, ZERO_SIM_COPY);
+    return bytes == 0 ? ZERO_OK : sim_device_move(stream, target, source, bytes, ZERO_SIM_COPY);
 }
 
-static zero_status drain(void *self, zi_stream *stream)
+static zero_status sim_device_drain(void *self, zi_stream *stream)
 {
     const zi_sim_track *runner = runner_of(stream);
     zi_sim_track *issuer = issuer_of(stream);
@@ -271,20 +273,20 @@ static zero_status drain(void *self, zi_stream *stream)
 
 /* ---- what only several ranks in one process, and graphs, need ---- */
 
-static zero_status fence_create(void *self, zi_fence **out)
+static zero_status sim_device_fence_create(void *self, zi_fence **out)
 {
     (void)self;
     *out = NULL;
     return ZERO_OK;
 }
 
-static void fence_destroy(void *self, zi_fence *fence)
+static void sim_device_fence_destroy(void *self, zi_fence *fence)
 {
     (void)self;
     (void)fence;
 }
 
-static zero_status fence_mark(void *self, zi_fence *fence, zi_stream *stream)
+static zero_status sim_device_fence_mark(void *self, zi_fence *fence, zi_stream *stream)
 {
     (void)self;
     (void)fence;
@@ -292,7 +294,7 @@ static zero_status fence_mark(void *self, zi_fence *fence, zi_stream *stream)
     return ZERO_OK;
 }
 
-static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *fence)
+static zero_status sim_device_fence_follow(void *self, zi_stream *stream, const zi_fence *fence)
 {
     (void)self;
     (void)stream;
@@ -301,20 +303,20 @@ static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *f
 }
 
 /* Virtual times are known at once. */
-static zero_status timestamp(void *self, zi_stream *stream, uint64_t *ns)
+static zero_status sim_device_timestamp(void *self, zi_stream *stream, uint64_t *ns)
 {
     (void)self;
     zi_timestamp_set(ns, runner_of(stream)->now_ns);
     return ZERO_OK;
 }
 
-static zero_status timestamps_flush(void *self)
+static zero_status sim_device_timestamps_flush(void *self)
 {
     (void)self;
     return ZERO_OK;
 }
 
-static zero_status captured(void *self, zi_stream *stream, bool *out)
+static zero_status sim_device_captured(void *self, zi_stream *stream, bool *out)
 {
     (void)self;
     (void)stream;
@@ -322,18 +324,18 @@ static zero_status captured(void *self, zi_stream *stream, bool *out)
     ZI_FAIL(ZERO_ERR_UNSUPPORTED, "a simulated step cannot be captured into a graph");
 }
 
-static void forget(void *self)
+static void sim_device_forget(void *self)
 {
     (void)self;
 }
 
 /* Its owner closes it. */
-static void destroy(void *self)
+static void sim_device_destroy(void *self)
 {
     (void)self;
 }
 
-static void issue_on_threads(void *self)
+static void sim_device_issue_on_threads(void *self)
 {
     ((zi_sim_device *)self)->queued = true;
 }
@@ -342,36 +344,36 @@ static const zi_device_ops device_ops = {
     .struct_bytes = sizeof(zi_device_ops),
     .name = "simulated",
 
-    .memory_alloc = memory_alloc,
-    .memory_free = memory_free,
-    .host_alloc = host_alloc,
-    .host_free = memory_free,
-    .host_map = host_map,
-    .host_unmap = host_unmap,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .stream_wrap = stream_wrap,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .stream_wait = stream_wait,
-    .event_wait = event_wait,
-    .issue_wait = issue_wait,
-    .task = task,
-    .task_always = task,
-    .fill = fill,
-    .copy = copy,
-    .drain = drain,
-    .fence_create = fence_create,
-    .fence_destroy = fence_destroy,
-    .fence_mark = fence_mark,
-    .fence_follow = fence_follow,
-    .timestamp = timestamp,
-    .timestamps_flush = timestamps_flush,
-    .captured = captured,
-    .forget = forget,
-    .destroy = destroy,
-    .issue_on_threads = issue_on_threads,
+    .memory_alloc = sim_device_memory_alloc,
+    .memory_free = sim_device_memory_free,
+    .host_alloc = sim_device_host_alloc,
+    .host_free = sim_device_memory_free,
+    .host_map = sim_device_host_map,
+    .host_unmap = sim_device_host_unmap,
+    .stream_create = sim_device_stream_create,
+    .stream_destroy = sim_device_stream_destroy,
+    .stream_wrap = sim_device_stream_wrap,
+    .event_create = sim_device_event_create,
+    .event_destroy = sim_device_event_destroy,
+    .event_record = sim_device_event_record,
+    .stream_wait = sim_device_stream_wait,
+    .event_wait = sim_device_event_wait,
+    .issue_wait = sim_device_issue_wait,
+    .task = sim_device_task,
+    .task_always = sim_device_task,
+    .fill = sim_device_fill,
+    .copy = sim_device_copy,
+    .drain = sim_device_drain,
+    .fence_create = sim_device_fence_create,
+    .fence_destroy = sim_device_fence_destroy,
+    .fence_mark = sim_device_fence_mark,
+    .fence_follow = sim_device_fence_follow,
+    .timestamp = sim_device_timestamp,
+    .timestamps_flush = sim_device_timestamps_flush,
+    .captured = sim_device_captured,
+    .forget = sim_device_forget,
+    .destroy = sim_device_destroy,
+    .issue_on_threads = sim_device_issue_on_threads,
 };
 
 zero_status zi_sim_device_open(zi_sim_machine *machine, zi_sim_device *device)

@@ -25,7 +25,7 @@ static void writes(kernel_load *kernel, const void *pointer, uint64_t bytes)
     }
 }
 
-static zero_status update(void *self, zi_stream *stream, const zi_update_job *job)
+static zero_status sim_kernels_update(void *self, zi_stream *stream, const zi_update_job *job)
 {
     kernel_load kernel = {.kernels = self};
     const uint64_t param = job->count * zero_dtype_bytes(job->param_dtype);
@@ -42,8 +42,8 @@ static zero_status update(void *self, zi_stream *stream, const zi_update_job *jo
     return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_UPDATE);
 }
 
-static zero_status square_sum(void *self, zi_stream *stream, const void *source, zero_dtype dtype,
-                              size_t count, zi_norm_sum *sum)
+static zero_status sim_kernels_square_sum(void *self, zi_stream *stream, const void *source,
+                                          zero_dtype dtype, size_t count, zi_norm_sum *sum)
 {
     kernel_load kernel = {.kernels = self};
     (void)sum;
@@ -52,7 +52,7 @@ static zero_status square_sum(void *self, zi_stream *stream, const void *source,
 }
 
 /* It reads so little that it takes no time. */
-static zero_status decide(void *self, zi_stream *stream, const zi_decide_job *job)
+static zero_status sim_kernels_decide(void *self, zi_stream *stream, const zi_decide_job *job)
 {
     (void)self;
     (void)stream;
@@ -60,7 +60,7 @@ static zero_status decide(void *self, zi_stream *stream, const zi_decide_job *jo
     return ZERO_OK;
 }
 
-static zero_status fold(void *self, zi_stream *stream, const zi_fold *job)
+static zero_status sim_kernels_fold(void *self, zi_stream *stream, const zi_fold *job)
 {
     kernel_load kernel = {.kernels = self};
     const uint64_t bytes = job->count * zero_dtype_bytes(job->dst_dtype);
@@ -82,7 +82,7 @@ static zero_status cast(void *self, zi_stream *stream, void *target, zero_dtype 
 }
 
 /* Their owner frees them. */
-static void destroy(void *self)
+static void sim_kernels_destroy(void *self)
 {
     (void)self;
 }
@@ -90,12 +90,12 @@ static void destroy(void *self)
 static const zi_kernels_ops kernels_ops = {
     .struct_bytes = sizeof(zi_kernels_ops),
     .name = "simulated",
-    .update = update,
-    .square_sum = square_sum,
-    .decide = decide,
-    .fold = fold,
+    .update = sim_kernels_update,
+    .square_sum = sim_kernels_square_sum,
+    .decide = sim_kernels_decide,
+    .fold = sim_kernels_fold,
     .cast = cast,
-    .destroy = destroy,
+    .destroy = sim_kernels_destroy,
 };
 
 void zi_sim_kernels_open(zi_sim_kernels *kernels, const zi_device *device, zi_kernels *out)

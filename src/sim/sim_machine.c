@@ -20,7 +20,7 @@ typedef struct link_rate {
     uint64_t permille;
 } link_rate;
 
-static link_rate rate_of(const zero_cluster *c, zero_sim_link link)
+static link_rate sim_machine_rate_of(const zero_cluster *c, zero_sim_link link)
 {
     const uint64_t ranks = c->ranks_per_node;
     switch (link) {
@@ -139,7 +139,7 @@ void zi_sim_load_add(const zi_sim_machine *machine, bool on_host, const void *po
 
 zero_status zi_sim_check_link(const zi_sim_machine *machine, zero_sim_link link)
 {
-    const link_rate rate = rate_of(&machine->cluster, link);
+    const link_rate rate = sim_machine_rate_of(&machine->cluster, link);
     if (rate.bytes_per_s == 0 || rate.permille == 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s of the cluster is 0, and a step moves bytes over the link \"%s\"; set it",
@@ -183,7 +183,7 @@ zero_status zi_sim_check_clock(const zi_sim_machine *machine)
                 ", or simulate a smaller batch or fewer steps",
                 over->ns / 1e9, machine->cluster.device_flops);
     }
-    const link_rate rate = rate_of(&machine->cluster, over->link);
+    const link_rate rate = sim_machine_rate_of(&machine->cluster, over->link);
     ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
             "the steps take more than 73 years, or move 2^63 bytes: the link \"%s\" moves %" PRIu64
             " bytes in %.3g s; raise %s of the cluster, %" PRIu64
@@ -197,7 +197,7 @@ static void book_link(zi_sim_machine *machine, zero_sim_link link, uint64_t byte
                       uint64_t *end_ns)
 {
     zi_sim_use *use = &machine->links[link];
-    const link_rate rate = rate_of(&machine->cluster, link);
+    const link_rate rate = sim_machine_rate_of(&machine->cluster, link);
     const double share = (double)rate.bytes_per_s * (double)rate.permille / 1e3;
     const double ns = (double)bytes * 1e9 * (double)rate.shared_by / share;
     const bool counted = ns < (double)ZI_SIM_END_NS && bytes < INT64_MAX - use->bytes;

@@ -22,7 +22,7 @@ typedef struct sim_queue {
     sim_access flight[];
 } sim_queue;
 
-static void put(void *self, zi_io_segment *segment)
+static void sim_storage_put(void *self, zi_io_segment *segment)
 {
     sim_queue *queue = self;
     zi_sim_machine *machine = queue->machine;
@@ -43,7 +43,7 @@ static void put(void *self, zi_io_segment *segment)
     queue->flight[at] = access;
 }
 
-static void flush(void *self)
+static void sim_storage_flush(void *self)
 {
     (void)self;
 }
@@ -72,8 +72,8 @@ static int reap(void *self, zi_io_segment **done, uint32_t done_max, uint32_t wa
 static const zi_io_backend_ops queue_ops = {
     .struct_bytes = sizeof(zi_io_backend_ops),
     .name = "simulated",
-    .put = put,
-    .flush = flush,
+    .put = sim_storage_put,
+    .flush = sim_storage_flush,
     .reap = reap,
     .destroy = zi_free,
 };

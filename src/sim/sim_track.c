@@ -11,7 +11,7 @@
  * so many of them is not looked for. */
 #define CHAIN_MAX 16
 
-static void add(zi_sim_track *track, const zi_sim_span *span)
+static void sim_track_add(zi_sim_track *track, const zi_sim_span *span)
 {
     zi_sim_span *last = &track->spans[(track->count + ZI_SIM_SPANS - 1) % ZI_SIM_SPANS];
     if (span->end_ns <= span->begin_ns) {
@@ -28,19 +28,19 @@ static void add(zi_sim_track *track, const zi_sim_span *span)
 void zi_sim_track_work(zi_sim_track *track, uint64_t until_ns, zero_sim_cause cause)
 {
     const zi_sim_span span = {.begin_ns = track->now_ns, .end_ns = until_ns, .cause = cause};
-    add(track, &span);
+    sim_track_add(track, &span);
 }
 
 void zi_sim_track_wait(zi_sim_track *track, const zi_sim_track *on, uint64_t until_ns)
 {
     const zi_sim_span span = {
         .begin_ns = track->now_ns, .end_ns = until_ns, .on = on, .cause = ZERO_SIM_OTHER};
-    add(track, &span);
+    sim_track_add(track, &span);
 }
 
 /* The first span, by its number, that is remembered and ends behind `ns`; the track's count: none.
  */
-static uint64_t find(const zi_sim_track *track, uint64_t ns)
+static uint64_t sim_track_find(const zi_sim_track *track, uint64_t ns)
 {
     uint64_t low = track->count - zi_min_u64(track->count, ZI_SIM_SPANS);
     uint64_t high = track->count;
@@ -59,7 +59,7 @@ static void add_causes(const zi_sim_track *track, uint64_t begin_ns, uint64_t en
                        uint32_t chain, uint64_t wait_ns[ZERO_SIM_CAUSE_COUNT])
 {
     uint64_t at_ns = begin_ns;
-    for (uint64_t i = find(track, begin_ns); i < track->count && at_ns < end_ns; i++) {
+    for (uint64_t i = sim_track_find(track, begin_ns); i < track->count && at_ns < end_ns; i++) {
         const zi_sim_span *span = &track->spans[i % ZI_SIM_SPANS];
         const uint64_t from = zi_min_u64(zi_max_u64(span->begin_ns, at_ns), end_ns);
         const uint64_t to = zi_min_u64(span->end_ns, end_ns);

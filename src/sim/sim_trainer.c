@@ -110,7 +110,7 @@ static zero_status end_report(const sim_trainer *trainer, zero_sim_report *repor
     return ZERO_OK;
 }
 
-static zero_status run(sim_trainer *trainer, zero_sim_report *report)
+static zero_status sim_trainer_run(sim_trainer *trainer, zero_sim_report *report)
 {
     for (uint64_t i = 0; i < ZI_SIM_WARM_STEPS + trainer->job->steps; i++) {
         if (i == ZI_SIM_WARM_STEPS) {
@@ -147,7 +147,7 @@ zero_status zi_sim_train(zi_sim *sim, const zi_sim_job *job, zero_sim_report *re
         status = zi_engine_create_with(world, job->model, job->options, &backend, &trainer.engine);
     }
     if (status == ZERO_OK) {
-        status = run(&trainer, report);
+        status = sim_trainer_run(&trainer, report);
     }
     const zero_error error = *zero_last_error();
     zero_engine_destroy(trainer.engine);

@@ -46,7 +46,7 @@ static bool is_over_bus(const zi_optim *optim)
            (state && optim->state_staging == NULL);
 }
 
-static void make_job(zi_optim *optim, uint32_t p)
+static void optim_make_job(zi_optim *optim, uint32_t p)
 {
     const zi_layout *layout = optim->layout;
     const zi_chunk *chunk = &layout->chunks[p];
@@ -182,11 +182,11 @@ static void list_segments(zi_optim *optim, zi_segment *segments)
 }
 
 /* The jobs' segments are read on the device, so that is where they go; the CPU commits its own. */
-static zero_status make_segments(zi_optim *optim)
+static zero_status optim_make_segments(zi_optim *optim)
 {
     const uint32_t chunks = optim->layout->chunk_count;
     zi_stream *host = NULL;
-    ZI_TRY(ops_of(optim)->stream_wrap(self_of(optim), zero_stream_host(), &host));
+    ZI_TRY(optim_ops_of(optim)->stream_wrap(optim_self_of(optim), zero_stream_host(), &host));
     ZI_TRY(zi_calloc(chunks, sizeof *optim->segment_first, (void **)&optim->segment_first));
     ZI_TRY(zi_calloc(optim->layout->segment_count, sizeof *optim->segments,
                      (void **)&optim->segments));
@@ -198,8 +198,8 @@ static zero_status make_segments(zi_optim *optim)
         optim->segment_first[p] = count;
         count += job->segment_count;
     }
-    ZI_TRY(ops_of(optim)->copy(self_of(optim), host, optim->desc.segments, optim->segments,
-                               count * sizeof *optim->segments));
+    ZI_TRY(optim_ops_of(optim)->copy(optim_self_of(optim), host, optim->desc.segments,
+                                     optim->segments, count * sizeof *optim->segments));
     if (optim->staging == NULL) {
         zi_free(optim->segments);
         optim->segments = NULL;
@@ -214,7 +214,8 @@ static zero_status make_share(zi_optim *optim)
         return ZERO_OK;
     }
     ZI_TRY(zi_share_create(optim->layout->unit_count, &optim->share));
-    ZI_TRY(ops_of(optim)->stream_create(self_of(optim), "zero cpu", &optim->cpu_stream));
+    ZI_TRY(
+        optim_ops_of(optim)->stream_create(optim_self_of(optim), "zero cpu", &optim->cpu_stream));
     zi_stream_name(optim->desc.device, optim->cpu_stream, "update on the CPU");
     return ZERO_OK;
 }
@@ -250,7 +251,7 @@ static zero_status make_state_staging(zi_optim *optim)
     return desc.buffers != NULL ? zi_state_staging_create(&desc, &optim->state_staging) : ZERO_OK;
 }
 
-static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
+static zero_status optim_build(zi_optim *optim, const zi_optim_flat *flats)
 {
     const zi_layout *layout = optim->layout;
     ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->flats, (void **)&optim->flats));
@@ -264,10 +265,10 @@ static zero_status build(zi_optim *optim, const zi_optim_flat *flats)
     make_param_gathers(optim);
     ZI_TRY(make_state_staging(optim));
     for (uint32_t p = 0; p < layout->chunk_count; p++) {
-        make_job(optim, p);
+        optim_make_job(optim, p);
     }
     ZI_TRY(make_staging(optim));
-    ZI_TRY(make_segments(optim));
+    ZI_TRY(optim_make_segments(optim));
     return layout->speculative_at != 0 ? zi_optim_make_speculation(optim) : ZERO_OK;
 }
 
@@ -278,7 +279,7 @@ zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out)
     ZI_TRY(zi_calloc(1, sizeof *optim, (void **)&optim));
     optim->desc = *desc;
     optim->layout = desc->layout;
-    const zero_status status = build(optim, desc->flats);
+    const zero_status status = optim_build(optim, desc->flats);
     if (status != ZERO_OK) {
         zi_optim_destroy(optim);
         return status;
@@ -295,7 +296,7 @@ void zi_optim_destroy(zi_optim *optim)
         zi_free(optim->speculative_jobs);
         if (optim->cpu_stream != NULL) {
             zi_share_close(optim->share, UINT64_MAX);
-            ops_of(optim)->stream_destroy(self_of(optim), optim->cpu_stream);
+            optim_ops_of(optim)->stream_destroy(optim_self_of(optim), optim->cpu_stream);
         }
         zi_share_destroy(optim->share);
         zi_staging_destroy(optim->staging);

@@ -62,12 +62,12 @@ static inline bool zi_optim_on_disk(const zi_offload *offload)
     return offload != NULL && zi_offload_window(offload) != NULL;
 }
 
-static inline const zi_device_ops *ops_of(const zi_optim *optim)
+static inline const zi_device_ops *optim_ops_of(const zi_optim *optim)
 {
     return optim->desc.device->ops;
 }
 
-static inline void *self_of(const zi_optim *optim)
+static inline void *optim_self_of(const zi_optim *optim)
 {
     return optim->desc.device->self;
 }
@@ -76,7 +76,8 @@ static inline void *self_of(const zi_optim *optim)
 static inline zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn,
                                            const optim_work *work)
 {
-    return ops_of(optim)->task(self_of(optim), optim->desc.step_stream, fn, work, sizeof *work);
+    return optim_ops_of(optim)->task(optim_self_of(optim), optim->desc.step_stream, fn, work,
+                                     sizeof *work);
 }
 
 /* The same, as an update of the unit in the timeline. */

@@ -4,7 +4,7 @@
 #include "core/sizes.h"
 #include "stage1/optim_internal.h"
 
-static zero_status walk(void *argument)
+static zero_status optim_step_walk(void *argument)
 {
     const optim_work *work = argument;
     const uint32_t end = work->optim->layout->state.extent_count - 1;
@@ -17,7 +17,7 @@ zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
     optim->down = down;
     optim->begun = false;
     optim->speculative = false;
-    return optim->desc.window != NULL ? zi_optim_enqueue(optim, walk, &work) : ZERO_OK;
+    return optim->desc.window != NULL ? zi_optim_enqueue(optim, optim_step_walk, &work) : ZERO_OK;
 }
 
 /* Whether the step's outcome has to be known before its updates are handed over. */
@@ -39,7 +39,7 @@ static zero_status leave_to_cpu(const optim_work *work, bool *left)
     if (work->first) {
         zi_share_open(optim->share, work->step);
     } else {
-        ZI_TRY(ops_of(optim)->drain(self_of(optim), optim->desc.step_stream));
+        ZI_TRY(optim_ops_of(optim)->drain(optim_self_of(optim), optim->desc.step_stream));
     }
     *left = !zi_share_claim(optim->share, work->unit);
     return *left ? zi_share_await(optim->share, work->unit) : ZERO_OK;
@@ -53,7 +53,8 @@ static zero_status is_skipped(const optim_work *work, bool *skipped)
         return ZERO_OK;
     }
     if (work->first) {
-        ZI_TRY(ops_of(work->optim)->drain(self_of(work->optim), work->optim->desc.step_stream));
+        ZI_TRY(optim_ops_of(work->optim)
+                   ->drain(optim_self_of(work->optim), work->optim->desc.step_stream));
     }
     *skipped = work->outcome->skip != 0;
     return ZERO_OK;
@@ -157,7 +158,7 @@ static zero_status take_unit(const optim_work *work, uint32_t unit)
         }
     }
     ZI_TRY(zi_stream_end(optim->desc.device, optim->cpu_stream, mark));
-    return ops_of(optim)->drain(self_of(optim), optim->cpu_stream);
+    return optim_ops_of(optim)->drain(optim_self_of(optim), optim->cpu_stream);
 }
 
 /* The CPU's part of a shared step. */
@@ -180,8 +181,8 @@ static zero_status begin_step(zi_optim *optim, const optim_work *work)
     if (optim->state_staging != NULL) {
         ZI_TRY(zi_state_staging_begin(optim->state_staging));
     }
-    return optim->share != NULL ? ops_of(optim)->task(self_of(optim), optim->cpu_stream, take_units,
-                                                      work, sizeof *work)
+    return optim->share != NULL ? optim_ops_of(optim)->task(optim_self_of(optim), optim->cpu_stream,
+                                                            take_units, work, sizeof *work)
                                 : ZERO_OK;
 }
 
@@ -261,7 +262,7 @@ zero_status zi_optim_join(zi_optim *optim)
                                                         : ZERO_OK;
 }
 
-static zero_status flush(void *argument)
+static zero_status optim_step_flush(void *argument)
 {
     const optim_work *work = argument;
     const zi_optim *optim = work->optim;
@@ -274,10 +275,10 @@ static zero_status flush(void *argument)
 zero_status zi_optim_flush(zi_optim *optim)
 {
     const optim_work work = {.optim = optim, .step = optim->shared_steps};
-    return is_asked(optim) ? zi_optim_enqueue(optim, flush, &work) : ZERO_OK;
+    return is_asked(optim) ? zi_optim_enqueue(optim, optim_step_flush, &work) : ZERO_OK;
 }
 
-static zero_status drain(void *argument)
+static zero_status optim_step_drain(void *argument)
 {
     const optim_work *work = argument;
     const zi_optim *optim = work->optim;
@@ -293,13 +294,15 @@ static zero_status drain(void *argument)
 zero_status zi_optim_drain(zi_optim *optim)
 {
     const optim_work work = {.optim = optim};
-    return is_asked(optim) ? ops_of(optim)->task_always(self_of(optim), optim->desc.step_stream,
-                                                        drain, &work, sizeof work)
-                           : ZERO_OK;
+    return is_asked(optim)
+               ? optim_ops_of(optim)->task_always(optim_self_of(optim), optim->desc.step_stream,
+                                                  optim_step_drain, &work, sizeof work)
+               : ZERO_OK;
 }
 
 /* The part of a move that lies in one chunk. */
-static zero_status move_chunk(zi_optim *optim, const zi_optim_move *move, const zi_chunk *chunk)
+static zero_status optim_step_move_chunk(zi_optim *optim, const zi_optim_move *move,
+                                         const zi_chunk *chunk)
 {
     const zi_kernels *kernels = optim->desc.host_kernels;
     const uint64_t begin = zi_max_u64(move->first, chunk->first);
@@ -318,7 +321,7 @@ static zero_status move_chunk(zi_optim *optim, const zi_optim_move *move, const 
     return zi_window_release(optim->desc.window, chunk->extent, move->writes);
 }
 
-static zero_status run_move(void *argument)
+static zero_status optim_step_run_move(void *argument)
 {
     const optim_work *work = argument;
     const zi_optim_move *move = &work->move;
@@ -328,7 +331,7 @@ static zero_status run_move(void *argument)
     ZI_TRY(zi_window_walk(work->optim->desc.window, layout->chunks[first].extent,
                           layout->chunks[last].extent));
     for (uint32_t p = first; p <= last; p++) {
-        ZI_TRY(move_chunk(work->optim, move, &layout->chunks[p]));
+        ZI_TRY(optim_step_move_chunk(work->optim, move, &layout->chunks[p]));
     }
     return ZERO_OK;
 }
@@ -336,5 +339,5 @@ static zero_status run_move(void *argument)
 zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move)
 {
     const optim_work work = {.optim = optim, .move = *move};
-    return move->count != 0 ? zi_optim_enqueue(optim, run_move, &work) : ZERO_OK;
+    return move->count != 0 ? zi_optim_enqueue(optim, optim_step_run_move, &work) : ZERO_OK;
 }

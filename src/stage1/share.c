@@ -41,12 +41,12 @@ void zi_share_destroy(zi_share *share)
     }
 }
 
-static void enter(zi_share *share)
+static void share_enter(zi_share *share)
 {
     (void)pthread_mutex_lock(&share->mutex);
 }
 
-static void leave(zi_share *share)
+static void share_leave(zi_share *share)
 {
     (void)pthread_cond_broadcast(&share->changed);
     (void)pthread_mutex_unlock(&share->mutex);
@@ -54,45 +54,45 @@ static void leave(zi_share *share)
 
 void zi_share_open(zi_share *share, uint64_t step)
 {
-    enter(share);
+    share_enter(share);
     share->opened = step;
     share->low = 0;
     share->high = share->count;
     share->done = share->count;
-    leave(share);
+    share_leave(share);
 }
 
 bool zi_share_claim(zi_share *share, uint32_t index)
 {
-    enter(share);
+    share_enter(share);
     const bool mine = index < share->high;
     share->low = mine ? index + 1 : share->low;
-    leave(share);
+    share_leave(share);
     return mine;
 }
 
 zero_status zi_share_await(zi_share *share, uint32_t index)
 {
-    enter(share);
+    share_enter(share);
     while (index < share->done && share->status == ZERO_OK) {
         (void)pthread_cond_wait(&share->changed, &share->mutex);
     }
     const zero_status status = index < share->done ? share->status : ZERO_OK;
     const zero_error error = share->error;
-    leave(share);
+    share_leave(share);
     return status == ZERO_OK ? ZERO_OK : zi_error_adopt(&error);
 }
 
 void zi_share_close(zi_share *share, uint64_t step)
 {
-    enter(share);
+    share_enter(share);
     share->closed = step;
-    leave(share);
+    share_leave(share);
 }
 
 bool zi_share_take(zi_share *share, uint64_t step, uint32_t *index)
 {
-    enter(share);
+    share_enter(share);
     while (share->opened < step && share->closed < step) {
         (void)pthread_cond_wait(&share->changed, &share->mutex);
     }
@@ -100,18 +100,18 @@ bool zi_share_take(zi_share *share, uint64_t step, uint32_t *index)
     if (is_left) {
         *index = --share->high;
     }
-    leave(share);
+    share_leave(share);
     return is_left;
 }
 
 void zi_share_done(zi_share *share, zero_status status)
 {
-    enter(share);
+    share_enter(share);
     if (status == ZERO_OK) {
         share->done = share->high;
     } else {
         share->status = status;
         share->error = *zero_last_error();
     }
-    leave(share);
+    share_leave(share);
 }

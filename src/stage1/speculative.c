@@ -34,7 +34,7 @@ zero_status zi_optim_make_speculation(zi_optim *optim)
     return ZERO_OK;
 }
 
-static zero_status begin(void *argument)
+static zero_status speculative_begin(void *argument)
 {
     const optim_work *work = argument;
     zi_window *window = work->optim->desc.window;
@@ -48,7 +48,7 @@ zero_status zi_optim_begin_speculation(zi_optim *optim)
     optim->down = false;
     optim->begun = false;
     optim->speculative = true;
-    return zi_optim_enqueue(optim, begin, &work);
+    return zi_optim_enqueue(optim, speculative_begin, &work);
 }
 
 /* A copy between a flat's speculative copy and its parameters: `adopts` or, before the speculative
@@ -70,8 +70,9 @@ static zero_status copy_speculative(const zi_optim *optim, uint32_t flat, bool a
                       : zi_offload_load(optim->desc.params, stream, &move);
     }
     unsigned char *param = zi_optim_param_part(optim, flat);
-    return adopts ? ops_of(optim)->copy(self_of(optim), stream, param, move.memory, bytes)
-                  : ops_of(optim)->copy(self_of(optim), stream, move.memory, param, bytes);
+    return adopts
+               ? optim_ops_of(optim)->copy(optim_self_of(optim), stream, param, move.memory, bytes)
+               : optim_ops_of(optim)->copy(optim_self_of(optim), stream, move.memory, param, bytes);
 }
 
 /* A parameter with a master is only written, so its speculative copy begins with nothing. */
@@ -92,7 +93,8 @@ static zero_status speculate_unit(void *argument)
     const optim_work *work = argument;
     ZI_TRY(copy_unit(work->optim, work->unit, false));
     /* What is predicted is here then. */
-    ZI_TRY(ops_of(work->optim)->drain(self_of(work->optim), work->optim->desc.step_stream));
+    ZI_TRY(optim_ops_of(work->optim)
+               ->drain(optim_self_of(work->optim), work->optim->desc.step_stream));
     return zi_optim_update_chunks(work);
 }
 
@@ -119,7 +121,8 @@ static zero_status validate(void *argument)
     const optim_work *work = argument;
     zi_optim *optim = work->optim;
     zi_window *window = optim->desc.window;
-    ZI_TRY(ops_of(optim)->drain(self_of(optim), optim->desc.step_stream)); /* the outcome is here */
+    ZI_TRY(optim_ops_of(optim)->drain(optim_self_of(optim),
+                                      optim->desc.step_stream)); /* the outcome is here */
     optim->commits = is_same_update(work->outcome, optim->desc.predicted);
     if (optim->commits) {
         *work->validated = ZI_SPECULATION_COMMITTED;
@@ -142,7 +145,7 @@ zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome,
     return zi_optim_enqueue(optim, validate, &work);
 }
 
-static zero_status discard(void *argument)
+static zero_status speculative_discard(void *argument)
 {
     const optim_work *work = argument;
     zi_window *window = work->optim->desc.window;
@@ -155,7 +158,7 @@ zero_status zi_optim_discard(zi_optim *optim)
 {
     const optim_work work = {.optim = optim};
     optim->speculative = false;
-    return zi_optim_enqueue(optim, discard, &work);
+    return zi_optim_enqueue(optim, speculative_discard, &work);
 }
 
 zero_status zi_optim_adopt_unit(const optim_work *work)
@@ -168,10 +171,11 @@ zero_status zi_optim_adopt_chunk(const optim_work *work)
     const zi_optim *optim = work->optim;
     const zi_chunk *chunk = &optim->layout->chunks[work->chunk];
     const zi_codec codec = optim->layout->flats[chunk->flat].kept[ZERO_ROLE_PARAM];
-    return ops_of(optim)->copy(
-        self_of(optim), optim->desc.step_stream, zi_optim_staged_own(optim, work->chunk).memory,
-        speculate_part(optim, chunk->flat) + zi_codec_offset(codec, chunk->first),
-        zi_codec_bytes(codec, chunk->count));
+    return optim_ops_of(optim)->copy(optim_self_of(optim), optim->desc.step_stream,
+                                     zi_optim_staged_own(optim, work->chunk).memory,
+                                     speculate_part(optim, chunk->flat) +
+                                         zi_codec_offset(codec, chunk->first),
+                                     zi_codec_bytes(codec, chunk->count));
 }
 
 uint64_t zi_optim_kept(const zi_optim *optim)

@@ -77,7 +77,7 @@ static void list_arrays(const zi_staging *staging, const zi_update_job *job,
     zi_assert_cmp(used, <=, staging->desc.buffer_bytes);
 }
 
-static zero_status fetch(zi_staging *staging, const zi_update_job *job)
+static zero_status staging_fetch(zi_staging *staging, const zi_update_job *job)
 {
     const zi_device *device = staging->desc.device;
     staged_array arrays[ZI_SHARD_ROLES];
@@ -99,8 +99,8 @@ static void *memory_of(const staged_array *array, void *own)
 }
 
 /* The job on what is in its bounce buffer, and on the rest where it is. */
-static zero_status update(const zi_staging *staging, const zi_staged_chunk *chunk,
-                          const staged_array arrays[ZI_SHARD_ROLES])
+static zero_status staging_update(const zi_staging *staging, const zi_staged_chunk *chunk,
+                                  const staged_array arrays[ZI_SHARD_ROLES])
 {
     const zi_kernels *kernels = staging->desc.kernels;
     const staged_array *param = &arrays[ZERO_ROLE_PARAM];
@@ -126,16 +126,16 @@ zero_status zi_staging_update(zi_staging *staging, const zi_staged_chunk *chunk,
     const zi_device *device = staging->desc.device;
     staged_array arrays[ZI_SHARD_ROLES];
     if (staging->fetched != chunk->job) {
-        ZI_TRY(fetch(staging, chunk->job));
+        ZI_TRY(staging_fetch(staging, chunk->job));
     }
     list_arrays(staging, chunk->job, arrays);
     ZI_TRY(device->ops->drain(device->self, staging->desc.stream));
     staging->turn = 1 - staging->turn;
     staging->fetched = NULL;
     if (next != NULL) {
-        ZI_TRY(fetch(staging, next));
+        ZI_TRY(staging_fetch(staging, next));
     }
-    ZI_TRY(update(staging, chunk, arrays));
+    ZI_TRY(staging_update(staging, chunk, arrays));
     for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         const staged_array *array = &arrays[role];
         if (array->bytes != 0 && array->target != NULL) {

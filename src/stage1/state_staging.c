@@ -21,20 +21,20 @@ struct zi_state_staging {
     uint32_t filled; /* buffers, bit by buffer */
 };
 
-static const zi_device_ops *ops_of(const zi_state_staging *staging)
+static const zi_device_ops *state_staging_ops_of(const zi_state_staging *staging)
 {
     return staging->desc.device->ops;
 }
 
-static void *self_of(const zi_state_staging *staging)
+static void *state_staging_self_of(const zi_state_staging *staging)
 {
     return staging->desc.device->self;
 }
 
 static zero_status open_all(zi_state_staging *staging)
 {
-    const zi_device_ops *ops = ops_of(staging);
-    void *self = self_of(staging);
+    const zi_device_ops *ops = state_staging_ops_of(staging);
+    void *self = state_staging_self_of(staging);
     ZI_TRY(ops->stream_create(self, "zero state in", &staging->in));
     ZI_TRY(ops->stream_create(self, "zero state out", &staging->out));
     ZI_TRY(ops->event_create(self, &staging->begun));
@@ -68,8 +68,8 @@ void zi_state_staging_destroy(zi_state_staging *staging)
     if (staging == NULL) {
         return;
     }
-    const zi_device_ops *ops = ops_of(staging);
-    void *self = self_of(staging);
+    const zi_device_ops *ops = state_staging_ops_of(staging);
+    void *self = state_staging_self_of(staging);
     ops->stream_destroy(self, staging->in);
     ops->stream_destroy(self, staging->out);
     ops->event_destroy(self, staging->begun);
@@ -93,8 +93,8 @@ static zi_codec codec_of(const zi_state_staging *staging, uint32_t p, int state)
 }
 
 /* Of a chunk's states, one behind the other, the one at *at; *bytes: 0 where there is none. */
-static unsigned char *place_of(const zi_state_staging *staging, uint32_t p, int state,
-                               uint64_t *bytes)
+static unsigned char *state_staging_place_of(const zi_state_staging *staging, uint32_t p, int state,
+                                             uint64_t *bytes)
 {
     const uint64_t count = staging->desc.layout->chunks[p].count;
     unsigned char *at =
@@ -109,22 +109,24 @@ static unsigned char *place_of(const zi_state_staging *staging, uint32_t p, int 
 void *zi_state_staging_buffer(const zi_state_staging *staging, uint32_t p, zero_role role)
 {
     uint64_t bytes = 0;
-    unsigned char *place = place_of(staging, p, (int)role - ZERO_ROLE_MASTER, &bytes);
+    unsigned char *place = state_staging_place_of(staging, p, (int)role - ZERO_ROLE_MASTER, &bytes);
     return bytes != 0 ? place : NULL;
 }
 
 /* What is put on `after` from now on comes after what is on `before` now. */
-static zero_status follow(const zi_state_staging *staging, zi_stream *after, zi_event *event,
-                          zi_stream *before)
+static zero_status state_staging_follow(const zi_state_staging *staging, zi_stream *after,
+                                        zi_event *event, zi_stream *before)
 {
-    ZI_TRY(ops_of(staging)->event_record(self_of(staging), event, before));
-    return ops_of(staging)->stream_wait(self_of(staging), after, event, NULL);
+    ZI_TRY(
+        state_staging_ops_of(staging)->event_record(state_staging_self_of(staging), event, before));
+    return state_staging_ops_of(staging)->stream_wait(state_staging_self_of(staging), after, event,
+                                                      NULL);
 }
 
 zero_status zi_state_staging_begin(zi_state_staging *staging)
 {
     staging->filled = 0;
-    return follow(staging, staging->in, staging->begun, staging->desc.step_stream);
+    return state_staging_follow(staging, staging->in, staging->begun, staging->desc.step_stream);
 }
 
 zero_status zi_state_staging_fetch(zi_state_staging *staging, uint32_t p,
@@ -133,38 +135,41 @@ zero_status zi_state_staging_fetch(zi_state_staging *staging, uint32_t p,
     const uint32_t buffer = p % ZI_STATE_STAGING;
     const staging_events *events = &staging->events[buffer];
     if ((staging->filled & 1U << buffer) != 0) {
-        ZI_TRY(ops_of(staging)->stream_wait(self_of(staging), staging->in, events->stored, NULL));
+        ZI_TRY(state_staging_ops_of(staging)->stream_wait(state_staging_self_of(staging),
+                                                          staging->in, events->stored, NULL));
     }
     staging->filled |= 1U << buffer;
     for (int state = 0; state < ZI_STATES; state++) {
         uint64_t bytes = 0;
-        unsigned char *place = place_of(staging, p, state, &bytes);
+        unsigned char *place = state_staging_place_of(staging, p, state, &bytes);
         if (bytes != 0) {
-            ZI_TRY(ops_of(staging)->copy(self_of(staging), staging->in, place, host[state], bytes));
+            ZI_TRY(state_staging_ops_of(staging)->copy(state_staging_self_of(staging), staging->in,
+                                                       place, host[state], bytes));
         }
     }
-    return follow(staging, staging->desc.step_stream, events->fetched, staging->in);
+    return state_staging_follow(staging, staging->desc.step_stream, events->fetched, staging->in);
 }
 
 zero_status zi_state_staging_store(zi_state_staging *staging, uint32_t p,
                                    void *const host[ZI_STATES])
 {
     const staging_events *events = &staging->events[p % ZI_STATE_STAGING];
-    ZI_TRY(follow(staging, staging->out, events->updated, staging->desc.step_stream));
+    ZI_TRY(state_staging_follow(staging, staging->out, events->updated, staging->desc.step_stream));
     for (int state = 0; state < ZI_STATES; state++) {
         uint64_t bytes = 0;
-        const unsigned char *place = place_of(staging, p, state, &bytes);
+        const unsigned char *place = state_staging_place_of(staging, p, state, &bytes);
         if (bytes != 0) {
-            ZI_TRY(
-                ops_of(staging)->copy(self_of(staging), staging->out, host[state], place, bytes));
+            ZI_TRY(state_staging_ops_of(staging)->copy(state_staging_self_of(staging), staging->out,
+                                                       host[state], place, bytes));
         }
     }
-    return ops_of(staging)->event_record(self_of(staging), events->stored, staging->out);
+    return state_staging_ops_of(staging)->event_record(state_staging_self_of(staging),
+                                                       events->stored, staging->out);
 }
 
 zero_status zi_state_staging_end(zi_state_staging *staging)
 {
-    return staging->filled != 0
-               ? follow(staging, staging->desc.step_stream, staging->ended, staging->out)
-               : ZERO_OK;
+    return staging->filled != 0 ? state_staging_follow(staging, staging->desc.step_stream,
+                                                       staging->ended, staging->out)
+                                : ZERO_OK;
 }

@@ -9,7 +9,7 @@ static uint64_t clock_of(bool timed)
     return timed ? zi_clock_ns() : 0;
 }
 
-static void count(atomic_uint_fast64_t *counter, uint64_t more)
+static void update_count(atomic_uint_fast64_t *counter, uint64_t more)
 {
     atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
 }
@@ -29,8 +29,8 @@ zero_status zi_optim_update_staged(const optim_work *work, uint32_t p, uint32_t 
                                    .decision = work->outcome};
     const uint64_t start_ns = clock_of(true);
     ZI_TRY(zi_staging_update(optim->staging, &chunk, goes_on ? &jobs[next] : NULL));
-    count(&optim->update_ns, clock_of(true) - start_ns);
-    count(&optim->host_elements, chunk.job->count);
+    update_count(&optim->update_ns, clock_of(true) - start_ns);
+    update_count(&optim->host_elements, chunk.job->count);
     return ZERO_OK;
 }
 
@@ -120,8 +120,9 @@ static zero_status release_chunk(const optim_work *work, uint32_t p, const held_
 {
     const zi_optim *optim = work->optim;
     const uint32_t extent = optim->layout->chunks[p].extent;
-    if ((held->has_grad || held->has_param) && !ops_of(optim)->host_memory) {
-        ZI_TRY(ops_of(optim)->drain(self_of(optim), optim->desc.step_stream)); /* a GPU's kernel */
+    if ((held->has_grad || held->has_param) && !optim_ops_of(optim)->host_memory) {
+        ZI_TRY(optim_ops_of(optim)->drain(optim_self_of(optim),
+                                          optim->desc.step_stream)); /* a GPU's kernel */
     }
     if (held->has_param) {
         ZI_TRY(zi_offload_release(optim->desc.params, &held->param, true));
@@ -156,10 +157,10 @@ zero_status zi_optim_update_chunk(const optim_work *work, uint32_t p)
         ZI_TRY(zi_optim_update_staged(work, p, staged_after(work, p)));
     } else {
         /* A GPU's kernels are only handed over. */
-        const bool timed = ops_of(optim)->host_memory;
+        const bool timed = optim_ops_of(optim)->host_memory;
         const uint64_t start_ns = clock_of(timed);
         ZI_TRY(kernels->ops->update(kernels->self, optim->desc.step_stream, job));
-        count(&optim->update_ns, clock_of(timed) - start_ns);
+        update_count(&optim->update_ns, clock_of(timed) - start_ns);
     }
     return release_chunk(work, p, &held);
 }

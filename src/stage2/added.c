@@ -43,8 +43,8 @@ static zero_status fill_marks(zi_grads *grads, uint32_t unit, int byte, zi_strea
 {
     const uint32_t count = grads->layout->tensor_count;
     for (uint32_t t = marked_from(grads, unit, 0); t < count; t = marked_from(grads, unit, t + 1)) {
-        ZI_TRY(ops_of(grads)->fill(self_of(grads), stream, zi_grads_tensor_at(grads, t), byte,
-                                   element_bytes(grads, t)));
+        ZI_TRY(grad_ops_of(grads)->fill(grad_self_of(grads), stream, zi_grads_tensor_at(grads, t),
+                                        byte, element_bytes(grads, t)));
     }
     return ZERO_OK;
 }
@@ -56,9 +56,9 @@ zero_status zi_grads_mark(zi_grads *grads, uint32_t unit, zi_stream *stream)
         return ZERO_OK;
     }
     if (grads->marks == NULL) {
-        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->marks_read));
-        ZI_TRY(
-            ops_of(grads)->host_alloc(self_of(grads), marks_bytes(grads), (void **)&grads->marks));
+        ZI_TRY(grad_ops_of(grads)->event_create(grad_self_of(grads), &grads->marks_read));
+        ZI_TRY(grad_ops_of(grads)->host_alloc(grad_self_of(grads), marks_bytes(grads),
+                                              (void **)&grads->marks));
     }
     grads->units[unit].marked = true;
     return fill_marks(grads, unit, MARK, stream);
@@ -70,11 +70,11 @@ static zero_status read_marks(zi_grads *grads, uint32_t unit, zi_stream *stream)
     const uint32_t count = grads->layout->tensor_count;
     for (uint32_t t = marked_from(grads, unit, 0); t < count; t = marked_from(grads, unit, t + 1)) {
         const unsigned char *first = zi_grads_tensor_at(grads, t);
-        ZI_TRY(ops_of(grads)->copy(self_of(grads), stream, &grads->marks[t],
-                                   first + element_bytes(grads, t) - 1, 1));
+        ZI_TRY(grad_ops_of(grads)->copy(grad_self_of(grads), stream, &grads->marks[t],
+                                        first + element_bytes(grads, t) - 1, 1));
     }
-    ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->marks_read, stream));
-    return ops_of(grads)->event_wait(self_of(grads), grads->marks_read, NULL);
+    ZI_TRY(grad_ops_of(grads)->event_record(grad_self_of(grads), grads->marks_read, stream));
+    return grad_ops_of(grads)->event_wait(grad_self_of(grads), grads->marks_read, NULL);
 }
 
 zero_status zi_grads_unmark(zi_grads *grads, uint32_t unit, zi_stream *stream)
@@ -97,10 +97,10 @@ void zi_grads_marks_end(zi_grads *grads)
 {
     grads->marking = false;
     if (grads->marks != NULL) {
-        ops_of(grads)->host_free(self_of(grads), grads->marks, marks_bytes(grads));
+        grad_ops_of(grads)->host_free(grad_self_of(grads), grads->marks, marks_bytes(grads));
         grads->marks = NULL;
     }
-    ops_of(grads)->event_destroy(self_of(grads), grads->marks_read);
+    grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->marks_read);
     grads->marks_read = NULL;
 }
 

@@ -71,12 +71,12 @@ struct zi_grads {
     uint32_t assigned; /* the first tensor whose mark was overwritten; ZI_NO_INDEX: none */
 };
 
-static inline const zi_device_ops *ops_of(const zi_grads *grads)
+static inline const zi_device_ops *grad_ops_of(const zi_grads *grads)
 {
     return grads->desc.device->ops;
 }
 
-static inline void *self_of(const zi_grads *grads)
+static inline void *grad_self_of(const zi_grads *grads)
 {
     return grads->desc.device->self;
 }

@@ -10,7 +10,7 @@
 #include "core/memory.h"
 #include "stage2/grad_internal.h"
 
-static zero_status allocate(zi_grads *grads)
+static zero_status grads_allocate(zi_grads *grads)
 {
     const zi_layout *layout = grads->layout;
     const uint32_t slot_count = zi_slot_count(layout->grad_classes, layout->grad_class_count);
@@ -62,17 +62,17 @@ static void find_order(zi_grads *grads)
     }
 }
 
-static zero_status build(zi_grads *grads)
+static zero_status grads_build(zi_grads *grads)
 {
-    ZI_TRY(allocate(grads));
+    ZI_TRY(grads_allocate(grads));
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         grads->buckets[b].slot = ZI_NO_INDEX;
-        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].ready));
-        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].reduced));
-        ZI_TRY(ops_of(grads)->event_create(self_of(grads), &grads->buckets[b].filled));
+        ZI_TRY(grad_ops_of(grads)->event_create(grad_self_of(grads), &grads->buckets[b].ready));
+        ZI_TRY(grad_ops_of(grads)->event_create(grad_self_of(grads), &grads->buckets[b].reduced));
+        ZI_TRY(grad_ops_of(grads)->event_create(grad_self_of(grads), &grads->buckets[b].filled));
     }
     find_order(grads);
-    return ops_of(grads)->event_create(self_of(grads), &grads->consumed);
+    return grad_ops_of(grads)->event_create(grad_self_of(grads), &grads->consumed);
 }
 
 zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out)
@@ -84,7 +84,7 @@ zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out)
     grads->layout = desc->layout;
     grads->marking = desc->layout->tuning.check_added != 0;
     grads->assigned = ZI_NO_INDEX;
-    const zero_status status = build(grads);
+    const zero_status status = grads_build(grads);
     if (status != ZERO_OK) {
         zi_grads_destroy(grads);
         return status;
@@ -100,13 +100,14 @@ void zi_grads_destroy(zi_grads *grads)
     }
     for (uint32_t b = 0; grads->buckets != NULL && b < grads->layout->bucket_count; b++) {
         if (grads->buckets[b].filling) { /* its memory goes; what a stream failed with is known */
-            (void)ops_of(grads)->event_wait(self_of(grads), grads->buckets[b].filled, NULL);
+            (void)grad_ops_of(grads)->event_wait(grad_self_of(grads), grads->buckets[b].filled,
+                                                 NULL);
         }
-        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].ready);
-        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].reduced);
-        ops_of(grads)->event_destroy(self_of(grads), grads->buckets[b].filled);
+        grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->buckets[b].ready);
+        grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->buckets[b].reduced);
+        grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->buckets[b].filled);
     }
-    ops_of(grads)->event_destroy(self_of(grads), grads->consumed);
+    grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->consumed);
     zi_grads_marks_end(grads);
     zi_free(grads->units);
     zi_free(grads->buckets);
@@ -118,7 +119,7 @@ void zi_grads_destroy(zi_grads *grads)
     zi_free(grads);
 }
 
-static const char *name_of(const zi_grads *grads, uint32_t unit)
+static const char *grads_name_of(const zi_grads *grads, uint32_t unit)
 {
     return grads->layout->unit_infos[unit].name;
 }
@@ -142,7 +143,7 @@ void zi_grads_micro_begin(zi_grads *grads, bool first, bool last)
 }
 
 /* A free slot of the bucket's class, the longest unused first, or ZI_NO_INDEX. */
-static uint32_t free_slot(const zi_grads *grads, uint32_t class)
+static uint32_t grads_free_slot(const zi_grads *grads, uint32_t class)
 {
     const grad_slot *slots = grads->slots + grads->layout->grad_classes[class].slot_first;
     uint32_t found = ZI_NO_INDEX;
@@ -189,12 +190,12 @@ static zero_status no_slot(const zi_grads *grads, uint32_t unit, uint32_t class)
             "unit %" PRIu32 " \"%.40s\" finds all %" PRIu32
             " gradient slots of its size held (unit "
             "\"%.40s\" among them); set grad_slots to %" PRIu32 " or more",
-            unit, name_of(grads, unit), count, name_of(grads, grads->layout->flats[flat].unit),
-            count + 1);
+            unit, grads_name_of(grads, unit), count,
+            grads_name_of(grads, grads->layout->flats[flat].unit), count + 1);
 }
 
 /* The slot that a bucket holds, or NULL. */
-static grad_slot *slot_of(const zi_grads *grads, uint32_t bucket)
+static grad_slot *grads_slot_of(const zi_grads *grads, uint32_t bucket)
 {
     const uint32_t slot = grads->buckets[bucket].slot;
     const uint32_t class = grads->layout->buckets[bucket].grad_class;
@@ -207,7 +208,7 @@ static grad_slot *slot_of(const zi_grads *grads, uint32_t bucket)
 static bool can_free_slot(const zi_grads *grads, uint32_t bucket, uint32_t class)
 {
     for (uint32_t b = grads->next; b < bucket && !bucket_in_use(grads, b); b++) {
-        const grad_slot *held = slot_of(grads, b);
+        const grad_slot *held = grads_slot_of(grads, b);
         if (held != NULL && held->reserved) {
             return false;
         }
@@ -230,24 +231,24 @@ static zero_status reserve_slot(zi_grads *grads, uint32_t unit)
     if (class == ZI_NO_INDEX || grads->buckets[bucket].slot != ZI_NO_INDEX) {
         return ZERO_OK;
     }
-    uint32_t slot = free_slot(grads, class);
+    uint32_t slot = grads_free_slot(grads, class);
     if (slot == ZI_NO_INDEX && !can_free_slot(grads, bucket, class)) {
         return no_slot(grads, unit, class);
     }
     while (slot == ZI_NO_INDEX) {
         ZI_TRY(zi_grads_reduce_next(grads));
-        slot = free_slot(grads, class);
+        slot = grads_free_slot(grads, class);
     }
     grads->buckets[bucket].slot = slot;
-    slot_of(grads, bucket)->bucket = bucket;
-    slot_of(grads, bucket)->reserved = true;
+    grads_slot_of(grads, bucket)->bucket = bucket;
+    grads_slot_of(grads, bucket)->reserved = true;
     return ZERO_OK;
 }
 
 static void unreserve_slot(zi_grads *grads, uint32_t unit)
 {
     const uint32_t bucket = grads->layout->units[unit].bucket;
-    grad_slot *held = bucket != ZI_NO_INDEX ? slot_of(grads, bucket) : NULL;
+    grad_slot *held = bucket != ZI_NO_INDEX ? grads_slot_of(grads, bucket) : NULL;
     if (held != NULL && held->reserved) {
         held->reserved = false;
         held->bucket = ZI_NO_INDEX;
@@ -259,19 +260,20 @@ static void unreserve_slot(zi_grads *grads, uint32_t unit)
  * of the bucket may have filled it on another of the caller's streams. */
 static zero_status prepare_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
-    grad_slot *held = slot_of(grads, bucket);
+    grad_slot *held = grads_slot_of(grads, bucket);
     if (held == NULL) {
         return ZERO_OK;
     }
     if (!held->reserved) {
-        return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
-                                          &grads->desc.stats->grad_wait_ns);
+        return grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream,
+                                               grads->buckets[bucket].filled,
+                                               &grads->desc.stats->grad_wait_ns);
     }
     held->reserved = false;
     if (held->last != ZI_NO_INDEX) {
-        ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream,
-                                          grads->buckets[held->last].reduced,
-                                          &grads->desc.stats->grad_wait_ns));
+        ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream,
+                                               grads->buckets[held->last].reduced,
+                                               &grads->desc.stats->grad_wait_ns));
     }
     held->last = bucket;
     return zi_grads_fill_slot(grads, bucket, stream);
@@ -290,18 +292,18 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &grads->layout->flats[f];
         if (flat->trained && zi_flat_grad_in_place(grads->layout, flat)) {
-            ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed,
-                                              &grads->desc.stats->grad_wait_ns));
-            ZI_TRY(ops_of(grads)->fill(self_of(grads), stream,
-                                       grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
-                                       zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
+            ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream, grads->consumed,
+                                                   &grads->desc.stats->grad_wait_ns));
+            ZI_TRY(grad_ops_of(grads)->fill(
+                grad_self_of(grads), stream, grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
             fills = true;
         }
     }
     return fills ? zi_grads_note_fill(grads, place->bucket, stream) : ZERO_OK;
 }
 
-static zero_status check_unit(const zi_grads *grads, uint32_t unit)
+static zero_status grads_check_unit(const zi_grads *grads, uint32_t unit)
 {
     const uint32_t bucket = grads->layout->units[unit].bucket;
     if (grads->units[unit].left_out) {
@@ -309,14 +311,14 @@ static zero_status check_unit(const zi_grads *grads, uint32_t unit)
                 "unit %" PRIu32
                 " \"%.40s\": backward has gone past it, so its gradient was taken as left out; "
                 "acquire units in the order of earlier steps, or leave left_out_at_once at 0",
-                unit, name_of(grads, unit));
+                unit, grads_name_of(grads, unit));
     }
     if (grads->units[unit].ready) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.40s\": its gradient of this micro-step was already declared "
                 "ready; for a unit that backward uses more than once call zero_unit_grads_acquire "
                 "before its first use and zero_unit_grads_ready after its last",
-                unit, name_of(grads, unit));
+                unit, grads_name_of(grads, unit));
     }
     if (bucket != ZI_NO_INDEX && bucket < grads->next) {
         ZI_FAIL(ZERO_ERR_STATE,
@@ -324,7 +326,7 @@ static zero_status check_unit(const zi_grads *grads, uint32_t unit)
                 " \"%.40s\": backward has gone so far past it that its gradient was "
                 "taken as left out; raise grad_slots, describe units in the order of forward, or "
                 "recompute several units with ZERO_PASS_FORWARD",
-                unit, name_of(grads, unit));
+                unit, grads_name_of(grads, unit));
     }
     return ZERO_OK;
 }
@@ -352,7 +354,7 @@ static zero_status reserve_slots(zi_grads *grads, uint32_t unit)
 {
     const uint32_t count = grads->layout->units[unit].owner_count + 1;
     for (uint32_t i = 0; i < count; i++) {
-        ZI_TRY(check_unit(grads, member_of(grads, unit, i)));
+        ZI_TRY(grads_check_unit(grads, member_of(grads, unit, i)));
     }
     zero_status status = ZERO_OK;
     for (uint32_t i = 0; i < count && status == ZERO_OK; i++) {
@@ -368,10 +370,11 @@ static zero_status reserve_slots(zi_grads *grads, uint32_t unit)
 static zero_status follow_ties(zi_grads *grads, uint32_t unit, zi_stream *stream)
 {
     const zi_unit_place *place = &grads->layout->units[unit];
-    return place->tied_by == 0 ? ZERO_OK
-                               : ops_of(grads)->stream_wait(self_of(grads), stream,
-                                                            grads->buckets[place->bucket].ready,
-                                                            &grads->desc.stats->grad_wait_ns);
+    return place->tied_by == 0
+               ? ZERO_OK
+               : grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream,
+                                                 grads->buckets[place->bucket].ready,
+                                                 &grads->desc.stats->grad_wait_ns);
 }
 
 zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
@@ -380,7 +383,7 @@ zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream)
     if (!zi_grads_trained(grads, unit)) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\" has no trained tensor, so it has no gradient", unit,
-                name_of(grads, unit));
+                grads_name_of(grads, unit));
     }
     ZI_TRY(zi_grads_pass(grads, unit));
     ZI_TRY(reserve_slots(grads, unit));
@@ -410,11 +413,11 @@ static zero_status record_ready(zi_grads *grads, uint32_t unit, zi_stream *strea
     const zi_unit_place *place = &grads->layout->units[unit];
     grad_bucket *bucket = &grads->buckets[place->bucket];
     if (grads->layout->buckets[place->bucket].unit_count > 1 || place->tied_by != 0) {
-        ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, bucket->ready,
-                                          &grads->desc.stats->grad_wait_ns));
+        ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream, bucket->ready,
+                                               &grads->desc.stats->grad_wait_ns));
     }
     bucket->filling = false;
-    return ops_of(grads)->event_record(self_of(grads), bucket->ready, stream);
+    return grad_ops_of(grads)->event_record(grad_self_of(grads), bucket->ready, stream);
 }
 
 /* Count the unit in its bucket once all who add to it have. stream: carries what was added; NULL:
@@ -452,7 +455,7 @@ zero_status zi_grads_ready(zi_grads *grads, uint32_t unit, zi_stream *stream)
         ZI_FAIL(ZERO_ERR_STATE,
                 "unit %" PRIu32 " \"%.60s\": its gradient is not acquired; call "
                 "zero_unit_grads_acquire first",
-                unit, name_of(grads, unit));
+                unit, grads_name_of(grads, unit));
     }
     for (uint32_t i = 0; i <= place->owner_count; i++) {
         const uint32_t member = member_of(grads, unit, i);
@@ -512,7 +515,7 @@ zero_status zi_grads_micro_end(zi_grads *grads)
             ZI_FAIL(ZERO_ERR_STATE,
                     "unit %" PRIu32 " \"%.60s\": its gradient is still acquired at the end of "
                     "the micro-step; call zero_unit_grads_ready",
-                    u, name_of(grads, u));
+                    u, grads_name_of(grads, u));
         }
     }
     while (grads->next < grads->layout->bucket_count) {
@@ -554,5 +557,5 @@ uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit)
 
 zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream)
 {
-    return ops_of(grads)->event_record(self_of(grads), grads->consumed, stream);
+    return grad_ops_of(grads)->event_record(grad_self_of(grads), grads->consumed, stream);
 }

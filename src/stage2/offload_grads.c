@@ -17,8 +17,8 @@ static uint64_t shard_count(const zi_grads *grads, uint32_t flat)
 }
 
 /* The flats behind a position of the list of all buckets' flats are those that come next. */
-static uint32_t name_next(const zi_layout *layout, uint32_t position,
-                          uint32_t next[ZI_WINDOW_AHEAD])
+static uint32_t offload_grads_name_next(const zi_layout *layout, uint32_t position,
+                                        uint32_t next[ZI_WINDOW_AHEAD])
 {
     const zi_bucket *last = &layout->buckets[layout->bucket_count - 1];
     const uint32_t end = last->flat_first + last->flat_count;
@@ -35,7 +35,7 @@ static zero_status load_flat(zi_grads *grads, uint32_t position)
     const uint32_t flat = grads->layout->bucket_flats[position];
     zi_offload_move move = {
         .flat = flat, .count = shard_count(grads, flat), .memory = zi_grads_shard(grads, flat)};
-    move.next_count = name_next(grads->layout, position, move.next);
+    move.next_count = offload_grads_name_next(grads->layout, position, move.next);
     return zi_offload_load(grads->desc.offload, grads->desc.reduce_stream, &move);
 }
 
@@ -57,11 +57,13 @@ zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all)
 zero_status zi_grads_note_fill(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
     if (grads->buckets[bucket].filling) { /* another unit's, perhaps on another stream */
-        ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
-                                          &grads->desc.stats->grad_wait_ns));
+        ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream,
+                                               grads->buckets[bucket].filled,
+                                               &grads->desc.stats->grad_wait_ns));
     }
     grads->buckets[bucket].filling = true;
-    return ops_of(grads)->event_record(self_of(grads), grads->buckets[bucket].filled, stream);
+    return grad_ops_of(grads)->event_record(grad_self_of(grads), grads->buckets[bucket].filled,
+                                            stream);
 }
 
 zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stream)
@@ -76,19 +78,21 @@ zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stre
         adds = adds || zi_flat_grad_in_place(layout, flat);
     }
     if (grads->first || !adds) {
-        ZI_TRY(ops_of(grads)->fill(self_of(grads), stream, slot, 0, place->slot_bytes));
+        ZI_TRY(grad_ops_of(grads)->fill(grad_self_of(grads), stream, slot, 0, place->slot_bytes));
         return zi_grads_note_fill(grads, bucket, stream);
     }
-    ZI_TRY(ops_of(grads)->fill(self_of(grads), reduce, slot, 0, place->slot_bytes));
+    ZI_TRY(grad_ops_of(grads)->fill(grad_self_of(grads), reduce, slot, 0, place->slot_bytes));
     for (uint32_t i = 0; i < place->flat_count; i++) {
         const uint32_t position = place->flat_first + i;
         if (zi_flat_grad_in_place(layout, &layout->flats[layout->bucket_flats[position]])) {
             ZI_TRY(load_flat(grads, position));
         }
     }
-    ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[bucket].filled, reduce));
-    return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].filled,
-                                      &grads->desc.stats->grad_wait_ns);
+    ZI_TRY(grad_ops_of(grads)->event_record(grad_self_of(grads), grads->buckets[bucket].filled,
+                                            reduce));
+    return grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream,
+                                           grads->buckets[bucket].filled,
+                                           &grads->desc.stats->grad_wait_ns);
 }
 
 /* ---- in the window, extent by extent ---- */
@@ -125,7 +129,7 @@ static zero_status visit_extent(const visit_work *work, const zi_extent_place *p
     ZI_TRY(work->adds ? kernels->ops->fold(kernels->self, stream, &fold)
                       : kernels->ops->square_sum(kernels->self, stream, extent, sum_dtype,
                                                  place->count, work->squares));
-    return ops_of(grads)->drain(self_of(grads), stream);
+    return grad_ops_of(grads)->drain(grad_self_of(grads), stream);
 }
 
 static zero_status visit(void *argument)
@@ -138,7 +142,7 @@ static zero_status visit(void *argument)
     const bool replaces = work->adds && work->first;
     for (uint64_t at = 0; at < end;) {
         uint32_t flats[ZI_WINDOW_AHEAD];
-        const uint32_t count = name_next(layout, work->position, flats);
+        const uint32_t count = offload_grads_name_next(layout, work->position, flats);
         const zi_offload_element element = {.flat = flat, .index = at, .end = end};
         zi_extent_place place;
         unsigned char *extent = NULL;
@@ -157,8 +161,8 @@ static zero_status enqueue_visit(zi_grads *grads, const visit_work *work)
     zi_mark *mark = NULL;
     ZI_TRY(zi_grads_begin(grads, work->adds ? ZI_SPAN_FOLD : ZI_SPAN_NORM, flat,
                           zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count), &mark));
-    ZI_TRY(
-        ops_of(grads)->task(self_of(grads), grads->desc.reduce_stream, visit, work, sizeof *work));
+    ZI_TRY(grad_ops_of(grads)->task(grad_self_of(grads), grads->desc.reduce_stream, visit, work,
+                                    sizeof *work));
     return zi_grads_end(grads, mark);
 }
 
@@ -211,9 +215,9 @@ static zero_status store_missing(zi_grads *grads, uint32_t position)
     if (zi_offload_window(grads->desc.offload) != NULL) {
         return enqueue_visit(grads, &work);
     }
-    return ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
-                               grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
-                               zi_codec_bytes(codec, flat->count));
+    return grad_ops_of(grads)->fill(grad_self_of(grads), grads->desc.reduce_stream,
+                                    grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                                    zi_codec_bytes(codec, flat->count));
 }
 
 zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own)

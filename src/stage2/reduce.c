@@ -57,7 +57,8 @@ static zero_status to_wire(zi_grads *grads, uint32_t position, zero_dtype dtype,
     if (zeros) {
         collective->send = wire;
         collective->send_dtype = dtype;
-        return ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, wire, 0, bytes);
+        return grad_ops_of(grads)->fill(grad_self_of(grads), grads->desc.reduce_stream, wire, 0,
+                                        bytes);
     }
     zi_mark *mark = NULL;
     ZI_TRY(zi_grads_begin(grads, ZI_SPAN_CAST, flat, bytes, &mark));
@@ -216,7 +217,7 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
     return ZERO_OK;
 }
 
-static zero_status submit(zi_grads *grads, const bucket_job *job, const bucket_batch *ready)
+static zero_status reduce_submit(zi_grads *grads, const bucket_job *job, const bucket_batch *ready)
 {
     if (ready->count == 0) {
         return ZERO_OK;
@@ -235,14 +236,15 @@ static zero_status scatter(zi_grads *grads, bucket_job *job)
             ZI_TRY(zi_grads_add_in_window(grads, job->place->flat_first + i, &ready.batch[used++]));
         }
     }
-    return used == 0 ? submit(grads, job, &ready) : ZERO_OK; /* one rank: all of them, or none */
+    return used == 0 ? reduce_submit(grads, job, &ready)
+                     : ZERO_OK; /* one rank: all of them, or none */
 }
 
 static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collective_kind kind)
 {
     bucket_batch ready;
     ZI_TRY(make_boundary(grads, job, kind, &ready));
-    return submit(grads, job, &ready);
+    return reduce_submit(grads, job, &ready);
 }
 
 /* In-place flats of units that never came in this step still hold the last step's sum. Offloaded
@@ -255,8 +257,9 @@ static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
             const uint64_t bytes = zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count);
             zi_mark *mark = NULL;
             ZI_TRY(zi_grads_begin(grads, ZI_SPAN_CLEAR, flat, bytes, &mark));
-            ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream,
-                                       grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0, bytes));
+            ZI_TRY(grad_ops_of(grads)->fill(grad_self_of(grads), grads->desc.reduce_stream,
+                                            grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                                            bytes));
             ZI_TRY(zi_grads_end(grads, mark));
         }
     }
@@ -295,10 +298,10 @@ static zero_status clear_norm(zi_grads *grads)
         return ZERO_OK;
     }
     grads->norm_cleared = true;
-    ZI_TRY(ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, grads->desc.replicas, 0,
-                               sizeof *grads->desc.replicas));
-    return ops_of(grads)->fill(self_of(grads), grads->desc.reduce_stream, grads->desc.norm, 0,
-                               sizeof *grads->desc.norm);
+    ZI_TRY(grad_ops_of(grads)->fill(grad_self_of(grads), grads->desc.reduce_stream,
+                                    grads->desc.replicas, 0, sizeof *grads->desc.replicas));
+    return grad_ops_of(grads)->fill(grad_self_of(grads), grads->desc.reduce_stream,
+                                    grads->desc.norm, 0, sizeof *grads->desc.norm);
 }
 
 static zero_status boundary(zi_grads *grads, bucket_job *job)
@@ -315,17 +318,17 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     grad_bucket *bucket = &grads->buckets[job.bucket];
     zi_stream *stream = grads->desc.reduce_stream;
     /* Its last reduction may still read the batches. */
-    ZI_TRY(ops_of(grads)->issue_wait(self_of(grads), bucket->reduced,
-                                     &grads->desc.stats->grad_wait_ns));
-    ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, bucket->ready, NULL));
-    ZI_TRY(ops_of(grads)->stream_wait(self_of(grads), stream, grads->consumed, NULL));
+    ZI_TRY(grad_ops_of(grads)->issue_wait(grad_self_of(grads), bucket->reduced,
+                                          &grads->desc.stats->grad_wait_ns));
+    ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream, bucket->ready, NULL));
+    ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream, grads->consumed, NULL));
     ZI_TRY(clear_norm(grads));
     const bool ends = grads->last && !zi_grads_end_late(grads->layout);
     ZI_TRY(zi_grads_load(grads, job.bucket, false));
     ZI_TRY(scatter(grads, &job));
     ZI_TRY(ends ? boundary(grads, &job) : ZERO_OK);
     ZI_TRY(zi_grads_store(grads, job.bucket, false));
-    ZI_TRY(ops_of(grads)->event_record(self_of(grads), bucket->reduced, stream));
+    ZI_TRY(grad_ops_of(grads)->event_record(grad_self_of(grads), bucket->reduced, stream));
     if (bucket->slot != ZI_NO_INDEX) {
         const uint32_t index =
             grads->layout->grad_classes[job.place->grad_class].slot_first + bucket->slot;
@@ -347,7 +350,8 @@ static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
     bucket_job job = {.bucket = bucket, .place = &grads->layout->buckets[bucket]};
     zi_event *reduced = grads->buckets[bucket].reduced;
     bucket_batch ready;
-    ZI_TRY(ops_of(grads)->issue_wait(self_of(grads), reduced, NULL)); /* the batches are read */
+    ZI_TRY(grad_ops_of(grads)->issue_wait(grad_self_of(grads), reduced,
+                                          NULL)); /* the batches are read */
     /* From a slot, as most ranks will; all of them are empty. */
     grads->buckets[bucket].slot = job.place->grad_class != ZI_NO_INDEX ? 0 : ZI_NO_INDEX;
     ZI_TRY(make_scatter(grads, &job, &ready));
@@ -357,7 +361,8 @@ static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
     ZI_TRY(make_boundary(grads, &job, ZI_ALL_REDUCE, &ready));
     ZI_TRY(connect_batch(grads, &ready));
     grads->buckets[bucket].slot = ZI_NO_INDEX;
-    return ops_of(grads)->event_record(self_of(grads), reduced, grads->desc.reduce_stream);
+    return grad_ops_of(grads)->event_record(grad_self_of(grads), reduced,
+                                            grads->desc.reduce_stream);
 }
 
 zero_status zi_grads_connect(zi_grads *grads)
@@ -395,8 +400,8 @@ zero_status zi_grads_end_boundary(zi_grads *grads)
         ZI_TRY(boundary(grads, &job));
         ZI_TRY(zi_grads_store(grads, b, true));
         grads->buckets[b].slot = ZI_NO_INDEX;
-        ZI_TRY(ops_of(grads)->event_record(self_of(grads), grads->buckets[b].reduced,
-                                           grads->desc.reduce_stream));
+        ZI_TRY(grad_ops_of(grads)->event_record(grad_self_of(grads), grads->buckets[b].reduced,
+                                                grads->desc.reduce_stream));
     }
     grads->ended = true;
     return ZERO_OK;
@@ -409,7 +414,8 @@ uint32_t zi_grads_reduced_count(const zi_grads *grads)
 
 zero_status zi_grads_wait_bucket(zi_grads *grads, uint32_t bucket, zi_stream *stream)
 {
-    return ops_of(grads)->stream_wait(self_of(grads), stream, grads->buckets[bucket].reduced, NULL);
+    return grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream,
+                                           grads->buckets[bucket].reduced, NULL);
 }
 
 zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream)

@@ -17,7 +17,7 @@ static unsigned char *own_part(const zi_params *params, uint32_t flat)
 
 /* Name the flats of the units that this sweep will gather after this one: those that are not here.
  */
-static void name_next(const zi_params *params, uint32_t unit, zi_offload_move *move)
+static void gather_name_next(const zi_params *params, uint32_t unit, zi_offload_move *move)
 {
     const zi_schedule *sweep = params->sweep;
     uint32_t at = sweep->position != 0 ? sweep->position - 1 : 0;
@@ -40,7 +40,7 @@ static void name_next(const zi_params *params, uint32_t unit, zi_offload_move *m
 }
 
 /* Load this rank's shard of the unit into its slot, where peers read it. */
-static zero_status load(zi_params *params, uint32_t unit)
+static zero_status gather_load(zi_params *params, uint32_t unit)
 {
     const zi_unit_place *place = &params->layout->units[unit];
     const uint32_t end = place->flat_first + place->flat_count;
@@ -50,7 +50,7 @@ static zero_status load(zi_params *params, uint32_t unit)
         for (uint32_t next = f + 1; next < end && move.next_count < ZI_WINDOW_AHEAD; next++) {
             move.next[move.next_count++] = next;
         }
-        name_next(params, unit, &move);
+        gather_name_next(params, unit, &move);
         ZI_TRY(zi_offload_load(params->desc.offload, params->desc.gather_stream, &move));
     }
     return ZERO_OK;
@@ -80,17 +80,17 @@ zero_status zi_params_gather(zi_params *params, uint32_t unit)
     param_unit *target = &params->units[unit];
     zi_stream *stream = params->desc.gather_stream;
     /* An unused gather of the same unit may still be on its way and read the batch. */
-    ZI_TRY(ops_of(params)->issue_wait(self_of(params), target->gathered, NULL));
+    ZI_TRY(param_ops_of(params)->issue_wait(param_self_of(params), target->gathered, NULL));
     make_batch(params, unit);
-    ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, target->updated, NULL));
-    ZI_TRY(load(params, unit));
+    ZI_TRY(param_ops_of(params)->stream_wait(param_self_of(params), stream, target->updated, NULL));
+    ZI_TRY(gather_load(params, unit));
     if (params->desc.gather->size > 1) {
         ZI_TRY(zi_group_submit(params->desc.gather, stream, &params->collectives[place->flat_first],
                                place->flat_count));
         params->desc.stats->gather_bytes += place->slot_bytes;
     }
     params->desc.stats->gathers++;
-    return ops_of(params)->event_record(self_of(params), target->gathered, stream);
+    return param_ops_of(params)->event_record(param_self_of(params), target->gathered, stream);
 }
 
 zero_status zi_params_connect(zi_params *params)

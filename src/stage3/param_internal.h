@@ -37,12 +37,12 @@ struct zi_params {
     zi_schedule schedules[ZI_SCHEDULES];
 };
 
-static inline const zi_device_ops *ops_of(const zi_params *params)
+static inline const zi_device_ops *param_ops_of(const zi_params *params)
 {
     return params->desc.device->ops;
 }
 
-static inline void *self_of(const zi_params *params)
+static inline void *param_self_of(const zi_params *params)
 {
     return params->desc.device->self;
 }

@@ -57,7 +57,7 @@ unsigned char *zi_params_flat(const zi_params *params, uint32_t flat)
 
 /* Give the slot back: from here on the gather stream may overwrite it, once its readers are done.
  */
-static zero_status free_slot(zi_params *params, uint32_t unit)
+static zero_status param_slots_free_slot(zi_params *params, uint32_t unit)
 {
     param_unit *holder = &params->units[unit];
     if (!params->slotted || holder->slot == ZI_NO_INDEX) {
@@ -65,7 +65,8 @@ static zero_status free_slot(zi_params *params, uint32_t unit)
     }
     const zi_unit_place *place = &params->layout->units[unit];
     zi_stream *stream = params->desc.gather_stream;
-    ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, holder->released, NULL));
+    ZI_TRY(
+        param_ops_of(params)->stream_wait(param_self_of(params), stream, holder->released, NULL));
     params
         ->slot_units[params->layout->param_classes[place->param_class].slot_first + holder->slot] =
         ZI_NO_INDEX;
@@ -78,7 +79,7 @@ zero_status zi_params_leave(zi_params *params, uint32_t unit, zi_unit_event even
     const zi_unit_step step = zi_unit_on(params->units[unit].state, event);
     zi_assert(step.action != ZI_DO_REFUSE);
     if (step.action == ZI_DO_FREE) {
-        ZI_TRY(free_slot(params, unit));
+        ZI_TRY(param_slots_free_slot(params, unit));
     }
     params->units[unit].state = step.next;
     return ZERO_OK;

@@ -17,24 +17,26 @@ zero_status zi_params_show(zi_params *params, uint32_t unit, zi_stream *stream)
     const zi_unit_place *place = &params->layout->units[unit];
     param_unit *target = &params->units[unit];
     if (target->use_count > 1) {
-        return ops_of(params)->stream_wait(self_of(params), stream, target->shown, NULL);
+        return param_ops_of(params)->stream_wait(param_self_of(params), stream, target->shown,
+                                                 NULL);
     }
     target->turn = 1 - target->turn;
-    ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, target->released, NULL));
+    ZI_TRY(
+        param_ops_of(params)->stream_wait(param_self_of(params), stream, target->released, NULL));
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &params->layout->flats[f];
-        ZI_TRY(ops_of(params)->copy(
-            self_of(params), stream, zi_params_view(params, unit) + flat->slot_at,
+        ZI_TRY(param_ops_of(params)->copy(
+            param_self_of(params), stream, zi_params_view(params, unit) + flat->slot_at,
             zi_params_flat(params, f), zi_codec_bytes(flat->slot[ZERO_ROLE_PARAM], flat->count)));
     }
-    return ops_of(params)->event_record(self_of(params), target->shown, stream);
+    return param_ops_of(params)->event_record(param_self_of(params), target->shown, stream);
 }
 
 /* All bits set are a NaN in every type. */
 zero_status zi_params_hide(zi_params *params, uint32_t unit, zi_stream *stream)
 {
-    return ops_of(params)->fill(self_of(params), stream, zi_params_view(params, unit), 0xFF,
-                                params->layout->units[unit].slot_bytes);
+    return param_ops_of(params)->fill(param_self_of(params), stream, zi_params_view(params, unit),
+                                      0xFF, params->layout->units[unit].slot_bytes);
 }
 
 zero_status zi_params_hide_both(zi_params *params, uint32_t unit, zi_stream *stream)
@@ -48,7 +50,7 @@ void zi_params_end_view(zi_params *params, uint32_t unit)
 {
     const param_unit *target = &params->units[unit];
     if (target->shown != NULL) { /* what a stream failed with is of no interest any more */
-        (void)ops_of(params)->event_wait(self_of(params), target->shown, NULL);
-        (void)ops_of(params)->event_wait(self_of(params), target->released, NULL);
+        (void)param_ops_of(params)->event_wait(param_self_of(params), target->shown, NULL);
+        (void)param_ops_of(params)->event_wait(param_self_of(params), target->released, NULL);
     }
 }

@@ -14,7 +14,7 @@
 static const zero_pass passes_of[ZI_SCHEDULES][3] = {{ZERO_PASS_FORWARD, ZERO_PASS_BACKWARD},
                                                      {ZERO_PASS_EVAL}};
 
-static zero_status build(zi_params *params)
+static zero_status params_build(zi_params *params)
 {
     const zi_layout *layout = params->layout;
     ZI_TRY(zi_calloc(layout->unit_count, sizeof *params->units, (void **)&params->units));
@@ -24,14 +24,14 @@ static zero_status build(zi_params *params)
     ZI_TRY(zi_params_make_slots(params));
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         param_unit *unit = &params->units[u];
-        ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->gathered));
-        ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->released));
-        ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->updated));
+        ZI_TRY(param_ops_of(params)->event_create(param_self_of(params), &unit->gathered));
+        ZI_TRY(param_ops_of(params)->event_create(param_self_of(params), &unit->released));
+        ZI_TRY(param_ops_of(params)->event_create(param_self_of(params), &unit->updated));
         if (layout->tuning.poison_released) {
-            ZI_TRY(ops_of(params)->event_create(self_of(params), &unit->shown));
+            ZI_TRY(param_ops_of(params)->event_create(param_self_of(params), &unit->shown));
         }
     }
-    ZI_TRY(ops_of(params)->event_create(self_of(params), &params->gathers_done));
+    ZI_TRY(param_ops_of(params)->event_create(param_self_of(params), &params->gathers_done));
     ZI_TRY(zi_schedule_create(layout, passes_of[0], &params->schedules[0]));
     return zi_schedule_create(layout, passes_of[1], &params->schedules[1]);
 }
@@ -45,7 +45,7 @@ zero_status zi_params_create(const zi_params_desc *desc, zi_params **out)
     params->layout = desc->layout;
     params->slotted = zi_params_in_slots(desc->layout);
     params->look_ahead = desc->layout->tuning.no_prefetch ? 0 : desc->layout->tuning.look_ahead;
-    const zero_status status = build(params);
+    const zero_status status = params_build(params);
     if (status != ZERO_OK) {
         zi_params_destroy(params);
         return status;
@@ -61,12 +61,12 @@ void zi_params_destroy(zi_params *params)
     }
     for (uint32_t u = 0; params->units != NULL && u < params->layout->unit_count; u++) {
         zi_params_end_view(params, u);
-        ops_of(params)->event_destroy(self_of(params), params->units[u].gathered);
-        ops_of(params)->event_destroy(self_of(params), params->units[u].released);
-        ops_of(params)->event_destroy(self_of(params), params->units[u].updated);
-        ops_of(params)->event_destroy(self_of(params), params->units[u].shown);
+        param_ops_of(params)->event_destroy(param_self_of(params), params->units[u].gathered);
+        param_ops_of(params)->event_destroy(param_self_of(params), params->units[u].released);
+        param_ops_of(params)->event_destroy(param_self_of(params), params->units[u].updated);
+        param_ops_of(params)->event_destroy(param_self_of(params), params->units[u].shown);
     }
-    ops_of(params)->event_destroy(self_of(params), params->gathers_done);
+    param_ops_of(params)->event_destroy(param_self_of(params), params->gathers_done);
     for (int i = 0; i < ZI_SCHEDULES; i++) {
         zi_schedule_destroy(&params->schedules[i]);
     }
@@ -77,7 +77,7 @@ void zi_params_destroy(zi_params *params)
 }
 
 /* A slot for the unit and its gather. *taken as in zi_params_take_slot. */
-static zero_status gather(zi_params *params, uint32_t unit, bool may_drop, bool *taken)
+static zero_status params_gather(zi_params *params, uint32_t unit, bool may_drop, bool *taken)
 {
     *taken = true;
     if (!params->slotted || params->layout->units[unit].param_class == ZI_NO_INDEX) {
@@ -88,12 +88,12 @@ static zero_status gather(zi_params *params, uint32_t unit, bool may_drop, bool 
 }
 
 /* Take part in the unit's gather if it is not here. *taken as there. */
-static zero_status fetch(zi_params *params, uint32_t unit, bool may_drop, bool *taken)
+static zero_status params_fetch(zi_params *params, uint32_t unit, bool may_drop, bool *taken)
 {
     const zi_unit_step step = zi_unit_on(params->units[unit].state, ZI_ON_FETCH);
     *taken = true;
     if (step.action == ZI_DO_GATHER) {
-        ZI_TRY(gather(params, unit, may_drop, taken));
+        ZI_TRY(params_gather(params, unit, may_drop, taken));
     }
     if (*taken) {
         params->units[unit].state = step.next;
@@ -102,14 +102,14 @@ static zero_status fetch(zi_params *params, uint32_t unit, bool may_drop, bool *
     return ZERO_OK;
 }
 
-static zero_status look_ahead(zi_params *params, const zi_schedule *schedule)
+static zero_status params_look_ahead(zi_params *params, const zi_schedule *schedule)
 {
     params->sweep = schedule;
     for (uint32_t i = 0; i < params->look_ahead; i++) {
         const uint32_t next = schedule->position + i;
         bool taken = true;
         if (next < schedule->count) {
-            ZI_TRY(fetch(params, schedule->entries[next].unit, false, &taken));
+            ZI_TRY(params_fetch(params, schedule->entries[next].unit, false, &taken));
         }
         if (!taken) {
             break; /* gathers stay in the schedule's order: nothing overtakes this one */
@@ -130,7 +130,7 @@ static bool ends_backward(const zi_schedule *schedule)
 /* Backward goes on from the unit at the entry before the position. If this rank has acquired its
  * parameters there but not its gradient, the gradient is left out, before any gather that follows:
  * ranks that gave it have put its reduction on a stream when they released the unit. */
-static zero_status settle(const zi_params *params, const zi_schedule *schedule)
+static zero_status params_settle(const zi_params *params, const zi_schedule *schedule)
 {
     if (params->desc.left_out == NULL || schedule->position == 0 || !ends_backward(schedule)) {
         return ZERO_OK;
@@ -142,20 +142,20 @@ static zero_status settle(const zi_params *params, const zi_schedule *schedule)
 }
 
 /* Walk over the schedule up to, not including, `end`, taking part in every gather on the way. */
-static zero_status walk(zi_params *params, zi_schedule *schedule, uint32_t end)
+static zero_status params_walk(zi_params *params, zi_schedule *schedule, uint32_t end)
 {
     params->sweep = schedule;
     while (schedule->position < end) {
         const uint32_t unit = schedule->entries[schedule->position].unit;
         bool taken = false;
-        ZI_TRY(fetch(params, unit, true, &taken));
+        ZI_TRY(params_fetch(params, unit, true, &taken));
         if (!taken) {
             return zi_params_no_slot(params, unit);
         }
         schedule->position++;
         const bool left_out = params->desc.left_out != NULL && ends_backward(schedule);
         if (left_out) {
-            ZI_TRY(look_ahead(params, schedule));
+            ZI_TRY(params_look_ahead(params, schedule));
         }
         /* Left out here, but perhaps used and released elsewhere: all ranks must choose the same
          * victims. */
@@ -169,14 +169,14 @@ static zero_status walk(zi_params *params, zi_schedule *schedule, uint32_t end)
 
 /* Bring the schedule to just behind the entry of this acquire. *foreseen false: it has none, and
  * the unit is here, so that no other rank need know. */
-static zero_status follow(zi_params *params, zi_schedule_entry wanted, bool *foreseen)
+static zero_status params_follow(zi_params *params, zi_schedule_entry wanted, bool *foreseen)
 {
     const bool eval = wanted.pass == ZERO_PASS_EVAL;
     zi_schedule *schedule = &params->schedules[eval];
     uint32_t found = zi_schedule_find(schedule, wanted);
     if (found == ZI_NO_INDEX && eval) {
         /* A new sweep: finish the last one first, as ranks that went further did. */
-        ZI_TRY(walk(params, schedule, schedule->count));
+        ZI_TRY(params_walk(params, schedule, schedule->count));
         schedule->position = 0;
         found = zi_schedule_find(schedule, wanted);
     }
@@ -190,8 +190,8 @@ static zero_status follow(zi_params *params, zi_schedule_entry wanted, bool *for
         *foreseen = true;
         found = schedule->position;
     }
-    ZI_TRY(settle(params, schedule));
-    ZI_TRY(walk(params, schedule, found));
+    ZI_TRY(params_settle(params, schedule));
+    ZI_TRY(params_walk(params, schedule, found));
     schedule->entries[found].used = 1;
     schedule->position = found + 1;
     return ZERO_OK;
@@ -201,10 +201,10 @@ static zero_status acquire_first(zi_params *params, zi_schedule_entry wanted)
 {
     param_unit *target = &params->units[wanted.unit];
     bool foreseen = false;
-    ZI_TRY(follow(params, wanted, &foreseen));
+    ZI_TRY(params_follow(params, wanted, &foreseen));
     if (zi_unit_on(target->state, ZI_ON_ACQUIRE).action == ZI_DO_GATHER_AWAIT) {
         bool taken = false;
-        ZI_TRY(gather(params, wanted.unit, true, &taken));
+        ZI_TRY(params_gather(params, wanted.unit, true, &taken));
         if (!taken) {
             return zi_params_no_slot(params, wanted.unit);
         }
@@ -229,11 +229,11 @@ zero_status zi_params_acquire(zi_params *params, uint32_t unit, uint32_t via, ze
     target->use_count++;
     target->own_count += unit == via;
     if (params->slotted && target->use_count == 1) {
-        ZI_TRY(look_ahead(params, &params->schedules[pass == ZERO_PASS_EVAL]));
+        ZI_TRY(params_look_ahead(params, &params->schedules[pass == ZERO_PASS_EVAL]));
     }
-    ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream,
-                                       params->slotted ? target->gathered : target->updated,
-                                       &params->desc.stats->acquire_wait_ns));
+    ZI_TRY(param_ops_of(params)->stream_wait(param_self_of(params), stream,
+                                             params->slotted ? target->gathered : target->updated,
+                                             &params->desc.stats->acquire_wait_ns));
     return target->shown != NULL ? zi_params_show(params, unit, stream) : ZERO_OK;
 }
 
@@ -256,13 +256,14 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
         return ZERO_OK;
     }
     if (target->released_before) { /* perhaps on another of the caller's streams */
-        ZI_TRY(ops_of(params)->stream_wait(self_of(params), stream, target->released, NULL));
+        ZI_TRY(param_ops_of(params)->stream_wait(param_self_of(params), stream, target->released,
+                                                 NULL));
     }
     target->released_before = target->use_count != 0;
     if (target->shown != NULL && target->use_count == 0) {
         ZI_TRY(zi_params_hide(params, unit, stream));
     }
-    return ops_of(params)->event_record(self_of(params), target->released, stream);
+    return param_ops_of(params)->event_record(param_self_of(params), target->released, stream);
 }
 
 void *zi_params_data(const zi_params *params, uint32_t tensor)
@@ -315,10 +316,10 @@ uint32_t zi_params_first_in_use(const zi_params *params)
 }
 
 /* Walk to the end of a sweep that has begun, and stand at the start again. */
-static zero_status finish(zi_params *params, zi_schedule *schedule)
+static zero_status params_finish(zi_params *params, zi_schedule *schedule)
 {
     if (params->slotted && schedule->position != 0) {
-        ZI_TRY(walk(params, schedule, schedule->count));
+        ZI_TRY(params_walk(params, schedule, schedule->count));
     }
     schedule->position = 0;
     return ZERO_OK;
@@ -326,8 +327,8 @@ static zero_status finish(zi_params *params, zi_schedule *schedule)
 
 zero_status zi_params_micro_begin(zi_params *params)
 {
-    ZI_TRY(finish(params, &params->schedules[1]));
-    return params->slotted ? look_ahead(params, &params->schedules[0]) : ZERO_OK;
+    ZI_TRY(params_finish(params, &params->schedules[1]));
+    return params->slotted ? params_look_ahead(params, &params->schedules[0]) : ZERO_OK;
 }
 
 zero_status zi_params_pass_end(zi_params *params)
@@ -336,9 +337,9 @@ zero_status zi_params_pass_end(zi_params *params)
     if (!params->slotted) {
         return ZERO_OK;
     }
-    ZI_TRY(settle(params, train));
+    ZI_TRY(params_settle(params, train));
     /* Also when this rank used nothing at all: the others may have. */
-    return walk(params, train, train->count);
+    return params_walk(params, train, train->count);
 }
 
 zero_status zi_params_micro_end(zi_params *params, bool last)
@@ -346,18 +347,18 @@ zero_status zi_params_micro_end(zi_params *params, bool last)
     zi_schedule *train = &params->schedules[0];
     ZI_TRY(zi_params_pass_end(params));
     train->position = 0;
-    return params->slotted && !last ? look_ahead(params, train) : ZERO_OK;
+    return params->slotted && !last ? params_look_ahead(params, train) : ZERO_OK;
 }
 
 /* End sweeps, forget all slots, and mark where the gathers end. */
 static zero_status retire(zi_params *params)
 {
-    ZI_TRY(finish(params, &params->schedules[1]));
+    ZI_TRY(params_finish(params, &params->schedules[1]));
     for (uint32_t u = 0; u < params->layout->unit_count; u++) {
         ZI_TRY(zi_params_leave(params, u, ZI_ON_INVALIDATE));
     }
-    return ops_of(params)->event_record(self_of(params), params->gathers_done,
-                                        params->desc.gather_stream);
+    return param_ops_of(params)->event_record(param_self_of(params), params->gathers_done,
+                                              params->desc.gather_stream);
 }
 
 zero_status zi_params_forget(zi_params *params)
@@ -368,23 +369,25 @@ zero_status zi_params_forget(zi_params *params)
 zero_status zi_params_refill_begin(zi_params *params)
 {
     ZI_TRY(retire(params));
-    return ops_of(params)->event_wait(self_of(params), params->gathers_done, NULL);
+    return param_ops_of(params)->event_wait(param_self_of(params), params->gathers_done, NULL);
 }
 
 zero_status zi_params_step_begin(zi_params *params, zi_stream *stream)
 {
     ZI_TRY(retire(params));
-    return ops_of(params)->stream_wait(self_of(params), stream, params->gathers_done, NULL);
+    return param_ops_of(params)->stream_wait(param_self_of(params), stream, params->gathers_done,
+                                             NULL);
 }
 
 zero_status zi_params_updated(zi_params *params, uint32_t unit, zi_stream *stream)
 {
-    return ops_of(params)->event_record(self_of(params), params->units[unit].updated, stream);
+    return param_ops_of(params)->event_record(param_self_of(params), params->units[unit].updated,
+                                              stream);
 }
 
 zero_status zi_params_step_end(zi_params *params)
 {
-    return params->slotted ? look_ahead(params, &params->schedules[0]) : ZERO_OK;
+    return params->slotted ? params_look_ahead(params, &params->schedules[0]) : ZERO_OK;
 }
 
 zi_schedule *zi_params_schedule(zi_params *params, int which)

@@ -11,7 +11,7 @@
 /* Room for what the declared order did not foresee: as much again, and a little for tiny models. */
 #define SPARE_ENTRIES 64
 
-static void append(zi_schedule *schedule, uint32_t unit, uint32_t via, zero_pass pass)
+static void schedule_append(zi_schedule *schedule, uint32_t unit, uint32_t via, zero_pass pass)
 {
     zi_assert_cmp(schedule->count, <, schedule->capacity);
     schedule->entries[schedule->count++] =
@@ -28,9 +28,9 @@ void zi_schedule_reset(zi_schedule *schedule, const zi_layout *layout, const zer
             const uint32_t unit = reverse ? layout->unit_count - 1 - i : i;
             const zi_unit_place *place = &layout->units[unit];
             for (uint32_t o = 0; o < place->owner_count; o++) {
-                append(schedule, layout->owners[place->owner_first + o], unit, passes[p]);
+                schedule_append(schedule, layout->owners[place->owner_first + o], unit, passes[p]);
             }
-            append(schedule, unit, unit, passes[p]);
+            schedule_append(schedule, unit, unit, passes[p]);
         }
     }
 }

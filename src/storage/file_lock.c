@@ -29,17 +29,17 @@ static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the nex
 static held_file *held;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void before_fork(void)
+static void file_lock_before_fork(void)
 {
     (void)pthread_mutex_lock(&held_mutex);
 }
 
-static void after_fork(void)
+static void file_lock_after_fork(void)
 {
     (void)pthread_mutex_unlock(&held_mutex);
 }
 
-static void in_child(void)
+static void file_lock_in_child(void)
 {
     for (held_file *h = held; h != NULL; h = h->next) {
         (void)(h->file >= 0 && close(h->file));
@@ -48,15 +48,15 @@ static void in_child(void)
     (void)pthread_mutex_unlock(&held_mutex);
 }
 
-static void watch_forks(void)
+static void file_lock_watch_forks(void)
 {
-    (void)pthread_atfork(before_fork, after_fork, in_child);
+    (void)pthread_atfork(file_lock_before_fork, file_lock_after_fork, file_lock_in_child);
 }
 
 /* openat; a child that is forked in the same moment closes it too. */
 static int open_held(int directory, const char *name, int flags, mode_t mode, held_file *node)
 {
-    (void)pthread_once(&once, watch_forks);
+    (void)pthread_once(&once, file_lock_watch_forks);
     (void)pthread_mutex_lock(&held_mutex);
     node->file = openat(directory, name, flags, mode);
     const int code = errno;
@@ -116,7 +116,7 @@ static zero_status check_ours(const zi_file_lock_place *place, int file)
 }
 
 /* Open the lock file, or make it. Links are not followed, and a FIFO does not block. */
-static zero_status open_file(const zi_file_lock_place *place, int *file)
+static zero_status file_lock_open_file(const zi_file_lock_place *place, int *file)
 {
     const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     held_file *node = NULL;
@@ -160,7 +160,7 @@ zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
 {
     *file = -1;
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        ZI_TRY(open_file(place, file));
+        ZI_TRY(file_lock_open_file(place, file));
         *result = ZI_FILE_LOCK_TAKEN;
         if (flock(*file, LOCK_EX | LOCK_NB) != 0) {
             const int code = errno;
@@ -204,7 +204,7 @@ void zi_file_lock_line(char *text)
 }
 
 /* Returns 0 or an errno. */
-static int write_text(int file, const char *text)
+static int file_lock_write_text(int file, const char *text)
 {
     const size_t bytes = strlen(text);
     for (size_t done = 0; done < bytes;) {
@@ -223,6 +223,6 @@ zero_status zi_file_lock_sign(const zi_file_lock_place *place, int file, const c
     if ((!place->shared && fchmod(file, 0600) != 0) || ftruncate(file, 0) != 0) {
         return cannot(errno, "write", place);
     }
-    const int code = write_text(file, text);
+    const int code = file_lock_write_text(file, text);
     return code == 0 ? ZERO_OK : cannot(code, "write", place);
 }

@@ -20,7 +20,7 @@
 #define STALL_NS UINT64_C(30000000000)
 
 /* Unless it is shared, a queue belongs to the first thread that uses it. */
-static void enter(zi_io *queue)
+static void queue_enter(zi_io *queue)
 {
     if (queue->shared) {
         return;
@@ -131,7 +131,7 @@ static int32_t find_region(const zi_io *queue, const zi_io_op *op)
 
 zero_status zi_io_start(zi_io *queue, zi_io_op *op)
 {
-    enter(queue);
+    queue_enter(queue);
     ZI_TRY(check_op(queue, op));
     op->next = NULL;
     op->in_flight = 0;
@@ -175,7 +175,7 @@ static zero_status outcome(const zi_io *queue, const zi_io_op *op)
 zero_status zi_io_wait(zi_io *queue, zi_io_op *op)
 {
     if (op->phase == ZI_IO_RUNNING) {
-        enter(queue);
+        queue_enter(queue);
         const uint64_t start = zi_clock_ns();
         zi_mark *wait = zi_io_note_wait(queue, op);
         while (op->phase == ZI_IO_RUNNING) {
@@ -192,7 +192,7 @@ zero_status zi_io_wait(zi_io *queue, zi_io_op *op)
 
 void zi_io_poll(zi_io *queue)
 {
-    enter(queue);
+    queue_enter(queue);
     if (queue->broken == 0) {
         progress(queue, 0);
     }

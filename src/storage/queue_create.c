@@ -15,7 +15,7 @@
 
 #define SEGMENT_BYTES_MAX ((uint64_t)1 << 30)
 
-static zero_status check_options(const zi_io_options *options)
+static zero_status queue_create_check_options(const zi_io_options *options)
 {
     if (options->segment_bytes % ZI_STORAGE_ALIGN != 0 ||
         options->segment_bytes > SEGMENT_BYTES_MAX) {
@@ -61,7 +61,7 @@ static void set_depths(zi_io *queue, const zi_io_options *options)
     }
 }
 
-static zero_status make_segments(zi_io *queue)
+static zero_status queue_create_make_segments(zi_io *queue)
 {
     ZI_TRY(zi_calloc(queue->depth, sizeof *queue->segments, (void **)&queue->segments));
     for (uint32_t i = 0; i < queue->depth; i++) {
@@ -209,10 +209,10 @@ zero_status zi_io_create(const zi_io_options *options, zi_io **out)
     queue->timeline = options->timeline;
     queue->what = options->what;
     queue->use = options->use;
-    status = check_options(options);
+    status = queue_create_check_options(options);
     if (status == ZERO_OK) {
         set_depths(queue, options);
-        status = make_segments(queue);
+        status = queue_create_make_segments(queue);
     }
     if (status == ZERO_OK) {
         status = make_backend(queue, options);

@@ -146,7 +146,8 @@ static uint64_t slice_left(const zi_io *queue, const zi_io_op *op, int32_t *slic
 
 /* How many of the next bytes of `op`, which lie together in one file, are to be written together:
  * at most `bytes`. 0: some need not be written, and are behind it now. */
-static uint64_t share(zi_io *queue, zi_io_op *op, const zi_stripe_place *place, uint64_t bytes)
+static uint64_t queue_segments_share(zi_io *queue, zi_io_op *op, const zi_stripe_place *place,
+                                     uint64_t bytes)
 {
     const zi_io_piece piece = {.extent = op->extent,
                                .at = op->cut_bytes,
@@ -174,7 +175,7 @@ static bool split_op(zi_io *queue, zi_io_op *op)
         int32_t slice = -1;
         uint64_t bytes = zi_min_u64(queue->segment_bytes, op->bytes - op->cut_bytes);
         bytes = zi_min_u64(bytes, zi_min_u64(place.bytes, slice_left(queue, op, &slice)));
-        bytes = share(queue, op, &place, bytes);
+        bytes = queue_segments_share(queue, op, &place, bytes);
         if (bytes == 0) {
             continue;
         }

@@ -30,7 +30,7 @@ struct zi_store {
     store_part parts[ZI_STORE_DIRECTORIES_MAX];
 };
 
-static zero_status check_options(const zi_store_options *options)
+static zero_status store_check_options(const zi_store_options *options)
 {
     if (options->directory_count < 1 || options->directory_count > ZI_STORE_DIRECTORIES_MAX) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%u directories; give 1 to %d", options->directory_count,
@@ -101,7 +101,7 @@ static zero_status open_part(zi_store *store, const zi_store_options *options, u
 zero_status zi_store_create(const zi_store_options *options, zi_store **out)
 {
     *out = NULL;
-    ZI_TRY(check_options(options));
+    ZI_TRY(store_check_options(options));
     zi_store *store = NULL;
     ZI_TRY(zi_calloc(1, sizeof *store, (void **)&store));
     store->owner = (zi_store_owner){options->rank, options->use != NULL ? options->use : ""};

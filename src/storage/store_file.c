@@ -23,10 +23,10 @@
 #define RAMFS_KIND 0x858458f6
 
 /* Add to the directory's note, and log. */
-static void note(zi_store_directory *info, const char *format, ...)
+static void store_file_note(zi_store_directory *info, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void note(zi_store_directory *info, const char *format, ...)
+static void store_file_note(zi_store_directory *info, const char *format, ...)
 {
     char text[sizeof info->note];
     va_list args;
@@ -108,7 +108,7 @@ static zero_status too_full(int code, uint64_t had, const zi_store_directory *in
                    info->file_bytes, had, strerror(code), info->path);
 }
 
-static zero_status reserve(int fd, zi_store_directory *info)
+static zero_status store_file_reserve(int fd, zi_store_directory *info)
 {
     /* Asked first: a refused reservation may hold what it got until the file is closed. */
     const uint64_t had = free_bytes(fd);
@@ -122,7 +122,7 @@ static zero_status reserve(int fd, zi_store_directory *info)
             return too_full(ENOSPC, had, info);
         }
         code = ftruncate(fd, (off_t)info->file_bytes) == 0 ? 0 : errno;
-        note(info, "the file system cannot reserve space");
+        store_file_note(info, "the file system cannot reserve space");
     }
     if (code == ENOSPC || code == EDQUOT || code == EFBIG) {
         return too_full(code, had, info);
@@ -182,7 +182,7 @@ static zero_status go_direct(int fd, zi_store_directory *info)
     bool direct = false;
     ZI_TRY(ask_direct(fd, info->path, &direct));
     if (!direct) {
-        note(info, "buffered: the file system has no direct I/O");
+        store_file_note(info, "buffered: the file system has no direct I/O");
         return ZERO_OK;
     }
     void *page = NULL;
@@ -191,7 +191,7 @@ static zero_status go_direct(int fd, zi_store_directory *info)
     int code = fcntl(fd, F_SETFL, flags | O_DIRECT) == 0 ? try_read(fd, page) : errno;
     info->direct = code == 0;
     if (code != 0 && fcntl(fd, F_SETFL, flags) == 0 && code == EINVAL) {
-        note(info, "buffered: O_DIRECT is refused (%s)", strerror(code));
+        store_file_note(info, "buffered: O_DIRECT is refused (%s)", strerror(code));
         code = 0;
     }
     zi_pages_free(page, ZI_STORAGE_ALIGN);
@@ -215,7 +215,7 @@ zero_status zi_store_file_open(int directory, const zi_store_options *options,
     ZI_TRY(remove_leftover(directory, owner, info->path));
     ZI_TRY(open_nameless(directory, options, owner, info->path, fd));
     info->in_memory = is_in_memory(*fd);
-    zero_status status = info->file_bytes > 0 ? reserve(*fd, info) : ZERO_OK;
+    zero_status status = info->file_bytes > 0 ? store_file_reserve(*fd, info) : ZERO_OK;
     if (status == ZERO_OK && !options->buffered) {
         status = go_direct(*fd, info);
     }

@@ -13,7 +13,7 @@ static void lock_name(const zi_store_owner *owner, char *name, size_t name_bytes
     (void)snprintf(name, name_bytes, "zero-rank-%u%s.lock", owner->rank, owner->use);
 }
 
-static zero_status refuse(const zi_file_lock_place *place, int lock, uint32_t rank)
+static zero_status store_lock_refuse(const zi_file_lock_place *place, int lock, uint32_t rank)
 {
     char text[ZI_FILE_LOCK_TEXT_BYTES];
     (void)zi_file_lock_read(lock, text);
@@ -25,7 +25,7 @@ static zero_status refuse(const zi_file_lock_place *place, int lock, uint32_t ra
             place->path);
 }
 
-static zero_status sign(const zi_file_lock_place *place, int lock)
+static zero_status store_lock_sign(const zi_file_lock_place *place, int lock)
 {
     char host[64] = "unknown";
     char text[128];
@@ -50,8 +50,8 @@ zero_status zi_store_lock(int directory, const char *path, const zi_store_owner 
                               "the file system has no locks; give a directory of a local disk: %s",
                               path);
     } else {
-        status =
-            result == ZI_FILE_LOCK_HELD ? refuse(&place, file, owner->rank) : sign(&place, file);
+        status = result == ZI_FILE_LOCK_HELD ? store_lock_refuse(&place, file, owner->rank)
+                                             : store_lock_sign(&place, file);
     }
     if (status != ZERO_OK) {
         zi_file_lock_close(file);

@@ -266,6 +266,18 @@ FIXTURES = {
             {"include/zero/a.h": "/** Experimental: x. */\n#ifndef A\n"},
         ],
     ),
+    "statics_of_one_file": (
+        [
+            {"src/core/a.c": "static int a_go(void)\n{\n}\n", "src/core/b.c": "int a_go(void);\n"},
+            {"src/core/a.c": "static int go(void);\nstatic int go(void)\n{\n}\n"},
+        ],
+        [
+            {
+                "src/core/a.c": "static int go(void)\n{\n}\n",
+                "src/comm/b.c": "static inline const char *go(int a,\n    int b)\n{\n}\n",
+            },
+        ],
+    ),
     "file_cycles": (
         [
             _cycle("int zi_b(void)\n{\n    return 0;\n}\n"),

@@ -571,6 +571,21 @@ def file_cycles(tree):
             yield cycle[0], 1, f"files of {folder} use one another in a cycle: {names}"
 
 
+def statics_of_one_file(tree):
+    """A static function of the library has a name that no other file has, so that a backtrace
+    without files says which it is. Files of an X-list paste theirs, and have others."""
+    owners = {}
+    for path in tree.paths(C_SUFFIXES, ("src/",)):
+        pattern = r"^static (?!__global__)(?:inline )?(?:const )?[\w\s*]+?\b\*?([a-z]\w*)\("
+        for match in re.finditer(pattern, tree.code(path), re.MULTILINE):
+            line = tree.code(path).count("\n", 0, match.start()) + 1
+            owners.setdefault(match.group(1), {}).setdefault(path, line)
+    for name, lines in sorted(owners.items()):
+        for path, line in sorted(lines.items())[1:]:
+            if not name.startswith("zi_"):
+                yield path, line, f"{name} is a static function of {sorted(lines)[0]} too"
+
+
 def experimental_headers(tree):
     """A header is experimental where it says so and where docs/stability.md does."""
     page = tree.texts.get("docs/stability.md", "")
@@ -607,5 +622,6 @@ CHECKS = [
     engine_table,
     engine_calls,
     experimental_headers,
+    statics_of_one_file,
     file_cycles,
 ]

@@ -90,7 +90,7 @@ zero_status zi_local_hub_create(uint32_t rank_count, uint32_t deadline_ms, zi_lo
     return ZERO_OK;
 }
 
-static void block_free(local_block *block)
+static void local_block_free(local_block *block)
 {
     zi_pages_free(block->shared, block->bytes);
     zi_free(block);
@@ -107,7 +107,7 @@ void zi_local_hub_release(zi_local_hub *hub)
     /* Blocks that some member never joined are left. */
     while (hub->blocks != NULL) {
         local_block *next = hub->blocks->next;
-        block_free(hub->blocks);
+        local_block_free(hub->blocks);
         hub->blocks = next;
     }
     (void)pthread_cond_destroy(&hub->changed);
@@ -294,7 +294,7 @@ static void leave_locked(local_block *block)
         link = &(*link)->next;
     }
     *link = block->next;
-    block_free(block);
+    local_block_free(block);
 }
 
 static zero_status join_locked(zi_local_hub *hub, uint32_t rank, const uint32_t *members,
@@ -421,7 +421,7 @@ static zero_status agree_locked(zi_local_hub *hub, uint32_t rank, size_t bytes, 
 
 /* Wait for all ranks; ZERO_OK if all came with ZERO_OK and the same `bytes`. mine: this rank's
  * status, its error being the thread's last; it is returned if it is a failure. */
-static zero_status agree(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
+static zero_status local_agree(zi_local_hub *hub, uint32_t rank, size_t bytes, zero_status mine)
 {
     const zero_error own = *zero_last_error();
     lock(hub);
@@ -445,8 +445,9 @@ static void leave_block(void *owner, zi_peer_block *shared)
     local_block_leave(block);
 }
 
-static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
-                                uint32_t size, const char *name, zi_group **out)
+static zero_status local_group_create(zi_comm *base, const zi_kernels *kernels,
+                                      const uint32_t *members, uint32_t size, const char *name,
+                                      zi_group **out)
 {
     local_comm *comm = (local_comm *)base;
     zi_peer_group_desc desc = {
@@ -475,11 +476,11 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     return status;
 }
 
-static zero_status memory_alloc(zi_comm *base, size_t bytes, void **out)
+static zero_status local_memory_alloc(zi_comm *base, size_t bytes, void **out)
 {
     const local_comm *comm = (local_comm *)base;
     const zero_status mine = zi_pages_alloc(bytes, out);
-    const zero_status agreed = agree(comm->hub, base->rank, bytes, mine);
+    const zero_status agreed = local_agree(comm->hub, base->rank, bytes, mine);
     if (agreed != ZERO_OK) {
         zi_pages_free(*out, bytes);
         *out = NULL;
@@ -487,13 +488,13 @@ static zero_status memory_alloc(zi_comm *base, size_t bytes, void **out)
     return agreed;
 }
 
-static void abort_all(zi_comm *base, const zero_error *error)
+static void local_abort_all(zi_comm *base, const zero_error *error)
 {
     const local_comm *comm = (local_comm *)base;
     zi_local_hub_abort(comm->hub, base->rank, error);
 }
 
-static zero_status check(zi_comm *base)
+static zero_status local_check(zi_comm *base)
 {
     zero_error error;
     if (!zi_local_hub_error(((local_comm *)base)->hub, &error)) {
@@ -504,7 +505,7 @@ static zero_status check(zi_comm *base)
     return zi_error_adopt(&error);
 }
 
-static void destroy(zi_comm *base)
+static void local_destroy(zi_comm *base)
 {
     local_comm *comm = (local_comm *)base;
     zi_local_hub_leave(comm->hub, base->rank);
@@ -515,15 +516,15 @@ static void destroy(zi_comm *base)
 static const zi_comm_ops local_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "local",
-    .group_create = group_create,
-    .memory_alloc = memory_alloc,
+    .group_create = local_group_create,
+    .memory_alloc = local_memory_alloc,
     .memory_free = zi_comm_pages_free,
-    .abort = abort_all,
-    .destroy = destroy,
-    .check = check,
+    .abort = local_abort_all,
+    .destroy = local_destroy,
+    .check = local_check,
 };
 
-static const zi_call_note *call_of(const void *owner, uint32_t world_rank)
+static const zi_call_note *local_call_of(const void *owner, uint32_t world_rank)
 {
     return &((const zi_local_hub *)owner)->calls[world_rank];
 }
@@ -549,7 +550,7 @@ zero_status zi_local_comm_create(zi_local_hub *hub, uint32_t rank, zi_comm **out
     comm->hub = hub;
     comm->space.one_address_space = true;
     comm->space.world_rank = rank;
-    comm->space.call_of = call_of;
+    comm->space.call_of = local_call_of;
     comm->space.call_owner = hub;
     comm->base.call = &hub->calls[rank];
     *out = &comm->base;

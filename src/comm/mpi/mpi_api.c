@@ -34,7 +34,7 @@ static const zi_library plugin_library = {
     .remedy = "configure libzero with -Dmpi=enabled, or compile its mpi_plugin.c with mpicc",
 };
 
-static zero_status take(const zi_mpi_plugin *plugin, const char *file)
+static zero_status mpi_api_take(const zi_mpi_plugin *plugin, const char *file)
 {
     if (plugin->version != ZI_MPI_PLUGIN_VERSION) {
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
@@ -72,16 +72,16 @@ static zero_status find_plugin(bool pmi)
     for (size_t i = 0; i < count; i++) {
         const zi_mpi_plugin *plugin = NULL;
         if (load_plugin(files[i], &plugin) == ZERO_OK) {
-            return take(plugin, files[i]);
+            return mpi_api_take(plugin, files[i]);
         }
         error = i == 1 ? *zero_last_error() : error;
     }
     return zi_error_adopt(&error);
 }
 
-static zero_status load(bool pmi)
+static zero_status mpi_api_load(bool pmi)
 {
-    return &zi_mpi_plugin_table != NULL ? take(&zi_mpi_plugin_table, "mpi_plugin.c")
+    return &zi_mpi_plugin_table != NULL ? mpi_api_take(&zi_mpi_plugin_table, "mpi_plugin.c")
                                         : find_plugin(pmi);
 }
 
@@ -92,7 +92,7 @@ zero_status zi_mpi_load(bool pmi)
     if (load_error.status != ZERO_OK) {
         status = zi_error_adopt(&load_error);
     } else if (zi_mpi == NULL) {
-        status = load(pmi);
+        status = mpi_api_load(pmi);
         load_error = status != ZERO_OK ? *zero_last_error() : load_error;
     }
     (void)pthread_mutex_unlock(&load_mutex);

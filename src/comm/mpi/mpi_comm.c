@@ -83,8 +83,9 @@ static zero_status check_mpi(void)
     return ZERO_OK;
 }
 
-static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
-                                uint32_t size, const char *name, zi_group **out)
+static zero_status mpi_comm_group_create(zi_comm *base, const zi_kernels *kernels,
+                                         const uint32_t *members, uint32_t size, const char *name,
+                                         zi_group **out)
 {
     zi_mpi_comm *comm = (zi_mpi_comm *)base;
     const uint32_t host = comm->host_of[base->rank];
@@ -132,7 +133,7 @@ static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine
     return hear_failure(comm);
 }
 
-static zero_status memory_alloc(zi_comm *base, size_t bytes, void **out)
+static zero_status mpi_comm_memory_alloc(zi_comm *base, size_t bytes, void **out)
 {
     zi_mpi_comm *comm = (zi_mpi_comm *)base;
     zero_status status = zi_shared_window_alloc(comm->shared, bytes, out);
@@ -147,7 +148,7 @@ static zero_status memory_alloc(zi_comm *base, size_t bytes, void **out)
     return status;
 }
 
-static void memory_free(zi_comm *base, void *pointer, size_t bytes)
+static void mpi_comm_memory_free(zi_comm *base, void *pointer, size_t bytes)
 {
     zi_shared_window_free(((zi_mpi_comm *)base)->shared, pointer, bytes);
 }
@@ -160,12 +161,12 @@ static void take_loss(void *user, uint32_t world_rank, const zero_error *error)
     zi_shared_abort(comm->shared, world_rank, error);
 }
 
-static zero_status poll(void *user, const char *what)
+static zero_status mpi_comm_poll(void *user, const char *what)
 {
     return zi_shared_poll(user, what);
 }
 
-static void abort_all(zi_comm *base, const zero_error *error)
+static void mpi_comm_abort_all(zi_comm *base, const zero_error *error)
 {
     zi_mpi_comm *comm = (zi_mpi_comm *)base;
     atomic_store(&comm->aborted, true);
@@ -226,7 +227,7 @@ static void tell_failure(const zi_mpi_comm *comm)
     (void)zi_error_adopt(&last);
 }
 
-static void destroy(zi_comm *base)
+static void mpi_comm_destroy(zi_comm *base)
 {
     zi_mpi_comm *comm = (zi_mpi_comm *)base;
     if (comm == NULL) {
@@ -268,11 +269,11 @@ static zero_status check_ranks(zi_comm *base)
 static const zi_comm_ops mpi_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "mpi",
-    .group_create = group_create,
-    .memory_alloc = memory_alloc,
-    .memory_free = memory_free,
-    .abort = abort_all,
-    .destroy = destroy,
+    .group_create = mpi_comm_group_create,
+    .memory_alloc = mpi_comm_memory_alloc,
+    .memory_free = mpi_comm_memory_free,
+    .abort = mpi_comm_abort_all,
+    .destroy = mpi_comm_destroy,
     .check = check_ranks,
 };
 
@@ -400,7 +401,7 @@ static zero_status join_plane(zi_mpi_comm *comm)
 }
 
 /* Everything after the ranks of the world are known. */
-static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options)
+static zero_status mpi_comm_build(zi_mpi_comm *comm, const zi_mpi_options *options)
 {
     zi_mpi_handle host = {0};
     ZI_TRY(find_hosts(comm, options->ranks_per_host, &host));
@@ -412,7 +413,7 @@ static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options)
     }
     ZI_TRY(agree_joined(comm, join_plane(comm)));
     ZI_TRY(zi_mpi_progress_create(comm->world, comm->base.rank, comm->base.size, &comm->progress));
-    zi_mpi_progress_on_wait(comm->progress, poll, comm->shared);
+    zi_mpi_progress_on_wait(comm->progress, mpi_comm_poll, comm->shared);
     comm->control = (zi_mpi_exchange){
         .progress = comm->progress,
         .comm = comm->world,
@@ -427,7 +428,8 @@ static zero_status build(zi_mpi_comm *comm, const zi_mpi_options *options)
 }
 
 /* Allocate all memory, before the others wait for this rank without a deadline. */
-static zero_status make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms, zi_mpi_comm **out)
+static zero_status mpi_comm_make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms,
+                                      zi_mpi_comm **out)
 {
     zi_mpi_comm *comm = NULL;
     const size_t rank_bytes = sizeof comm->words[0] + 3 * sizeof *comm->ranks;
@@ -462,11 +464,11 @@ static zero_status create_over(zi_mpi_handle parent, uint32_t deadline_ms,
     ZI_TRY(check_code(zi_mpi->comm_rank(parent, &rank), "MPI_Comm_rank"));
     ZI_TRY(check_code(zi_mpi->comm_size(parent, &size), "MPI_Comm_size"));
     zi_mpi_comm *comm = NULL;
-    ZI_TRY(make_comm((uint32_t)rank, (uint32_t)size, deadline_ms, &comm));
+    ZI_TRY(mpi_comm_make_comm((uint32_t)rank, (uint32_t)size, deadline_ms, &comm));
     comm->finalize = options->finalize;
     zero_status status = duplicate(parent, comm->base.deadline_ms, &comm->world);
     if (status == ZERO_OK) {
-        status = build(comm, options);
+        status = mpi_comm_build(comm, options);
     }
     if (status != ZERO_OK) {
         /* Others may be anywhere: nothing collective is called, the communicators stay. */

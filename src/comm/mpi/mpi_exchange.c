@@ -33,7 +33,7 @@ static int rank_of(const zi_mpi_exchange *exchange, uint32_t member)
     return (int)(exchange->comm_ranks != NULL ? exchange->comm_ranks[member] : member);
 }
 
-static int start(zi_mpi_op *op)
+static int mpi_exchange_start(zi_mpi_op *op)
 {
     zi_mpi_exchange *exchange = op->argument;
     uint32_t count = 0;
@@ -86,7 +86,7 @@ zero_status zi_mpi_exchange_run(zi_mpi_exchange *exchange, const char *what)
         zi_assert_cmp(exchange->transfers[i].send_bytes, <=, ZI_MPI_TRANSFER_MAX);
         zi_assert_cmp(exchange->transfers[i].recv_bytes, <=, ZI_MPI_TRANSFER_MAX);
     }
-    exchange->op.start = start;
+    exchange->op.start = mpi_exchange_start;
     exchange->op.argument = exchange;
     exchange->op.what = what;
     exchange->op.requests = exchange->requests;

@@ -66,7 +66,7 @@ static bool works_in_place(const zi_mpi_group *group, const zi_collective *c)
                             (c->kind == ZI_REDUCE_SCATTER && send + own == c->recv));
 }
 
-static void describe(zi_mpi_group *group, const batch_argument *batch)
+static void mpi_group_describe(zi_mpi_group *group, const batch_argument *batch)
 {
     zi_mpi_record *mine = &group->mine;
     *mine = (zi_mpi_record){.hash = ZI_HASH_START, .batch_count = batch->batch_count};
@@ -98,7 +98,7 @@ static zero_status name_mismatch(const zi_mpi_group *group, uint32_t other)
 }
 
 /* Wait for what is on the stream: it may use the stage. */
-static zero_status drain(const batch_argument *batch)
+static zero_status mpi_group_drain(const batch_argument *batch)
 {
     const zi_device *device = batch->group->base.kernels->device;
     return device->ops->drain(device->self, batch->stream);
@@ -108,7 +108,7 @@ static zero_status drain(const batch_argument *batch)
 static zero_status exchange_tables(zi_mpi_group *group, const batch_argument *batch,
                                    const char *what)
 {
-    ZI_TRY(drain(batch));
+    ZI_TRY(mpi_group_drain(batch));
     zi_mpi_exchange *x = &group->exchange;
     zi_collective_terms *mine = (void *)(group->stage + group->base.rank * group->stage_bytes);
     for (uint32_t i = 0; i < batch->batch_count; i++) {
@@ -125,7 +125,7 @@ static zero_status exchange_tables(zi_mpi_group *group, const batch_argument *ba
 }
 
 /* All members compare all with group rank 0, so all find the same difference. */
-static zero_status compare(zi_mpi_group *group, const batch_argument *batch)
+static zero_status mpi_group_compare(zi_mpi_group *group, const batch_argument *batch)
 {
     char text[ZI_COLLECTIVE_TEXT_BYTES];
     char what[ZI_COLLECTIVE_TEXT_BYTES + 64];
@@ -133,7 +133,7 @@ static zero_status compare(zi_mpi_group *group, const batch_argument *batch)
                    batch->batch_count == 0 ? "an empty batch"
                                            : zi_collective_text(batch->batch, text, sizeof text),
                    batch->batch_count, group->base.name);
-    describe(group, batch);
+    mpi_group_describe(group, batch);
     const size_t mine_bytes =
         offsetof(zi_mpi_record, bits) + zi_div_up(batch->batch_count, 64) * sizeof(zi_mpi_bits);
     ZI_TRY(zi_mpi_exchange_records(&group->exchange, &group->mine, mine_bytes, group->records,
@@ -160,7 +160,7 @@ static zero_status run_moves(zi_mpi_group *group, const batch_argument *batch)
     if (zi_fault_hit(ZI_FAULT_COLLECTIVE)) {
         ZI_FAIL(ZERO_ERR_COMM, "group %s: a collective failed (injected)", group->base.name);
     }
-    ZI_TRY(compare(group, batch));
+    ZI_TRY(mpi_group_compare(group, batch));
     for (uint32_t i = 0; i < batch->batch_count; i++) {
         const zi_collective *collective = &batch->batch[i];
         if (collective->count != 0) {
@@ -197,7 +197,7 @@ static void notify_failure(zi_mpi_group *group)
                            error);
 }
 
-static zero_status run_batch(const batch_argument *batch)
+static zero_status mpi_group_run_batch(const batch_argument *batch)
 {
     zi_mpi_group *group = batch->group;
     if (group->first_error.status != ZERO_OK) {
@@ -208,31 +208,31 @@ static zero_status run_batch(const batch_argument *batch)
         group->first_error = *zero_last_error();
         notify_failure(group);
         /* Whoever waits for the batch gets the failure at once, and may destroy the group. */
-        (void)drain(batch);
+        (void)mpi_group_drain(batch);
         return zi_error_adopt(&group->first_error);
     }
     return ZERO_OK;
 }
 
 /* The task. */
-static zero_status run(void *argument)
+static zero_status mpi_group_run(void *argument)
 {
     const batch_argument *batch = argument;
     zi_recorder *recorder = &batch->group->base.recorder;
     zi_recorder_start(recorder, batch->number);
-    const zero_status status = run_batch(batch);
+    const zero_status status = mpi_group_run_batch(batch);
     zi_recorder_end(recorder, batch->number, status == ZERO_OK ? ZI_RECORD_DONE : ZI_RECORD_FAILED);
     return status;
 }
 
-static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
-                          size_t batch_count)
+static zero_status mpi_group_submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                                    size_t batch_count)
 {
     zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     const batch_argument argument = {(zi_mpi_group *)base, stream, batch, batch_count,
                                      zi_recorder_last(&base->recorder)};
     const zi_device *device = base->kernels->device;
-    return device->ops->task(device->self, stream, run, &argument, sizeof argument);
+    return device->ops->task(device->self, stream, mpi_group_run, &argument, sizeof argument);
 }
 
 /* Send the message of leaving to the other members, or receive theirs. */
@@ -255,7 +255,7 @@ static zero_status exchange_leaves(zi_mpi_group *group, size_t send_bytes, size_
 /* The message has the form of a batch's record. A member that waits for one reads it; otherwise it
  * stays in the link for the next group there. In a world that has failed there is none: it would be
  * read before the failure is heard of. */
-static void leave(zi_mpi_group *group)
+static void mpi_group_leave(zi_mpi_group *group)
 {
     group->link->dead =
         group->link->dead || !group->connected || zi_mpi_has_failed(group->comm) ||
@@ -269,12 +269,12 @@ static zero_status take_leaves(zi_mpi_group *group)
     return exchange_leaves(group, 0, offsetof(zi_mpi_record, bits), group->exchange.deadline_ms);
 }
 
-static void destroy(zi_group *base)
+static void mpi_group_destroy(zi_group *base)
 {
     zi_mpi_group *group = (zi_mpi_group *)base;
     const zero_error kept = *zero_last_error();
     if (group->link != NULL && zi_mpi_progress_healthy(group->comm->progress)) {
-        leave(group);
+        mpi_group_leave(group);
     }
     (void)zi_error_adopt(&kept);
     if (!zi_mpi_progress_healthy(group->comm->progress)) {
@@ -287,7 +287,7 @@ static void destroy(zi_group *base)
     zi_free(group);
 }
 
-static void path_of(const zi_group *base, zero_path *path)
+static void mpi_group_path_of(const zi_group *base, zero_path *path)
 {
     const zi_mpi_group *group = (const zi_mpi_group *)base;
     path->carrier = ZERO_CARRIER_MPI;
@@ -296,12 +296,12 @@ static void path_of(const zi_group *base, zero_path *path)
 
 static const zi_group_ops group_ops = {
     .struct_bytes = sizeof(zi_group_ops),
-    .submit = submit,
-    .destroy = destroy,
-    .path = path_of,
+    .submit = mpi_group_submit,
+    .destroy = mpi_group_destroy,
+    .path = mpi_group_path_of,
 };
 
-static zero_status allocate(zi_mpi_group *group)
+static zero_status mpi_group_allocate(zi_mpi_group *group)
 {
     const zi_device *device = group->base.kernels->device;
     const uint32_t size = group->base.size;
@@ -315,7 +315,7 @@ static zero_status allocate(zi_mpi_group *group)
     return device->ops->host_alloc(device->self, group->stage_total, (void **)&group->stage);
 }
 
-static zero_status make_grid(zi_mpi_group *group)
+static zero_status mpi_group_make_grid(zi_mpi_group *group)
 {
     const uint32_t size = group->base.size;
     uint64_t *hosts = NULL;
@@ -343,8 +343,8 @@ static zi_mpi_link *find_link(zi_mpi_comm *comm, uint64_t members_hash)
 
 /* Exchange with the other members what each is making; all must mean the same group. *again: all
  * have a link for it. */
-static zero_status rendezvous(zi_mpi_group *group, uint64_t members_hash, const zi_mpi_link *link,
-                              bool *again)
+static zero_status mpi_group_rendezvous(zi_mpi_group *group, uint64_t members_hash,
+                                        const zi_mpi_link *link, bool *again)
 {
     zi_mpi_comm *comm = group->comm;
     zi_mpi_exchange *x = &group->exchange;
@@ -421,14 +421,14 @@ static zero_status make_link(zi_mpi_group *group, uint64_t members_hash)
     return status;
 }
 
-static zero_status connect_members(zi_mpi_group *group)
+static zero_status mpi_group_connect_members(zi_mpi_group *group)
 {
     const uint32_t size = group->base.size;
     uint64_t hash = zi_hash_u64(ZI_HASH_START, size);
     hash = zi_hash_bytes(hash, group->members, size * sizeof *group->members);
     zi_mpi_link *link = find_link(group->comm, hash);
     bool again = false;
-    ZI_TRY(rendezvous(group, hash, link, &again));
+    ZI_TRY(mpi_group_rendezvous(group, hash, link, &again));
     if (again) {
         group->link = link;
     } else {
@@ -464,15 +464,15 @@ zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", name);
     memcpy(group->members, members, size * sizeof *members);
     group->base.rank = zi_group_place(members, size, comm->base.rank, group->order);
-    zero_status status = make_grid(group);
+    zero_status status = mpi_group_make_grid(group);
     if (status == ZERO_OK) {
-        status = allocate(group);
+        status = mpi_group_allocate(group);
     }
     if (status == ZERO_OK) {
-        status = connect_members(group);
+        status = mpi_group_connect_members(group);
     }
     if (status != ZERO_OK) {
-        destroy(&group->base);
+        mpi_group_destroy(&group->base);
         return status;
     }
     *out = &group->base;

@@ -62,7 +62,7 @@ static bool is_absent(const zi_mpi_group *group, uint32_t member, uint32_t index
     return (group->records[member].bits[index / 64].absent >> (index % 64) & 1) != 0;
 }
 
-static bool is_in_place(const zi_mpi_group *group, uint32_t member, uint32_t index)
+static bool mpi_move_is_in_place(const zi_mpi_group *group, uint32_t member, uint32_t index)
 {
     return (group->records[member].bits[index / 64].in_place >> (index % 64) & 1) != 0;
 }
@@ -70,7 +70,7 @@ static bool is_in_place(const zi_mpi_group *group, uint32_t member, uint32_t ind
 /* ---- chunks ---- */
 
 /* Elements of member `i`'s part, and where it starts. The first member's is the longest. */
-static size_t part_of(const array_move *m, uint32_t i, size_t *first)
+static size_t mpi_move_part_of(const array_move *m, uint32_t i, size_t *first)
 {
     const zi_collective *c = m->collective;
     if (m->sliced) {
@@ -81,9 +81,9 @@ static size_t part_of(const array_move *m, uint32_t i, size_t *first)
 }
 
 /* Elements of member `i`'s chunk, and the first of them. */
-static size_t chunk_of(const array_move *m, uint32_t i, size_t done, size_t *first)
+static size_t mpi_move_chunk_of(const array_move *m, uint32_t i, size_t done, size_t *first)
 {
-    const size_t part = part_of(m, i, first);
+    const size_t part = mpi_move_part_of(m, i, first);
     *first += done;
     return done < part ? zi_min_u64(m->step, part - done) : 0;
 }
@@ -101,13 +101,14 @@ static unsigned char *outgoing(const array_move *m, uint32_t i, size_t done)
     return incoming(m, m->group->base.size + i, done);
 }
 
-static zero_status copy(const array_move *m, void *target, const void *source, size_t count)
+static zero_status mpi_move_copy(const array_move *m, void *target, const void *source,
+                                 size_t count)
 {
     const zi_device *device = m->group->base.kernels->device;
     return device->ops->copy(device->self, m->stream, target, source, count * m->element_bytes);
 }
 
-static zero_status drain(const array_move *m)
+static zero_status mpi_move_drain(const array_move *m)
 {
     const zi_device *device = m->group->base.kernels->device;
     return m->on_host ? ZERO_OK : device->ops->drain(device->self, m->stream);
@@ -150,9 +151,9 @@ static zero_status gather_to_host(const array_move *m, size_t done)
 {
     const uint32_t rank = m->group->base.rank;
     size_t first = 0;
-    const size_t count = chunk_of(m, rank, done, &first);
+    const size_t count = mpi_move_chunk_of(m, rank, done, &first);
     const unsigned char *recv = m->collective->recv;
-    return copy(m, outgoing(m, rank, done), recv + first * m->element_bytes, count);
+    return mpi_move_copy(m, outgoing(m, rank, done), recv + first * m->element_bytes, count);
 }
 
 /* Where the host has the chunk of member `i`'s part. */
@@ -171,9 +172,9 @@ static void gather_describe(const array_move *m, size_t done, bool within)
         const uint32_t i = m->grid->at[at];
         const partner with = partner_of(m, at / m->grid->columns, at % m->grid->columns, within);
         size_t own = 0;
-        const size_t own_count = chunk_of(m, with.mine, done, &own);
+        const size_t own_count = mpi_move_chunk_of(m, with.mine, done, &own);
         size_t first = 0;
-        const size_t count = chunk_of(m, i, done, &first);
+        const size_t count = mpi_move_chunk_of(m, i, done, &first);
         m->group->exchange.transfers[at] = (zi_mpi_transfer){
             .member = with.rank,
             .send_at = gathered(m, with.mine, own, done),
@@ -190,10 +191,10 @@ static zero_status gather_finish(const array_move *m, size_t done, bool within)
     for (uint32_t at = 0; at < m->group->base.size && !m->on_host; at++) {
         const uint32_t i = m->grid->at[at];
         size_t first = 0;
-        const size_t count = chunk_of(m, i, done, &first);
+        const size_t count = mpi_move_chunk_of(m, i, done, &first);
         /* What came between hosts is in this rank's column. */
         if (i != m->group->base.rank && within == (at % m->grid->columns != m->grid->column)) {
-            ZI_TRY(copy(m, recv + first * m->element_bytes, incoming(m, i, done), count));
+            ZI_TRY(mpi_move_copy(m, recv + first * m->element_bytes, incoming(m, i, done), count));
         }
     }
     return ZERO_OK;
@@ -213,9 +214,9 @@ static zero_status fold_to_host(const array_move *m, size_t done)
         const uint32_t i = m->grid->at[at];
         const uint32_t column = at % m->grid->columns;
         size_t first = 0;
-        const size_t count = chunk_of(m, i, done, &first);
+        const size_t count = mpi_move_chunk_of(m, i, done, &first);
         if (i != m->group->base.rank && (m->grid->columns == 1 || column != m->grid->column)) {
-            ZI_TRY(copy(m, outgoing(m, i, done), send + first * m->element_bytes, count));
+            ZI_TRY(mpi_move_copy(m, outgoing(m, i, done), send + first * m->element_bytes, count));
         }
     }
     return ZERO_OK;
@@ -249,8 +250,8 @@ static void fold_describe(const array_move *m, size_t done, bool within)
         const partner with = partner_of(m, row, at % m->grid->columns, within);
         const bool absent = sums ? is_row_absent(m, row) : is_absent(m->group, with.rank, m->index);
         size_t first = 0;
-        const size_t own_count = chunk_of(m, with.mine, done, &first);
-        const size_t count = chunk_of(m, i, done, &first);
+        const size_t own_count = mpi_move_chunk_of(m, with.mine, done, &first);
+        const size_t count = mpi_move_chunk_of(m, i, done, &first);
         const bool in_place = m->on_host && send != NULL;
         const unsigned char *from =
             in_place ? send + first * m->element_bytes : outgoing(m, i, done);
@@ -265,13 +266,13 @@ static void fold_describe(const array_move *m, size_t done, bool within)
 }
 
 /* What a host's sum is divided by before it is rounded. */
-static float headroom_of(const array_move *m)
+static float mpi_move_headroom_of(const array_move *m)
 {
     return zi_sum_headroom(zi_collective_sum_dtype(m->collective), m->grid->columns);
 }
 
 /* This host's sums of the parts of this rank's column. A host without any is not asked for them. */
-static zero_status fold_within(const array_move *m, size_t done)
+static zero_status mpi_move_fold_within(const array_move *m, size_t done)
 {
     zi_mpi_group *group = m->group;
     const zi_collective *c = m->collective;
@@ -281,7 +282,7 @@ static zero_status fold_within(const array_move *m, size_t done)
     for (uint32_t row = 0; row < grid->rows && !is_row_absent(m, grid->row); row++) {
         const uint32_t i = zi_grid_at(grid, row, grid->column);
         size_t first = 0;
-        const size_t count = chunk_of(m, i, done, &first);
+        const size_t count = mpi_move_chunk_of(m, i, done, &first);
         for (uint32_t column = 0; column < grid->columns; column++) {
             const uint32_t member = zi_grid_at(grid, grid->row, column);
             const bool absent = is_absent(group, member, m->index);
@@ -296,7 +297,7 @@ static zero_status fold_within(const array_move *m, size_t done)
             .count = count,
             .dst_dtype = zi_collective_sum_dtype(c),
             .source_dtype = c->send_dtype,
-            .scale = 1.0f / headroom_of(m),
+            .scale = 1.0f / mpi_move_headroom_of(m),
         };
         if (count != 0) {
             ZI_TRY(kernels->ops->fold(kernels->self, m->stream, &fold));
@@ -314,9 +315,9 @@ static zero_status fold_finish(const array_move *m, size_t done, bool within)
     const unsigned char *send = c->send;
     size_t first = 0;
     if (within) {
-        return fold_within(m, done);
+        return mpi_move_fold_within(m, done);
     }
-    const size_t count = chunk_of(m, group->base.rank, done, &first);
+    const size_t count = mpi_move_chunk_of(m, group->base.rank, done, &first);
     for (uint32_t row = 0; row < grid->rows; row++) {
         const unsigned char *own = in_levels(m)   ? host_sum(m, group->base.rank, done)
                                    : send != NULL ? send + first * m->element_bytes
@@ -330,7 +331,7 @@ static zero_status fold_finish(const array_move *m, size_t done, bool within)
     zi_fold fold = zi_collective_fold(c, place, group->sources, grid->rows, count);
     if (in_levels(m)) {
         fold.source_dtype = zi_collective_sum_dtype(c);
-        fold.scale = zi_fold_scale(&fold) * headroom_of(m);
+        fold.scale = zi_fold_scale(&fold) * mpi_move_headroom_of(m);
     }
     fold.squares = m->sliced ? NULL : c->squares; /* of slices only once all are here */
     const zi_kernels *kernels = group->base.kernels;
@@ -340,7 +341,7 @@ static zero_status fold_finish(const array_move *m, size_t done, bool within)
 static const move_steps fold_steps = {
     fold_to_host, {{true, fold_describe, fold_finish}, {false, fold_describe, fold_finish}}};
 
-static zero_status exchange(const array_move *m)
+static zero_status mpi_move_exchange(const array_move *m)
 {
     char text[ZI_COLLECTIVE_TEXT_BYTES];
     char what[ZI_COLLECTIVE_TEXT_BYTES + 40];
@@ -369,8 +370,8 @@ static zero_status run_level(const array_move *m, const move_level *level, size_
     x->first = (grid->row + 1) % grid->rows * grid->columns;
     level->describe(m, done, level->within);
     count_crossed(m->group);
-    ZI_TRY(exchange(m));
-    ZI_TRY(drain(m));
+    ZI_TRY(mpi_move_exchange(m));
+    ZI_TRY(mpi_move_drain(m));
     return level->finish(m, done, level->within);
 }
 
@@ -378,9 +379,9 @@ static zero_status run_level(const array_move *m, const move_level *level, size_
 static zero_status run_chunks(const array_move *m, const move_steps *steps)
 {
     size_t first = 0;
-    const size_t longest = part_of(m, 0, &first);
+    const size_t longest = mpi_move_part_of(m, 0, &first);
     ZI_TRY(m->on_host ? ZERO_OK : steps->to_host(m, 0));
-    ZI_TRY(drain(m));
+    ZI_TRY(mpi_move_drain(m));
     for (size_t done = 0; done < longest; done += m->step) {
         if (m->step < longest - done && !m->on_host) {
             ZI_TRY(steps->to_host(m, done + m->step));
@@ -389,7 +390,7 @@ static zero_status run_chunks(const array_move *m, const move_steps *steps)
             const move_level *level = &steps->levels[i];
             if (in_levels(m) || !level->within) {
                 /* The second level sends what the first has left. */
-                ZI_TRY(i == 1 ? drain(m) : ZERO_OK);
+                ZI_TRY(i == 1 ? mpi_move_drain(m) : ZERO_OK);
                 ZI_TRY(run_level(m, level, done));
             }
         }
@@ -467,7 +468,7 @@ static bool is_plain_sum(const array_move *m)
     uint32_t in_place_count = 0;
     for (uint32_t i = 0; i < group->base.size; i++) {
         absent_count += is_absent(group, i, m->index);
-        in_place_count += is_in_place(group, i, m->index);
+        in_place_count += mpi_move_is_in_place(group, i, m->index);
     }
     const bool all_in_place = c->kind == ZI_ALL_REDUCE && in_place_count == group->base.size;
     return m->on_host && c->send_dtype == ZERO_DTYPE_F32 && c->recv_dtype == ZERO_DTYPE_F32 &&
@@ -497,7 +498,7 @@ static zero_status move_gather(array_move *m)
     const size_t bytes = c->count * m->element_bytes;
     unsigned char *own = (unsigned char *)c->recv + m->group->base.rank * bytes;
     if (c->send != own) {
-        ZI_TRY(copy(m, own, c->send, c->count));
+        ZI_TRY(mpi_move_copy(m, own, c->send, c->count));
     }
     return m->on_host && bytes <= ZI_MPI_TRANSFER_MAX ? run_own(m->group, c) : gather_parts(m);
 }

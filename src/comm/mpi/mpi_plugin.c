@@ -56,7 +56,7 @@ static int keep_request(int code, MPI_Request request, zi_mpi_handle *out)
     return code;
 }
 
-static int keep_comm(int code, MPI_Comm comm, zi_mpi_handle *out)
+static int mpi_plugin_keep_comm(int code, MPI_Comm comm, zi_mpi_handle *out)
 {
     *out = code == MPI_SUCCESS ? handle_of_comm(comm) : (zi_mpi_handle){0};
     return code;
@@ -72,7 +72,7 @@ static int finalized(int *yes)
     return MPI_Finalized(yes);
 }
 
-static int init(void)
+static int mpi_plugin_init(void)
 {
     int level = 0;
     return MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
@@ -135,7 +135,7 @@ static int comm_split(zi_mpi_handle comm, int color, int key, zi_mpi_handle *par
 {
     MPI_Comm native = MPI_COMM_NULL;
     const int code = MPI_Comm_split(comm_of(comm), color, key, &native);
-    return keep_comm(code, native, part);
+    return mpi_plugin_keep_comm(code, native, part);
 }
 
 static int comm_split_host(zi_mpi_handle comm, int key, zi_mpi_handle *part)
@@ -143,7 +143,7 @@ static int comm_split_host(zi_mpi_handle comm, int key, zi_mpi_handle *part)
     MPI_Comm native = MPI_COMM_NULL;
     const int code =
         MPI_Comm_split_type(comm_of(comm), MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &native);
-    return keep_comm(code, native, part);
+    return mpi_plugin_keep_comm(code, native, part);
 }
 
 static int comm_create_group(zi_mpi_handle comm, const int *ranks, int count, int tag,
@@ -161,7 +161,7 @@ static int comm_create_group(zi_mpi_handle comm, const int *ranks, int count, in
         code = MPI_Comm_create_group(comm_of(comm), some, tag, &native);
         (void)MPI_Group_free(&some);
     }
-    return keep_comm(code, native, part);
+    return mpi_plugin_keep_comm(code, native, part);
 }
 
 static int comm_return_errors(zi_mpi_handle comm)
@@ -295,7 +295,7 @@ const zi_mpi_plugin zi_mpi_plugin_table = {
     .version = ZI_MPI_PLUGIN_VERSION,
     .initialized = initialized,
     .finalized = finalized,
-    .init = init,
+    .init = mpi_plugin_init,
     .finalize = finalize,
     .query_thread = query_thread,
     .error_string = error_string,

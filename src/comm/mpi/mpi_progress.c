@@ -77,7 +77,7 @@ zero_status zi_mpi_error(int code, const char *call)
     ZI_FAIL_NATIVE(ZERO_ERR_COMM, code, "%s: %s", call, text);
 }
 
-static void finish(zi_mpi_progress *progress, zi_mpi_op *op, const zero_error *error)
+static void mpi_progress_finish(zi_mpi_progress *progress, zi_mpi_op *op, const zero_error *error)
 {
     (void)pthread_mutex_lock(&progress->mutex);
     op->error = *error;
@@ -89,13 +89,13 @@ static void finish(zi_mpi_progress *progress, zi_mpi_op *op, const zero_error *e
 static void finish_ok(zi_mpi_progress *progress, zi_mpi_op *op)
 {
     const zero_error none = {.status = ZERO_OK};
-    finish(progress, op, &none);
+    mpi_progress_finish(progress, op, &none);
 }
 
 static void finish_code(zi_mpi_progress *progress, zi_mpi_op *op, int code, const char *call)
 {
     (void)zi_mpi_error(code, call);
-    finish(progress, op, zero_last_error());
+    mpi_progress_finish(progress, op, zero_last_error());
 }
 
 /* Mark which requests are open, and cancel the receives among them. Returns the number of open
@@ -258,19 +258,19 @@ static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
         notice_error(about, &error);
     }
     withdraw(progress, op);
-    finish(progress, op, &error);
+    mpi_progress_finish(progress, op, &error);
     return true;
 }
 
 /* Start an op. True when it is active now, false when it is done already. */
-static bool begin(zi_mpi_progress *progress, zi_mpi_op *op)
+static bool mpi_progress_begin(zi_mpi_progress *progress, zi_mpi_op *op)
 {
     const notice *about = notice_about(progress, op);
     if (about != NULL) {
         zero_error error;
         notice_error(about, &error);
         op->notified = true;
-        finish(progress, op, &error);
+        mpi_progress_finish(progress, op, &error);
         return false;
     }
     for (size_t i = 0; i < op->request_capacity; i++) {
@@ -311,7 +311,7 @@ static void activate(zi_mpi_progress *progress, zi_mpi_op *taken)
     while (taken != NULL) {
         zi_mpi_op *op = taken;
         taken = op->next;
-        if (begin(progress, op)) {
+        if (mpi_progress_begin(progress, op)) {
             op->next = progress->active;
             progress->active = op;
         }
@@ -337,7 +337,7 @@ static bool advance_all(zi_mpi_progress *progress)
 }
 
 /* Fail all ops that are left. */
-static void drain(zi_mpi_progress *progress, zi_mpi_op *list)
+static void mpi_progress_drain(zi_mpi_progress *progress, zi_mpi_op *list)
 {
     zero_error error;
     (void)zi_error_set(ZERO_ERR_COMM, 0, __FILE__, __LINE__,
@@ -346,7 +346,7 @@ static void drain(zi_mpi_progress *progress, zi_mpi_op *list)
     while (list != NULL) {
         zi_mpi_op *op = list;
         list = op->next;
-        finish(progress, op, &error);
+        mpi_progress_finish(progress, op, &error);
     }
 }
 
@@ -368,8 +368,8 @@ static void *progress_main(void *argument)
             zi_deadline_pause(idle++, YIELDS, PAUSE_NS);
         }
     }
-    drain(progress, taken);
-    drain(progress, progress->active);
+    mpi_progress_drain(progress, taken);
+    mpi_progress_drain(progress, progress->active);
     progress->active = NULL;
     (void)pthread_mutex_lock(&progress->mutex);
     const bool broken = progress->broken;

@@ -32,7 +32,7 @@ zero_status zi_nccl_api_load(const char *library, zi_nccl_api *api)
     return zi_library_load(&nccl_library, library, api);
 }
 
-static void load(void)
+static void nccl_api_load(void)
 {
     if (zi_nccl_api_load(LIBRARY, &loaded_api) != ZERO_OK) {
         load_error = *zero_last_error();
@@ -60,7 +60,7 @@ zero_status zi_nccl_api_get(const zi_nccl_api **api, int *version)
 {
     *api = replaced_api;
     if (replaced_api == NULL) {
-        (void)pthread_once(&load_once, load);
+        (void)pthread_once(&load_once, nccl_api_load);
         if (load_error.status != ZERO_OK) {
             return zi_error_adopt(&load_error);
         }

@@ -46,7 +46,7 @@ static zero_status keep_base(zi_comm *comm, zi_nccl_group *base, zero_status sta
     return ZERO_OK;
 }
 
-static zero_status init(zi_nccl_group *base, const ncclUniqueId *id)
+static zero_status nccl_base_init(zi_nccl_group *base, const ncclUniqueId *id)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -58,7 +58,7 @@ static zero_status init(zi_nccl_group *base, const ncclUniqueId *id)
 }
 
 /* Do all that this rank can do alone, and fill its record for the others. */
-static zero_status prepare(zi_comm *comm, zi_nccl_group **base, base_record *mine)
+static zero_status nccl_base_prepare(zi_comm *comm, zi_nccl_group **base, base_record *mine)
 {
     ZI_TRY(open_base(comm, base));
     mine->version = (*base)->version;
@@ -70,7 +70,7 @@ static zero_status prepare(zi_comm *comm, zi_nccl_group **base, base_record *min
 }
 
 /* MISMATCH, or the status of a rank that could not prepare. */
-static zero_status compare(const zi_comm *comm, const base_record *all)
+static zero_status nccl_base_compare(const zi_comm *comm, const base_record *all)
 {
     const uint32_t failed = zi_error_first_cause(&all->told, sizeof *all, comm->size);
     if (failed < comm->size) {
@@ -97,15 +97,15 @@ zero_status zi_nccl_base_get(zero_world *world)
     base_record mine;
     memset(&mine, 0, sizeof mine);
     ZI_TRY(zi_calloc(comm->size, sizeof *all, (void **)&all));
-    const zero_status ready = prepare(comm, &base, &mine);
+    const zero_status ready = nccl_base_prepare(comm, &base, &mine);
     const zero_error error = *zero_last_error();
     mine.told = zi_error_tell(ready);
     zero_status status = zi_group_gather(world->control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
-        status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(comm, all);
+        status = ready != ZERO_OK ? zi_error_adopt(&error) : nccl_base_compare(comm, all);
     }
     if (status == ZERO_OK) {
-        status = init(base, &all[0].id);
+        status = nccl_base_init(base, &all[0].id);
     }
     zi_free(all);
     return keep_base(comm, base, status);
@@ -132,7 +132,7 @@ typedef struct split_job {
 static split_job *_Atomic unfinished;
 
 /* A child that nobody has taken goes too. */
-static void release(split_job *job)
+static void nccl_base_release(split_job *job)
 {
     if (atomic_fetch_sub_explicit(&job->owners, 1, memory_order_acq_rel) == 1) {
         if (job->child != NULL) {
@@ -150,11 +150,12 @@ static void *split_main(void *argument)
     (void)cudaSetDevice(job->ordinal);
     job->result = job->api->comm_split(job->parent, 0, job->rank, &job->child, &config);
     atomic_store_explicit(&job->returned, 1, memory_order_release);
-    release(job);
+    nccl_base_release(job);
     return NULL;
 }
 
-static zero_status begin_split(const zi_nccl_group *base, ncclComm_t parent, split_job **out)
+static zero_status nccl_base_begin_split(const zi_nccl_group *base, ncclComm_t parent,
+                                         split_job **out)
 {
     pthread_t thread;
     ZI_TRY(zi_calloc(1, sizeof **out, (void **)out));
@@ -215,13 +216,13 @@ static zero_status split_parent(zi_nccl_group *base, ncclComm_t parent)
     split_job *job = NULL;
     ncclComm_t child = NULL;
     const uint64_t until_ns = zi_deadline_in_ms(base->deadline_ms);
-    ZI_TRY(begin_split(base, parent, &job));
+    ZI_TRY(nccl_base_begin_split(base, parent, &job));
     const ncclResult_t state = await_split(job, until_ns);
     if (state == ncclSuccess) {
         child = job->child;
         job->child = NULL;
     }
-    release(job);
+    nccl_base_release(job);
     if (state == ncclInProgress) {
         ZI_FAIL(ZERO_ERR_TIMEOUT,
                 "rank %u: %s did not finish within %u ms; not all %u ranks called "
@@ -286,8 +287,8 @@ zero_status zi_nccl_base_make(zi_comm *comm, ncclComm_t borrowed)
 /* ---- what rank 0 tells the others ---- */
 
 /* Gather what is at the begin of `pinned` on every rank behind it, and wait for it. */
-static zero_status gather(zi_nccl_group *base, unsigned char *pinned, size_t bytes,
-                          cudaStream_t stream)
+static zero_status nccl_base_gather(zi_nccl_group *base, unsigned char *pinned, size_t bytes,
+                                    cudaStream_t stream)
 {
     const uint64_t until_ns = zi_deadline_in_ms(base->deadline_ms);
     ZI_TRY(zi_nccl_enter(base, "ncclAllGather"));
@@ -322,7 +323,7 @@ zero_status zi_nccl_base_share(zi_nccl_group *base, void *record, size_t bytes)
     status = status != ZERO_OK ? status : ops->host_alloc(device.self, pinned_bytes, &pinned);
     if (status == ZERO_OK) {
         memcpy(pinned, record, bytes);
-        status = gather(base, pinned, bytes, zi_cuda_stream_native(stream));
+        status = nccl_base_gather(base, pinned, bytes, zi_cuda_stream_native(stream));
     }
     if (status == ZERO_OK) {
         memcpy(record, (unsigned char *)pinned + bytes, bytes);

@@ -43,7 +43,7 @@ typedef struct batch_argument {
     uint64_t number; /* in the group's recorder */
 } batch_argument;
 
-static zero_status run_batch(const batch_argument *task)
+static zero_status nccl_group_run_batch(const batch_argument *task)
 {
     zi_nccl_group *group = task->group;
     const uint32_t count = (uint32_t)task->batch_count;
@@ -58,7 +58,7 @@ static zero_status run_batch(const batch_argument *task)
     return zi_nccl_mark_end(group, native, marking, task->batch, count, task->number);
 }
 
-static zero_status run(void *argument)
+static zero_status nccl_group_run(void *argument)
 {
     const batch_argument *task = argument;
     zi_nccl_group *group = task->group;
@@ -68,7 +68,7 @@ static zero_status run(void *argument)
         return status;
     }
     zi_span_begin(NULL, ZI_SPAN_COLLECTIVE, group->base.name);
-    status = run_batch(task);
+    status = nccl_group_run_batch(task);
     zi_span_end(NULL);
     if (status == ZERO_OK) {
         return ZERO_OK;
@@ -83,15 +83,15 @@ static zero_status run(void *argument)
     return zi_nccl_check(group);
 }
 
-static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
-                          size_t batch_count)
+static zero_status nccl_group_submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                                     size_t batch_count)
 {
     zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     zi_nccl_group *group = (zi_nccl_group *)base;
     const zi_device *device = base->kernels->device;
     const batch_argument argument = {group, stream, batch, batch_count,
                                      zi_recorder_last(&base->recorder)};
-    ZI_TRY(device->ops->task(device->self, stream, run, &argument, sizeof argument));
+    ZI_TRY(device->ops->task(device->self, stream, nccl_group_run, &argument, sizeof argument));
     /* On the host stream the batch has run by now, or was aborted. */
     return zi_nccl_check(group);
 }
@@ -127,13 +127,13 @@ static zero_status connect_for(zi_group *base, zi_stream *stream, const zi_colle
     return zi_group_submit(base, stream, batch, batch_count);
 }
 
-static zero_status check(zi_group *base)
+static zero_status nccl_group_check(zi_group *base)
 {
     return zi_nccl_check((zi_nccl_group *)base);
 }
 
 /* Destroy the events of the marks. */
-static void close_device(zi_nccl_group *group)
+static void nccl_group_close_device(zi_nccl_group *group)
 {
     for (uint32_t i = 0; i < ZI_NCCL_MARKS; i++) {
         zi_nccl_mark *mark = &group->marks[i];
@@ -149,11 +149,11 @@ static void close_device(zi_nccl_group *group)
 static void close_group(zi_nccl_group *group)
 {
     zi_nccl_handle_close(group);
-    close_device(group);
+    nccl_group_close_device(group);
     zi_free(group);
 }
 
-static void destroy(zi_group *base)
+static void nccl_group_destroy(zi_group *base)
 {
     zi_nccl_group *group = (zi_nccl_group *)base;
     zi_nccl_watch_remove(group);
@@ -171,7 +171,7 @@ zero_status zi_nccl_group_abandon(zi_nccl_group *group)
     return zi_error_adopt(&error);
 }
 
-static void path_of(const zi_group *base, zero_path *path)
+static void nccl_group_path_of(const zi_group *base, zero_path *path)
 {
     const zi_nccl_group *group = (const zi_nccl_group *)base;
     path->carrier = ZERO_CARRIER_NCCL;
@@ -187,11 +187,11 @@ static void path_of(const zi_group *base, zero_path *path)
 
 static const zi_group_ops nccl_ops = {
     .struct_bytes = sizeof(zi_group_ops),
-    .submit = submit,
+    .submit = nccl_group_submit,
     .connect = connect_for,
-    .destroy = destroy,
-    .check = check,
-    .path = path_of,
+    .destroy = nccl_group_destroy,
+    .check = nccl_group_check,
+    .path = nccl_group_path_of,
 };
 
 static zero_status open_marks(zi_nccl_group *group)
@@ -228,7 +228,7 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_group_desc *desc)
 }
 
 /* Do all that this rank can do alone. */
-static zero_status prepare(zi_nccl_group *group, const zi_group_desc *desc)
+static zero_status nccl_group_prepare(zi_nccl_group *group, const zi_group_desc *desc)
 {
     zi_nccl_group *base = zi_nccl_base_of(group->comm);
     ZI_TRY(zi_nccl_check(base));
@@ -245,7 +245,7 @@ static zero_status prepare(zi_nccl_group *group, const zi_group_desc *desc)
 
 /* MISMATCH where a rank makes a group of another name, or the status of one that could not prepare.
  */
-static zero_status compare(const zi_nccl_group *group, const rendezvous_record *all)
+static zero_status nccl_group_compare(const zi_nccl_group *group, const rendezvous_record *all)
 {
     const uint32_t size = group->comm->size;
     const uint32_t failed = zi_error_first_cause(&all->told, sizeof *all, size);
@@ -291,8 +291,8 @@ static zero_status compare_members(const zi_nccl_group *group, rendezvous_record
 }
 
 /* Find out which members are on one host, and whether kernels can add up what comes at once. */
-static zero_status make_grid(zi_nccl_group *group, const zi_group_desc *desc,
-                             const rendezvous_record *all)
+static zero_status nccl_group_make_grid(zi_nccl_group *group, const zi_group_desc *desc,
+                                        const rendezvous_record *all)
 {
     uint64_t *hosts = NULL;
     ZI_TRY(zi_calloc(desc->size, sizeof *hosts, (void **)&hosts));
@@ -312,10 +312,10 @@ static zero_status make_grid(zi_nccl_group *group, const zi_group_desc *desc,
 }
 
 /* Exchange with the other ranks how preparing ended. */
-static zero_status rendezvous(zi_nccl_group *group, zi_group *control, const zi_group_desc *desc,
-                              uint32_t color)
+static zero_status nccl_group_rendezvous(zi_nccl_group *group, zi_group *control,
+                                         const zi_group_desc *desc, uint32_t color)
 {
-    const zero_status ready = prepare(group, desc);
+    const zero_status ready = nccl_group_prepare(group, desc);
     const zero_error error = *zero_last_error();
     rendezvous_record *all = NULL;
     rendezvous_record mine = {
@@ -329,21 +329,21 @@ static zero_status rendezvous(zi_nccl_group *group, zi_group *control, const zi_
     ZI_TRY(zi_calloc(group->comm->size, sizeof *all, (void **)&all));
     zero_status status = zi_group_gather(control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
-        status = ready != ZERO_OK ? zi_error_adopt(&error) : compare(group, all);
+        status = ready != ZERO_OK ? zi_error_adopt(&error) : nccl_group_compare(group, all);
     }
     if (status == ZERO_OK) {
         status = compare_members(group, all);
     }
     if (status == ZERO_OK) {
-        status = make_grid(group, desc, all);
+        status = nccl_group_make_grid(group, desc, all);
     }
     zi_free(all);
     return status;
 }
 
 /* Begin the split, with the configuration that the group asks for. */
-static zero_status begin_split(zi_nccl_group *base, const zi_nccl_group *group,
-                               const zi_group_desc *desc, uint32_t color)
+static zero_status nccl_group_begin_split(zi_nccl_group *base, const zi_nccl_group *group,
+                                          const zi_group_desc *desc, uint32_t color)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
@@ -377,7 +377,7 @@ static zero_status take_child(zi_nccl_group *base, zi_nccl_group *group)
 static zero_status split(zi_nccl_group *group, const zi_group_desc *desc, uint32_t color)
 {
     zi_nccl_group *base = zi_nccl_base_of(group->comm);
-    zero_status status = begin_split(base, group, desc, color);
+    zero_status status = nccl_group_begin_split(base, group, desc, color);
     if (status == ZERO_OK) {
         /* The call returns success when it has begun; only the state of the base says when the
          * child is there. */
@@ -406,11 +406,11 @@ static zero_status agree_memory(zi_nccl_group *group, zi_group *control, void *m
     return ZERO_OK;
 }
 
-static zero_status connect_members(zi_nccl_group *group, zi_group *control,
-                                   const zi_group_desc *desc)
+static zero_status nccl_group_connect_members(zi_nccl_group *group, zi_group *control,
+                                              const zi_group_desc *desc)
 {
     const uint32_t color = desc->members[group->order[0]];
-    ZI_TRY(rendezvous(group, control, desc, color));
+    ZI_TRY(nccl_group_rendezvous(group, control, desc, color));
     if (desc->registered && desc->memory_count != 0) {
         ZI_TRY(agree_memory(group, control, desc->memory[0].pointer));
     }
@@ -454,7 +454,7 @@ zero_status zi_nccl_group_create(zero_world *world, const zi_group_desc *desc, z
     *out = NULL;
     zi_nccl_group *group = NULL;
     ZI_TRY(zi_nccl_group_open(world->comm, desc, &group));
-    if (connect_members(group, world->control, desc) != ZERO_OK) {
+    if (nccl_group_connect_members(group, world->control, desc) != ZERO_OK) {
         return zi_nccl_group_abandon(group);
     }
     *out = &group->base;

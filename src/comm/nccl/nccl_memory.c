@@ -119,8 +119,8 @@ void zi_nccl_configure(const zi_group_desc *desc, ncclConfig_t *config)
 }
 
 /* Register what becomes a window, or a buffer; the handle is NULL where NCCL makes neither. */
-static zero_status register_memory(zi_nccl_group *group, const zi_group_memory *memory,
-                                   zi_nccl_registration *entry)
+static zero_status nccl_memory_register_memory(zi_nccl_group *group, const zi_group_memory *memory,
+                                               zi_nccl_registration *entry)
 {
     const zi_nccl_handle *handle = group->handle;
     const zi_nccl_api *api = handle->api;
@@ -162,7 +162,7 @@ static zero_status try_window(zi_nccl_group *base, void *pointer, bool *found)
         return ZERO_OK;
     }
     base->handle->windows = true;
-    ZI_TRY(register_memory(base, &memory, &entry));
+    ZI_TRY(nccl_memory_register_memory(base, &memory, &entry));
     ZI_TRY(is_window(entry.handle, found));
     if (entry.handle == NULL) {
         return ZERO_OK;
@@ -213,7 +213,8 @@ zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *control, void *m
 }
 
 /* What is asked for is in effect or an error. */
-static zero_status check_handle(const zi_nccl_group *group, const zi_nccl_registration *entry)
+static zero_status nccl_memory_check_handle(const zi_nccl_group *group,
+                                            const zi_nccl_registration *entry)
 {
     bool found = true;
     if (group->handle->windows) {
@@ -237,8 +238,8 @@ zero_status zi_nccl_register(zi_nccl_group *group, const zi_group_desc *desc)
     for (uint32_t i = 0; i < count; i++) {
         zi_nccl_registration *entry = &handle->registered[i];
         entry->symmetric = handle->windows && desc->memory[i].symmetric;
-        ZI_TRY(register_memory(group, &desc->memory[i], entry));
-        ZI_TRY(check_handle(group, entry));
+        ZI_TRY(nccl_memory_register_memory(group, &desc->memory[i], entry));
+        ZI_TRY(nccl_memory_check_handle(group, entry));
         handle->registered_count++;
     }
     return ZERO_OK;

@@ -91,7 +91,7 @@ static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
 
 /* Whether the folds of the chunks add the squares: they write all of recv, in whole chunks of a
  * norm. */
-static bool adds_squares(const zi_nccl_group *group, const zi_collective *c)
+static bool nccl_move_adds_squares(const zi_nccl_group *group, const zi_collective *c)
 {
     return c->kind == ZI_REDUCE_SCATTER && !is_direct(group, c);
 }
@@ -104,7 +104,7 @@ static const void *source_of(const zi_nccl_group *group, const zi_collective *c,
                : (const unsigned char *)c->send + first * zero_dtype_bytes(c->send_dtype);
 }
 
-static unsigned char *target_of(const zi_collective *c, uint64_t first)
+static unsigned char *nccl_move_target_of(const zi_collective *c, uint64_t first)
 {
     return (unsigned char *)c->recv + first * zero_dtype_bytes(c->recv_dtype);
 }
@@ -228,7 +228,7 @@ static uint64_t least_shared(const zi_nccl_group *group)
     return (uint64_t)group->base.size * ZI_PART_COUNT;
 }
 
-static const zi_grid *grid_of(const zi_nccl_group *group, const zi_collective *c)
+static const zi_grid *nccl_move_grid_of(const zi_nccl_group *group, const zi_collective *c)
 {
     return zi_collective_in_levels(&group->base, c) ? &group->grid : &group->flat;
 }
@@ -242,8 +242,8 @@ static uint64_t part_count(const zi_nccl_group *group, const zi_collective *c, u
 }
 
 /* Elements [*first, *first + result) of the send buffer are what member `rank` adds up. */
-static uint64_t part_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, uint32_t rank,
-                        uint64_t *first)
+static uint64_t nccl_move_part_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
+                                  uint32_t rank, uint64_t *first)
 {
     const zi_collective *c = chunk->collective;
     if (c->kind == ZI_REDUCE_SCATTER) {
@@ -258,16 +258,17 @@ static uint64_t part_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, 
 /* Whether members add up within each host first. */
 static bool is_within(const zi_nccl_group *group, const zi_collective *c)
 {
-    return !is_native(c) && grid_of(group, c)->columns > 1;
+    return !is_native(c) && nccl_move_grid_of(group, c)->columns > 1;
 }
 
 /* Where hosts' sums are longer than what they are made of, they lie behind a chunk's slots: their
  * bytes. Else 0, and they take the place of slots. */
-static uint64_t sums_bytes(const zi_nccl_group *group, const zi_collective *c, uint64_t part)
+static uint64_t nccl_move_sums_bytes(const zi_nccl_group *group, const zi_collective *c,
+                                     uint64_t part)
 {
     const uint64_t element = zero_dtype_bytes(zi_collective_sum_dtype(c));
     const bool longer = element > zero_dtype_bytes(c->send_dtype);
-    return longer && is_within(group, c) ? grid_of(group, c)->rows * part * element : 0;
+    return longer && is_within(group, c) ? nccl_move_grid_of(group, c)->rows * part * element : 0;
 }
 
 /* Elements of the next chunk of a collective of which `left` are left, and the bytes of scratch
@@ -284,7 +285,8 @@ static uint64_t chunk_size(const batch_state *m, const zi_collective *c, uint64_
         *bytes = count * element;
         return count;
     }
-    const uint64_t each = size * element + sums_bytes(group, c, 1); /* of an element of all parts */
+    const uint64_t each =
+        size * element + nccl_move_sums_bytes(group, c, 1); /* of an element of all parts */
     const uint64_t fits = zi_min_u64(group->zeros_bytes / element, m->round_bytes / each);
     const uint64_t part = fits / ZI_PART_COUNT * ZI_PART_COUNT;
     uint64_t count = zi_min_u64(left, c->kind == ZI_ALL_REDUCE ? part * size : part);
@@ -334,23 +336,25 @@ static zero_status cut_round(batch_state *m, zi_nccl_round *round, unsigned char
 
 /* Where scratch memory has the part of row `row` that comes from column `column` of this row. The
  * rows of a column lie end to end. */
-static unsigned char *slot_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, uint32_t row,
-                              uint32_t column)
+static unsigned char *nccl_move_slot_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
+                                        uint32_t row, uint32_t column)
 {
     const zi_collective *c = chunk->collective;
     const uint64_t bytes = part_count(group, c, chunk->count) * zero_dtype_bytes(c->send_dtype);
-    return chunk->at + ((uint64_t)column * grid_of(group, c)->rows + row) * bytes;
+    return chunk->at + ((uint64_t)column * nccl_move_grid_of(group, c)->rows + row) * bytes;
 }
 
 /* Where the sum of this host is that goes to row `row`. */
-static unsigned char *sum_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, uint32_t row)
+static unsigned char *nccl_move_sum_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
+                                       uint32_t row)
 {
     const zi_collective *c = chunk->collective;
-    const zi_grid *grid = grid_of(group, c);
+    const zi_grid *grid = nccl_move_grid_of(group, c);
     const uint64_t part = part_count(group, c, chunk->count);
     const uint64_t bytes = part * zero_dtype_bytes(zi_collective_sum_dtype(c));
-    const uint32_t behind = sums_bytes(group, c, part) != 0 ? grid->columns : grid->column;
-    return slot_of(group, chunk, 0, behind) + row * bytes;
+    const uint32_t behind =
+        nccl_move_sums_bytes(group, c, part) != 0 ? grid->columns : grid->column;
+    return nccl_move_slot_of(group, chunk, 0, behind) + row * bytes;
 }
 
 /* ---- within each host ---- */
@@ -361,17 +365,18 @@ static void put_within(call_group *calls, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = calls->group;
     const zi_collective *c = chunk->collective;
-    const zi_grid *grid = grid_of(group, c);
+    const zi_grid *grid = nccl_move_grid_of(group, c);
     for (uint32_t step = 0; step < grid->columns; step++) {
         const uint32_t to = (grid->column + step) % grid->columns;
         const uint32_t from = (grid->column + grid->columns - step) % grid->columns;
         for (uint32_t row = 0; row < grid->rows; row++) {
             uint64_t first = 0;
             const uint64_t mine =
-                part_of(group, chunk, zi_grid_at(grid, row, grid->column), &first);
-            put_recv(calls, slot_of(group, chunk, row, from), mine, c->send_dtype,
+                nccl_move_part_of(group, chunk, zi_grid_at(grid, row, grid->column), &first);
+            put_recv(calls, nccl_move_slot_of(group, chunk, row, from), mine, c->send_dtype,
                      zi_grid_at(grid, grid->row, from));
-            const uint64_t theirs = part_of(group, chunk, zi_grid_at(grid, row, to), &first);
+            const uint64_t theirs =
+                nccl_move_part_of(group, chunk, zi_grid_at(grid, row, to), &first);
             put_send(calls, source_of(group, c, first), theirs, c->send_dtype,
                      zi_grid_at(grid, grid->row, to));
         }
@@ -379,30 +384,30 @@ static void put_within(call_group *calls, const zi_nccl_chunk *chunk)
 }
 
 /* What a host's sum is divided by before it is rounded. */
-static float headroom_of(const zi_nccl_group *group, const zi_collective *c)
+static float nccl_move_headroom_of(const zi_nccl_group *group, const zi_collective *c)
 {
-    return zi_sum_headroom(zi_collective_sum_dtype(c), grid_of(group, c)->columns);
+    return zi_sum_headroom(zi_collective_sum_dtype(c), nccl_move_grid_of(group, c)->columns);
 }
 
 /* The sums of this host, of the parts of this column: in place of what this rank has sent itself,
  * or behind all slots. */
-static zero_status fold_within(const batch_state *m, const zi_nccl_chunk *chunk)
+static zero_status nccl_move_fold_within(const batch_state *m, const zi_nccl_chunk *chunk)
 {
     zi_nccl_group *group = m->group;
     const zi_collective *c = chunk->collective;
-    const zi_grid *grid = grid_of(group, c);
+    const zi_grid *grid = nccl_move_grid_of(group, c);
     const zi_kernels *kernels = group->base.kernels;
     for (uint32_t column = 0; column < grid->columns; column++) {
-        group->sources[column] = slot_of(group, chunk, 0, column);
+        group->sources[column] = nccl_move_slot_of(group, chunk, 0, column);
     }
     const zi_fold job = {
-        .dst = sum_of(group, chunk, 0),
+        .dst = nccl_move_sum_of(group, chunk, 0),
         .sources = group->sources,
         .source_count = grid->columns,
         .count = grid->rows * part_count(group, c, chunk->count),
         .dst_dtype = zi_collective_sum_dtype(c),
         .source_dtype = c->send_dtype,
-        .scale = 1.0f / headroom_of(group, c),
+        .scale = 1.0f / nccl_move_headroom_of(group, c),
     };
     return kernels->ops->fold(kernels->self, m->stream, &job);
 }
@@ -421,10 +426,10 @@ static unsigned char *arrival_of(const zi_nccl_group *group, const zi_nccl_chunk
                                  uint32_t row)
 {
     const zi_collective *c = chunk->collective;
-    const zi_grid *grid = grid_of(group, c);
+    const zi_grid *grid = nccl_move_grid_of(group, c);
     const uint64_t part = part_count(group, c, chunk->count);
-    const bool longer = sums_bytes(group, c, part) != 0;
-    return slot_of(group, chunk, 0, longer ? 0 : (grid->column + 1) % grid->columns) +
+    const bool longer = nccl_move_sums_bytes(group, c, part) != 0;
+    return nccl_move_slot_of(group, chunk, 0, longer ? 0 : (grid->column + 1) % grid->columns) +
            row * part * zero_dtype_bytes(row_dtype(group, c));
 }
 
@@ -434,25 +439,25 @@ static const void *own_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk
                           uint64_t first)
 {
     const zi_collective *c = chunk->collective;
-    return is_within(group, c) ? sum_of(group, chunk, row) : source_of(group, c, first);
+    return is_within(group, c) ? nccl_move_sum_of(group, chunk, row) : source_of(group, c, first);
 }
 
 static void put_between(call_group *calls, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = calls->group;
     const zi_collective *c = chunk->collective;
-    const zi_grid *grid = grid_of(group, c);
+    const zi_grid *grid = nccl_move_grid_of(group, c);
     uint64_t first = 0;
     if (is_native(c)) {
         put_sum_to(calls, c, chunk->begin, chunk->count, chunk->at);
         return;
     }
-    const uint64_t mine = part_of(group, chunk, group->base.rank, &first);
+    const uint64_t mine = nccl_move_part_of(group, chunk, group->base.rank, &first);
     for (uint32_t step = 1; step < grid->rows; step++) {
         const uint32_t to = (grid->row + step) % grid->rows;
         const uint32_t from = (grid->row + grid->rows - step) % grid->rows;
         const uint32_t peer = zi_grid_at(grid, to, grid->column);
-        const uint64_t theirs = part_of(group, chunk, peer, &first);
+        const uint64_t theirs = nccl_move_part_of(group, chunk, peer, &first);
         put_send(calls, own_of(group, chunk, to, first), theirs, row_dtype(group, c), peer);
         put_recv(calls, arrival_of(group, chunk, from), mine, row_dtype(group, c),
                  zi_grid_at(grid, from, grid->column));
@@ -460,18 +465,18 @@ static void put_between(call_group *calls, const zi_nccl_chunk *chunk)
 }
 
 /* recv = round([recv +] sum), of this rank's part of a chunk, or of what NCCL has summed. */
-static zero_status fold(const batch_state *m, const zi_nccl_chunk *chunk)
+static zero_status nccl_move_fold(const batch_state *m, const zi_nccl_chunk *chunk)
 {
     zi_nccl_group *group = m->group;
     const zi_collective *c = chunk->collective;
-    const zi_grid *grid = grid_of(group, c);
+    const zi_grid *grid = nccl_move_grid_of(group, c);
     const zi_kernels *kernels = group->base.kernels;
     uint64_t first = chunk->begin;
     uint64_t count = chunk->count;
     uint32_t source_count = 1;
     group->sources[0] = chunk->at;
     if (!is_native(c)) {
-        count = part_of(group, chunk, group->base.rank, &first);
+        count = nccl_move_part_of(group, chunk, group->base.rank, &first);
         source_count = grid->rows;
         for (uint32_t row = 0; row < grid->rows; row++) {
             group->sources[row] = arrival_of(group, chunk, row);
@@ -483,9 +488,9 @@ static zero_status fold(const batch_state *m, const zi_nccl_chunk *chunk)
     zi_fold job = zi_collective_fold(c, target, group->sources, source_count, count);
     if (is_within(group, c)) {
         job.source_dtype = row_dtype(group, c);
-        job.scale = zi_fold_scale(&job) * headroom_of(group, c);
+        job.scale = zi_fold_scale(&job) * nccl_move_headroom_of(group, c);
     }
-    job.squares = adds_squares(group, c) ? c->squares : NULL;
+    job.squares = nccl_move_adds_squares(group, c) ? c->squares : NULL;
     return count != 0 ? kernels->ops->fold(kernels->self, m->stream, &job) : ZERO_OK;
 }
 
@@ -498,45 +503,45 @@ static bool is_gathered(const zi_collective *c)
 
 /* Send rank `to` the part that member `mine` has added up, and take that of member `theirs` from
  * rank `from`. */
-static void put_parts(call_group *calls, const zi_nccl_chunk *chunk, uint32_t mine, uint32_t to,
-                      uint32_t theirs, uint32_t from)
+static void nccl_move_put_parts(call_group *calls, const zi_nccl_chunk *chunk, uint32_t mine,
+                                uint32_t to, uint32_t theirs, uint32_t from)
 {
     const zi_collective *c = chunk->collective;
     uint64_t first = 0;
-    uint64_t count = part_of(calls->group, chunk, mine, &first);
-    put_send(calls, target_of(c, first), count, c->recv_dtype, to);
-    count = part_of(calls->group, chunk, theirs, &first);
-    put_recv(calls, target_of(c, first), count, c->recv_dtype, from);
+    uint64_t count = nccl_move_part_of(calls->group, chunk, mine, &first);
+    put_send(calls, nccl_move_target_of(c, first), count, c->recv_dtype, to);
+    count = nccl_move_part_of(calls->group, chunk, theirs, &first);
+    put_recv(calls, nccl_move_target_of(c, first), count, c->recv_dtype, from);
 }
 
 static void put_gather_between(call_group *calls, const zi_nccl_chunk *chunk)
 {
     const zi_nccl_group *group = calls->group;
-    const zi_grid *grid = grid_of(group, chunk->collective);
+    const zi_grid *grid = nccl_move_grid_of(group, chunk->collective);
     for (uint32_t step = 1; step < grid->rows; step++) {
         const uint32_t to = zi_grid_at(grid, (grid->row + step) % grid->rows, grid->column);
         const uint32_t from =
             zi_grid_at(grid, (grid->row + grid->rows - step) % grid->rows, grid->column);
-        put_parts(calls, chunk, group->base.rank, to, from, from);
+        nccl_move_put_parts(calls, chunk, group->base.rank, to, from, from);
     }
 }
 
 static void put_gather_within(call_group *calls, const zi_nccl_chunk *chunk)
 {
-    const zi_grid *grid = grid_of(calls->group, chunk->collective);
+    const zi_grid *grid = nccl_move_grid_of(calls->group, chunk->collective);
     for (uint32_t step = 1; step < grid->columns; step++) {
         const uint32_t to = (grid->column + step) % grid->columns;
         const uint32_t from = (grid->column + grid->columns - step) % grid->columns;
         for (uint32_t row = 0; row < grid->rows; row++) {
-            put_parts(calls, chunk, zi_grid_at(grid, row, grid->column),
-                      zi_grid_at(grid, grid->row, to), zi_grid_at(grid, row, from),
-                      zi_grid_at(grid, grid->row, from));
+            nccl_move_put_parts(calls, chunk, zi_grid_at(grid, row, grid->column),
+                                zi_grid_at(grid, grid->row, to), zi_grid_at(grid, row, from),
+                                zi_grid_at(grid, grid->row, from));
         }
     }
 }
 
-static zero_status gather(const batch_state *m, const zi_nccl_round *round,
-                          void (*put)(call_group *calls, const zi_nccl_chunk *chunk))
+static zero_status nccl_move_gather(const batch_state *m, const zi_nccl_round *round,
+                                    void (*put)(call_group *calls, const zi_nccl_chunk *chunk))
 {
     call_group calls = calls_on(m);
     for (uint32_t i = 0; i < round->count; i++) {
@@ -550,8 +555,8 @@ static zero_status gather(const batch_state *m, const zi_nccl_round *round,
 /* ---- rounds ---- */
 
 /* The second level of one round, and the first of the next. */
-static zero_status exchange(const batch_state *m, const zi_nccl_round *last,
-                            const zi_nccl_round *next)
+static zero_status nccl_move_exchange(const batch_state *m, const zi_nccl_round *last,
+                                      const zi_nccl_round *next)
 {
     call_group calls = calls_on(m);
     for (uint32_t i = 0; i < last->count; i++) {
@@ -564,11 +569,11 @@ static zero_status exchange(const batch_state *m, const zi_nccl_round *last,
     }
     ZI_TRY(calls_end(&calls));
     for (uint32_t i = 0; i < last->count; i++) {
-        ZI_TRY(fold(m, &last->chunks[i]));
+        ZI_TRY(nccl_move_fold(m, &last->chunks[i]));
     }
     for (uint32_t i = 0; i < next->count; i++) {
         if (is_within(m->group, next->chunks[i].collective)) {
-            ZI_TRY(fold_within(m, &next->chunks[i]));
+            ZI_TRY(nccl_move_fold_within(m, &next->chunks[i]));
         }
     }
     return ZERO_OK;
@@ -590,9 +595,9 @@ static zero_status run_rounds(batch_state *m)
         if (last->count == 0 && next->count == 0) {
             return ZERO_OK;
         }
-        ZI_TRY(exchange(m, last, next));
-        ZI_TRY(gather(m, last, put_gather_between));
-        ZI_TRY(gather(m, last, put_gather_within));
+        ZI_TRY(nccl_move_exchange(m, last, next));
+        ZI_TRY(nccl_move_gather(m, last, put_gather_between));
+        ZI_TRY(nccl_move_gather(m, last, put_gather_within));
         last = next;
     }
 }
@@ -602,7 +607,7 @@ static zero_status add_squares(const batch_state *m)
 {
     for (uint32_t i = 0; i < m->batch_count; i++) {
         const zi_collective *c = &m->batch[i];
-        if (c->kind != ZI_ALL_GATHER && !adds_squares(m->group, c)) {
+        if (c->kind != ZI_ALL_GATHER && !nccl_move_adds_squares(m->group, c)) {
             ZI_TRY(zi_collective_square_sum(m->group->base.kernels, m->stream, c));
         }
     }

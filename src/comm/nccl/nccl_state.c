@@ -155,7 +155,7 @@ zero_status zi_nccl_handle_open(zi_nccl_group *group)
     return zi_cuda_check(cudaGetDevice(&handle->ordinal), "cudaGetDevice");
 }
 
-static void release(zi_nccl_handle *handle)
+static void nccl_state_release(zi_nccl_handle *handle)
 {
     if (atomic_fetch_sub_explicit(&handle->owners, 1, memory_order_acq_rel) == 1) {
         (void)pthread_mutex_destroy(&handle->mutex);
@@ -199,7 +199,7 @@ ncclResult_t zi_nccl_deregister(const zi_nccl_handle *handle,
 }
 
 /* What is registered goes first; false when that fails. */
-static bool destroy(zi_nccl_handle *handle)
+static bool nccl_state_destroy(zi_nccl_handle *handle)
 {
     while (handle->registered_count != 0) {
         const zi_nccl_registration *last = &handle->registered[handle->registered_count - 1];
@@ -219,12 +219,12 @@ static void *end_main(void *argument)
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
     (void)cudaSetDevice(handle->ordinal);
-    if (handle->aborts || !destroy(handle)) {
+    if (handle->aborts || !nccl_state_destroy(handle)) {
         (handle->blocking ? abort_blocking : abort_base)(handle);
     }
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
     atomic_store_explicit(&handle->over, 1, memory_order_release);
-    release(handle);
+    nccl_state_release(handle);
     return NULL;
 }
 
@@ -284,6 +284,6 @@ void zi_nccl_handle_close(zi_nccl_group *group)
                "destroy graphs before their engine",
                group->base.name, ZI_NCCL_END_MS / 1000);
     }
-    release(handle);
+    nccl_state_release(handle);
     group->handle = NULL;
 }

@@ -4,7 +4,8 @@
 #include "comm/nccl/nccl_memory.h"
 #include "core/error.h"
 
-static zero_status group_create(zero_world *world, const zi_group_desc *desc, zi_group **out)
+static zero_status nccl_transport_group_create(zero_world *world, const zi_group_desc *desc,
+                                               zi_group **out)
 {
     if (desc->size == 1) {
         return zi_world_transport.group_create(world, desc, out);
@@ -21,5 +22,5 @@ const zi_transport zi_nccl_transport = {
     .check = zi_nccl_options_check,
     .memory_alloc = zi_nccl_memory_alloc,
     .memory_free = zi_nccl_memory_free,
-    .group_create = group_create,
+    .group_create = nccl_transport_group_create,
 };

@@ -111,7 +111,7 @@ static zero_status query(cudaEvent_t event, bool *fired)
     return zi_cuda_check(code, "cudaEventQuery");
 }
 
-static zero_status fail_late(const zi_nccl_group *group, const zi_nccl_mark *mark)
+static zero_status nccl_watch_fail_late(const zi_nccl_group *group, const zi_nccl_mark *mark)
 {
     char text[ZI_COLLECTIVE_TEXT_BYTES] = "an empty batch";
     if (mark->collectives != 0) {
@@ -149,7 +149,7 @@ static zero_status check_marks(zi_nccl_group *group)
             }
         } else if (now_ns - mark->began_ns > group->deadline_ms * NS_PER_MS * mark->batches) {
             zi_recorder_end(&group->base.recorder, mark->number, ZI_RECORD_FAILED);
-            return fail_late(group, mark);
+            return nccl_watch_fail_late(group, mark);
         }
         break;
     }
@@ -157,7 +157,7 @@ static zero_status check_marks(zi_nccl_group *group)
 }
 
 /* The errors that NCCL reports itself. */
-static zero_status check_handle(zi_nccl_group *group)
+static zero_status nccl_watch_check_handle(zi_nccl_group *group)
 {
     ncclResult_t found = ncclSuccess;
     if (group->handle->comm == NULL) {
@@ -172,7 +172,7 @@ static zero_status check_handle(zi_nccl_group *group)
 }
 
 /* TIMEOUT when a call of NCCL has been under way for too long. */
-static zero_status check_call(const zi_nccl_group *group)
+static zero_status nccl_watch_check_call(const zi_nccl_group *group)
 {
     const uint64_t called_ns = atomic_load(&group->called_ns);
     const uint64_t now_ns = zi_clock_ns();
@@ -181,12 +181,12 @@ static zero_status check_call(const zi_nccl_group *group)
                : ZERO_OK;
 }
 
-static void check_group(zi_nccl_group *group)
+static void nccl_watch_check_group(zi_nccl_group *group)
 {
-    zero_status status = check_call(group);
+    zero_status status = nccl_watch_check_call(group);
     if (status == ZERO_OK && pthread_mutex_trylock(&group->handle->mutex) == 0) {
         (void)cudaSetDevice(group->handle->ordinal);
-        status = check_handle(group);
+        status = nccl_watch_check_handle(group);
         status = status == ZERO_OK ? check_marks(group) : status;
         (void)pthread_mutex_unlock(&group->handle->mutex);
     }
@@ -227,7 +227,7 @@ static void check_all(void)
 {
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (!has_failed(group)) {
-            check_group(group);
+            nccl_watch_check_group(group);
         }
     }
     spread_failures();

@@ -26,7 +26,7 @@ typedef struct nccl_comm {
     zi_control *_Atomic control; /* NULL: one rank, or not joined yet: the watcher asks meanwhile */
 } nccl_comm;
 
-static zero_status check(zi_comm *base)
+static zero_status nccl_world_check(zi_comm *base)
 {
     const nccl_comm *comm = (nccl_comm *)base;
     if (comm->control != NULL) {
@@ -36,7 +36,7 @@ static zero_status check(zi_comm *base)
 }
 
 /* The watcher of NCCL's groups asks `check`, and aborts them. */
-static void abort_all(zi_comm *base, const zero_error *error)
+static void nccl_world_abort_all(zi_comm *base, const zero_error *error)
 {
     const nccl_comm *comm = (nccl_comm *)base;
     zero_error reported = *error;
@@ -48,8 +48,9 @@ static void abort_all(zi_comm *base, const zero_error *error)
     }
 }
 
-static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
-                                uint32_t size, const char *name, zi_group **out)
+static zero_status nccl_world_group_create(zi_comm *base, const zi_kernels *kernels,
+                                           const uint32_t *members, uint32_t size, const char *name,
+                                           zi_group **out)
 {
     nccl_comm *comm = (nccl_comm *)base;
     bool all = kernels->device->ops->host_memory && size == base->size;
@@ -69,7 +70,7 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
     return zi_control_group_create(base, comm->control, kernels, name, out);
 }
 
-static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
+static zero_status nccl_world_memory_alloc(zi_comm *comm, size_t bytes, void **out)
 {
     *out = NULL;
     if (comm->size > 1) {
@@ -82,7 +83,7 @@ static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
 }
 
 /* NCCL's communicators go first, while the others still hear of this rank. */
-static void destroy(zi_comm *base)
+static void nccl_world_destroy(zi_comm *base)
 {
     zi_comm_destroy_parent(base);
     zi_control_leave(((nccl_comm *)base)->control);
@@ -93,15 +94,16 @@ static void destroy(zi_comm *base)
 static const zi_comm_ops nccl_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "nccl",
-    .group_create = group_create,
-    .memory_alloc = memory_alloc,
+    .group_create = nccl_world_group_create,
+    .memory_alloc = nccl_world_memory_alloc,
     .memory_free = zi_comm_pages_free,
-    .abort = abort_all,
-    .destroy = destroy,
-    .check = check,
+    .abort = nccl_world_abort_all,
+    .destroy = nccl_world_destroy,
+    .check = nccl_world_check,
 };
 
-static zero_status make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms, nccl_comm **out)
+static zero_status nccl_world_make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms,
+                                        nccl_comm **out)
 {
     nccl_comm *comm = NULL;
     ZI_TRY(zi_calloc(1, sizeof *comm, (void **)&comm));
@@ -124,8 +126,8 @@ static zero_status make_comm(uint32_t rank, uint32_t size, uint32_t deadline_ms,
 }
 
 /* Join the control plane, and count the ranks of this host. served: rank 0's, which this owns. */
-static zero_status join(nccl_comm *comm, const zi_control_place *place, zi_control *served,
-                        uint32_t join_ms)
+static zero_status nccl_world_join(nccl_comm *comm, const zi_control_place *place,
+                                   zi_control *served, uint32_t join_ms)
 {
     const zi_control_desc desc = {
         .place = place,
@@ -149,12 +151,12 @@ static zero_status join(nccl_comm *comm, const zi_control_place *place, zi_contr
 }
 
 /* Hand the comm out, or abort and destroy it where `status` is a failure. */
-static zero_status keep_comm(nccl_comm *comm, zero_status status, zi_comm **out)
+static zero_status nccl_world_keep_comm(nccl_comm *comm, zero_status status, zi_comm **out)
 {
     if (status != ZERO_OK) {
         const zero_error error = *zero_last_error();
-        abort_all(&comm->base, &error);
-        destroy(&comm->base);
+        nccl_world_abort_all(&comm->base, &error);
+        nccl_world_destroy(&comm->base);
         return zi_error_adopt(&error);
     }
     *out = &comm->base;
@@ -187,15 +189,15 @@ zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms,
     zi_control *served = NULL;
     zi_control_place own = *place;
     *out = NULL;
-    ZI_TRY(make_comm(launch->rank, launch->size, deadline_ms, &comm));
+    ZI_TRY(nccl_world_make_comm(launch->rank, launch->size, deadline_ms, &comm));
     zero_status status = ZERO_OK;
     if (launch->rank == 0) {
         status = zi_control_serve(&own, launch->size, deadline_ms, &served);
     }
     if (status == ZERO_OK) {
-        status = join(comm, &own, served, deadline_ms);
+        status = nccl_world_join(comm, &own, served, deadline_ms);
     }
-    return keep_comm(comm, status, out);
+    return nccl_world_keep_comm(comm, status, out);
 }
 
 /* Make the base of the caller's communicator, and learn over it where rank 0 serves. */
@@ -225,7 +227,8 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
         ZI_TRY(shared);
         return zi_error_hear(&said.told, "", 0);
     }
-    return join(comm, &said.place, served, (uint32_t)zi_min_u64(comm->base.deadline_ms, REACH_MS));
+    return nccl_world_join(comm, &said.place, served,
+                           (uint32_t)zi_min_u64(comm->base.deadline_ms, REACH_MS));
 }
 
 zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_world **world)
@@ -240,7 +243,7 @@ zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_w
     nccl_comm *made = NULL;
     zi_comm *kept = NULL;
     ZI_TRY(zi_nccl_borrowed_place(comm, deadline, &rank, &size));
-    ZI_TRY(make_comm((uint32_t)rank, (uint32_t)size, deadline, &made));
-    ZI_TRY(keep_comm(made, build_on(made, comm), &kept));
+    ZI_TRY(nccl_world_make_comm((uint32_t)rank, (uint32_t)size, deadline, &made));
+    ZI_TRY(nccl_world_keep_comm(made, build_on(made, comm), &kept));
     return zi_world_create(kept, world);
 }

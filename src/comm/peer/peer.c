@@ -39,7 +39,7 @@ static void post(const zi_peer_batch *batch)
 }
 
 /* MISMATCH, naming what group rank `other` does differently from group rank 0. */
-static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
+static zero_status peer_mismatch(const zi_peer_batch *batch, uint32_t other)
 {
     zi_peer_group *group = batch->group;
     const zi_peer_slot *slots = group->block->slots;
@@ -57,13 +57,13 @@ static zero_status mismatch(const zi_peer_batch *batch, uint32_t other)
 }
 
 /* All members compare all with group rank 0, so all find the same difference. */
-static zero_status check(const zi_peer_batch *batch)
+static zero_status peer_check(const zi_peer_batch *batch)
 {
     const zi_peer_slot *slots = batch->group->block->slots;
     for (uint32_t i = 1; i < batch->group->base.size; i++) {
         if (slots[i].batch_hash != slots[0].batch_hash ||
             slots[i].batch_count != slots[0].batch_count) {
-            return mismatch(batch, i);
+            return peer_mismatch(batch, i);
         }
     }
     return ZERO_OK;
@@ -81,7 +81,7 @@ static zero_status run_together(const zi_peer_batch *batch)
     if (!zi_peer_block_read_begin(group->block, group->base.rank)) {
         return zi_peer_block_error(group->block);
     }
-    zero_status status = check(batch);
+    zero_status status = peer_check(batch);
     if (status == ZERO_OK) {
         status = zi_peer_move(batch);
     }
@@ -90,7 +90,7 @@ static zero_status run_together(const zi_peer_batch *batch)
 }
 
 /* Fail the block with the group's error, and stay until no peer reads this rank's buffers. */
-static void fail_block(zi_peer_group *group, bool own_fault)
+static void peer_fail_block(zi_peer_group *group, bool own_fault)
 {
     const zero_error error = group->first_error;
     if (own_fault) {
@@ -103,7 +103,7 @@ static void fail_block(zi_peer_group *group, bool own_fault)
     }
 }
 
-static zero_status run_batch(const zi_peer_batch *batch)
+static zero_status peer_run_batch(const zi_peer_batch *batch)
 {
     zi_peer_group *group = batch->group;
     if (group->first_error.status != ZERO_OK) {
@@ -123,37 +123,37 @@ static zero_status run_batch(const zi_peer_batch *batch)
     if (status != ZERO_OK) {
         group->first_error = *zero_last_error();
         if (group->base.size > 1) {
-            fail_block(group, injected);
+            peer_fail_block(group, injected);
         }
         return zi_error_adopt(&group->first_error);
     }
     return ZERO_OK;
 }
 
-static zero_status run(void *argument)
+static zero_status peer_run(void *argument)
 {
     const zi_peer_batch *batch = argument;
     zi_recorder *recorder = &batch->group->base.recorder;
     zi_span_begin(NULL, ZI_SPAN_COLLECTIVE, batch->group->base.name);
     zi_recorder_start(recorder, batch->number);
-    const zero_status status = run_batch(batch);
+    const zero_status status = peer_run_batch(batch);
     zi_recorder_end(recorder, batch->number, status == ZERO_OK ? ZI_RECORD_DONE : ZI_RECORD_FAILED);
     zi_span_end(NULL);
     return status;
 }
 
-static zero_status submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
-                          size_t batch_count)
+static zero_status peer_submit(zi_group *base, zi_stream *stream, const zi_collective *batch,
+                               size_t batch_count)
 {
     zi_assert_cmp(batch_count, <=, ZI_BATCH_MAX);
     const zi_device *device = base->kernels->device;
     const zi_peer_batch argument = {(zi_peer_group *)base, stream, batch, (uint32_t)batch_count,
                                     zi_recorder_last(&base->recorder)};
-    return device->ops->task(device->self, stream, run, &argument, sizeof argument);
+    return device->ops->task(device->self, stream, peer_run, &argument, sizeof argument);
 }
 
 /* Make the fences of ranks that are threads, or map the stages of processes to the device. */
-static zero_status open_device(zi_peer_group *group)
+static zero_status peer_open_device(zi_peer_group *group)
 {
     const zi_device *device = group->base.kernels->device;
     if (group->base.size == 1) {
@@ -178,7 +178,7 @@ static zero_status open_device(zi_peer_group *group)
     return ZERO_OK;
 }
 
-static void close_device(zi_peer_group *group)
+static void peer_close_device(zi_peer_group *group)
 {
     const zi_device *device = group->base.kernels->device;
     if (group->stage_mapped) {
@@ -192,7 +192,7 @@ static void close_device(zi_peer_group *group)
 /* Fail the block, so that members that wait for this one, now or later, do not wait in vain.
  * Members that have all they need never see it. The most likely reason why a member leaves is the
  * last error of its thread. */
-static void leave(const zi_peer_group *group)
+static void peer_leave(const zi_peer_group *group)
 {
     const zero_error *last = zero_last_error();
     char text[256];
@@ -205,13 +205,13 @@ static void leave(const zi_peer_group *group)
     zi_peer_block_fail(group->block, ZERO_ERR_COMM, 0, text);
 }
 
-static void destroy(zi_group *base)
+static void peer_destroy(zi_group *base)
 {
     zi_peer_group *group = (zi_peer_group *)base;
     if (group->base.size > 1) {
-        leave(group);
+        peer_leave(group);
     }
-    close_device(group);
+    peer_close_device(group);
     if (group->block_free != NULL && group->block != NULL) {
         group->block_free(group->owner, group->block);
     }
@@ -220,8 +220,8 @@ static void destroy(zi_group *base)
 
 static const zi_group_ops peer_ops = {
     .struct_bytes = sizeof(zi_group_ops),
-    .submit = submit,
-    .destroy = destroy,
+    .submit = peer_submit,
+    .destroy = peer_destroy,
 };
 
 /* The part of world rank `world_rank` in the windows of a space. */
@@ -274,9 +274,9 @@ zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
     for (uint32_t i = 0; i < size && !desc->space->one_address_space; i++) {
         group->parts[i] = find_part(desc->space, desc->members[i]);
     }
-    const zero_status status = open_device(group);
+    const zero_status status = peer_open_device(group);
     if (status != ZERO_OK) {
-        close_device(group);
+        peer_close_device(group);
         zi_free(group);
         return status;
     }

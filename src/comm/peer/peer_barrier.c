@@ -14,7 +14,7 @@
 #define YIELDS_CROWDED 10
 
 /* Mark what this rank has put on its stream so far, for the others to follow. */
-static zero_status mark(const zi_peer_batch *batch, uint32_t parity)
+static zero_status peer_barrier_mark(const zi_peer_batch *batch, uint32_t parity)
 {
     const zi_peer_group *group = batch->group;
     const zi_device *device = group->base.kernels->device;
@@ -27,7 +27,7 @@ static zero_status mark(const zi_peer_batch *batch, uint32_t parity)
 }
 
 /* Let what this rank puts on its stream from now on run after the marks of the others. */
-static zero_status follow(const zi_peer_batch *batch, uint32_t parity)
+static zero_status peer_barrier_follow(const zi_peer_batch *batch, uint32_t parity)
 {
     const zi_peer_group *group = batch->group;
     const zi_device *device = group->base.kernels->device;
@@ -47,7 +47,7 @@ static const char *batch_text(const zi_peer_batch *batch, char text[ZI_COLLECTIV
                : "an empty batch";
 }
 
-static void poll(const void *user)
+static void peer_barrier_poll(const void *user)
 {
     const zi_peer_batch *batch = user;
     const zi_peer_space *space = batch->group->space;
@@ -77,14 +77,14 @@ zero_status zi_peer_barrier(const zi_peer_batch *batch, const char *doing)
 {
     zi_peer_group *group = batch->group;
     const uint32_t parity = group->barriers++ % 2;
-    ZI_TRY(mark(batch, parity));
+    ZI_TRY(peer_barrier_mark(batch, parity));
     group->patience.spins = *group->crowded ? SPINS_CROWDED : SPINS;
     group->patience.yields = *group->crowded ? YIELDS_CROWDED : 0;
     switch (zi_peer_block_arrive(group->block, group->base.rank, &group->patience,
-                                 group->deadline_ms, group->space->poll != NULL ? poll : NULL,
-                                 batch)) {
+                                 group->deadline_ms,
+                                 group->space->poll != NULL ? peer_barrier_poll : NULL, batch)) {
     case ZI_PEER_ARRIVED:
-        return follow(batch, parity);
+        return peer_barrier_follow(batch, parity);
     case ZI_PEER_FAILED:
         return zi_peer_block_error(group->block);
     case ZI_PEER_LATE:

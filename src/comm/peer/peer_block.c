@@ -131,7 +131,7 @@ unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank)
 }
 
 /* Whether the wait that began at generation `start` is over. */
-static bool is_over(unsigned word, unsigned start, zi_peer_arrival *arrival)
+static bool peer_block_is_over(unsigned word, unsigned start, zi_peer_arrival *arrival)
 {
     /* A completed arrival counts even when the group failed right after it. */
     if ((word & ~FAILED_BIT) != start) {
@@ -143,7 +143,7 @@ static bool is_over(unsigned word, unsigned start, zi_peer_arrival *arrival)
 }
 
 /* All members have arrived; the last one is about to move `generation`. */
-static bool all_here(zi_peer_block *block, unsigned start)
+static bool peer_block_all_here(zi_peer_block *block, unsigned start)
 {
     uint32_t here = 0;
     for (uint32_t i = 0; i < block->size; i++) {
@@ -162,11 +162,11 @@ static zi_peer_arrival sleep_until_over(zi_peer_block *block, unsigned start, ui
     atomic_fetch_add(&block->sleepers, 1);
     for (;;) {
         const unsigned word = atomic_load(&block->generation);
-        if (is_over(word, start, &arrival)) {
+        if (peer_block_is_over(word, start, &arrival)) {
             break;
         }
         const uint64_t now_ns = zi_clock_ns();
-        if (now_ns >= limit_ns && (extended || !all_here(block, start))) {
+        if (now_ns >= limit_ns && (extended || !peer_block_all_here(block, start))) {
             arrival = ZI_PEER_LATE;
             break;
         }
@@ -198,8 +198,8 @@ static bool yield_until_over(zi_peer_block *block, unsigned start, zi_peer_patie
         const uint64_t before_ns = zi_clock_ns();
         (void)sched_yield();
         patience->sleeps = zi_clock_ns() - before_ns > YIELD_NS ? SLEEPS : 0;
-        if (is_over(atomic_load_explicit(&block->generation, memory_order_acquire), start,
-                    arrival)) {
+        if (peer_block_is_over(atomic_load_explicit(&block->generation, memory_order_acquire),
+                               start, arrival)) {
             return true;
         }
     }
@@ -223,8 +223,8 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
     }
     zi_peer_arrival arrival;
     for (uint32_t i = 0; i < patience->spins; i++) {
-        if (is_over(atomic_load_explicit(&block->generation, memory_order_acquire), start,
-                    &arrival)) {
+        if (peer_block_is_over(atomic_load_explicit(&block->generation, memory_order_acquire),
+                               start, &arrival)) {
             return arrival;
         }
         pause_briefly();

@@ -10,7 +10,7 @@
 
 _Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
 
-static uint64_t bytes_of(uint64_t count, zero_dtype dtype)
+static uint64_t peer_move_bytes_of(uint64_t count, zero_dtype dtype)
 {
     uint64_t bytes = 0;
     zi_assert(zi_mul_u64(count, zero_dtype_bytes(dtype), &bytes));
@@ -23,12 +23,12 @@ uint64_t zi_peer_send_bytes(const zi_collective *collective, uint32_t size)
     if (collective->kind == ZI_REDUCE_SCATTER) {
         zi_assert(zi_mul_u64(count, size, &count));
     }
-    return bytes_of(count, collective->send_dtype);
+    return peer_move_bytes_of(count, collective->send_dtype);
 }
 
 uint64_t zi_peer_recv_bytes(const zi_collective *collective)
 {
-    return bytes_of(collective->count, collective->recv_dtype);
+    return peer_move_bytes_of(collective->count, collective->recv_dtype);
 }
 
 zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes)
@@ -74,8 +74,8 @@ static const unsigned char *send_of(const zi_peer_group *group, uint32_t rank, u
 }
 
 /* Data moves by copies and folds, on the stream whose task this is. */
-static zero_status copy(const zi_peer_batch *batch, void *target, const void *source,
-                        uint64_t bytes)
+static zero_status peer_move_copy(const zi_peer_batch *batch, void *target, const void *source,
+                                  uint64_t bytes)
 {
     const zi_device *device = batch->group->base.kernels->device;
     return device->ops->copy(device->self, batch->stream, target, source, bytes);
@@ -91,20 +91,20 @@ static zero_status all_gather(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
-    const uint64_t bytes = bytes_of(collective->count, collective->send_dtype);
+    const uint64_t bytes = peer_move_bytes_of(collective->count, collective->send_dtype);
     /* Each starts with its neighbour, so that not all read the same memory at once. */
     for (uint32_t step = 1; step <= group->base.size && bytes != 0; step++) {
         const uint32_t rank = (group->base.rank + step) % group->base.size;
         const unsigned char *source = send_of(group, rank, index);
         unsigned char *target = (unsigned char *)collective->recv + rank * bytes;
         if (source != target) {
-            ZI_TRY(copy(batch, target, source, bytes));
+            ZI_TRY(peer_move_copy(batch, target, source, bytes));
         }
     }
     return ZERO_OK;
 }
 
-static zero_status square_sum(const zi_peer_batch *batch, uint32_t index)
+static zero_status peer_move_square_sum(const zi_peer_batch *batch, uint32_t index)
 {
     return zi_collective_square_sum(batch->group->base.kernels, batch->stream,
                                     &batch->collectives[index]);
@@ -112,7 +112,7 @@ static zero_status square_sum(const zi_peer_batch *batch, uint32_t index)
 
 /* Fold this rank's part of all members' send buffers into recv: all of recv in a REDUCE_SCATTER. In
  * an ALL_REDUCE it is a part of recv, whose squares are added once the other parts are there. */
-static zero_status fold(const zi_peer_batch *batch, uint32_t index)
+static zero_status peer_move_fold(const zi_peer_batch *batch, uint32_t index)
 {
     zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
@@ -125,8 +125,9 @@ static zero_status fold(const zi_peer_batch *batch, uint32_t index)
     const uint64_t source_begin = scatters ? group->base.rank * count : begin;
     for (uint32_t i = 0; i < group->base.size; i++) {
         const unsigned char *source = send_of(group, group->order[i], index);
-        group->sources[i] =
-            source == NULL ? NULL : source + bytes_of(source_begin, collective->send_dtype);
+        group->sources[i] = source == NULL
+                                ? NULL
+                                : source + peer_move_bytes_of(source_begin, collective->send_dtype);
     }
     zi_fold job = zi_collective_fold(collective, begin, group->sources, group->base.size, count);
     job.squares = scatters ? collective->squares : NULL;
@@ -143,12 +144,12 @@ static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
         uint64_t begin = 0;
         const uint64_t count =
             zi_collective_part(collective->count, group->base.size, rank, &begin);
-        const uint64_t offset = bytes_of(begin, collective->recv_dtype);
+        const uint64_t offset = peer_move_bytes_of(begin, collective->recv_dtype);
         const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
         if (count != 0) {
-            ZI_TRY(copy(batch, (unsigned char *)collective->recv + offset,
-                        reach(group, rank, &entry->recv) + offset,
-                        bytes_of(count, collective->recv_dtype)));
+            ZI_TRY(peer_move_copy(batch, (unsigned char *)collective->recv + offset,
+                                  reach(group, rank, &entry->recv) + offset,
+                                  peer_move_bytes_of(count, collective->recv_dtype)));
         }
     }
     return ZERO_OK;
@@ -168,7 +169,7 @@ static bool is_staged(const zi_peer_group *group, uint32_t index)
 }
 
 /* Elements of each slice that fit a stage at once: a chunk. */
-static uint64_t chunk_of(const zi_peer_group *group, const zi_collective *collective)
+static uint64_t peer_move_chunk_of(const zi_peer_group *group, const zi_collective *collective)
 {
     const uint64_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
     const uint64_t count =
@@ -177,9 +178,9 @@ static uint64_t chunk_of(const zi_peer_group *group, const zi_collective *collec
 }
 
 /* Whether the folds of the chunks add the squares: each chunk begins with a chunk of a norm. */
-static bool adds_squares(const zi_peer_group *group, const zi_collective *collective)
+static bool peer_move_adds_squares(const zi_peer_group *group, const zi_collective *collective)
 {
-    const uint64_t chunk = chunk_of(group, collective);
+    const uint64_t chunk = peer_move_chunk_of(group, collective);
     return chunk % ZI_NORM_CHUNK == 0 || chunk >= collective->count;
 }
 
@@ -190,14 +191,14 @@ static zero_status stage_chunk(const zi_peer_batch *batch, uint32_t index, uint6
     const zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
     const uint32_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
-    const uint64_t bytes = bytes_of(count, collective->send_dtype);
+    const uint64_t bytes = peer_move_bytes_of(count, collective->send_dtype);
     unsigned char *stage = zi_peer_block_stage(group->block, group->base.rank);
     for (uint32_t i = 0; i < slices && collective->send != NULL; i++) {
         const uint64_t first = i * collective->count + begin;
-        ZI_TRY(
-            copy(batch, stage + i * bytes,
-                 (const unsigned char *)collective->send + bytes_of(first, collective->send_dtype),
-                 bytes));
+        ZI_TRY(peer_move_copy(batch, stage + i * bytes,
+                              (const unsigned char *)collective->send +
+                                  peer_move_bytes_of(first, collective->send_dtype),
+                              bytes));
     }
     return ZERO_OK;
 }
@@ -209,32 +210,33 @@ static zero_status unstage_chunk(const zi_peer_batch *batch, uint32_t index, uin
 {
     zi_peer_group *group = batch->group;
     const zi_collective *collective = &batch->collectives[index];
-    const uint64_t bytes = bytes_of(count, collective->send_dtype);
+    const uint64_t bytes = peer_move_bytes_of(count, collective->send_dtype);
     const uint64_t slice = collective->kind == ZI_REDUCE_SCATTER ? group->base.rank * bytes : 0;
     unsigned char *recv =
-        (unsigned char *)collective->recv + bytes_of(begin, collective->recv_dtype);
+        (unsigned char *)collective->recv + peer_move_bytes_of(begin, collective->recv_dtype);
     for (uint32_t i = 0; i < group->base.size; i++) {
         const uint32_t rank = group->order[i];
         const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
         const unsigned char *source = zi_peer_block_stage(group->block, rank) + slice;
         group->sources[i] = entry->send.window == ZI_PEER_NOWHERE ? NULL : source;
         if (collective->kind == ZI_ALL_GATHER) {
-            ZI_TRY(copy(batch, recv + bytes_of(rank * collective->count, collective->recv_dtype),
-                        source, bytes));
+            ZI_TRY(peer_move_copy(
+                batch, recv + peer_move_bytes_of(rank * collective->count, collective->recv_dtype),
+                source, bytes));
         }
     }
     if (collective->kind == ZI_ALL_GATHER) {
         return ZERO_OK;
     }
     zi_fold job = zi_collective_fold(collective, begin, group->sources, group->base.size, count);
-    job.squares = adds_squares(group, collective) ? collective->squares : NULL;
+    job.squares = peer_move_adds_squares(group, collective) ? collective->squares : NULL;
     return run_fold(batch, &job);
 }
 
 static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
 {
     const zi_collective *collective = &batch->collectives[index];
-    const uint64_t chunk = chunk_of(batch->group, collective);
+    const uint64_t chunk = peer_move_chunk_of(batch->group, collective);
     if (chunk == 0) {
         char text[ZI_COLLECTIVE_TEXT_BYTES];
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
@@ -250,7 +252,8 @@ static zero_status move_staged(const zi_peer_batch *batch, uint32_t index)
         ZI_TRY(unstage_chunk(batch, index, begin, count));
         ZI_TRY(zi_peer_barrier(batch, "take up"));
     }
-    return adds_squares(batch->group, collective) ? ZERO_OK : square_sum(batch, index);
+    return peer_move_adds_squares(batch->group, collective) ? ZERO_OK
+                                                            : peer_move_square_sum(batch, index);
 }
 
 zero_status zi_peer_move(const zi_peer_batch *batch)
@@ -264,7 +267,7 @@ zero_status zi_peer_move(const zi_peer_batch *batch)
         } else if (collective->kind == ZI_ALL_GATHER) {
             ZI_TRY(all_gather(batch, i));
         } else {
-            ZI_TRY(fold(batch, i));
+            ZI_TRY(peer_move_fold(batch, i));
             barrier = barrier || collective->kind == ZI_ALL_REDUCE;
         }
     }
@@ -274,7 +277,7 @@ zero_status zi_peer_move(const zi_peer_batch *batch)
     for (uint32_t i = 0; i < batch->count && barrier; i++) {
         if (batch->collectives[i].kind == ZI_ALL_REDUCE && !is_staged(group, i)) {
             ZI_TRY(all_reduce_copy(batch, i));
-            ZI_TRY(square_sum(batch, i));
+            ZI_TRY(peer_move_square_sum(batch, i));
         }
     }
     return ZERO_OK;
@@ -286,8 +289,8 @@ zero_status zi_peer_move_alone(const zi_peer_batch *batch)
         const zi_collective *collective = &batch->collectives[i];
         if (collective->kind == ZI_ALL_GATHER) {
             if (collective->send != collective->recv) {
-                ZI_TRY(copy(batch, collective->recv, collective->send,
-                            zi_peer_recv_bytes(collective)));
+                ZI_TRY(peer_move_copy(batch, collective->recv, collective->send,
+                                      zi_peer_recv_bytes(collective)));
             }
             continue;
         }

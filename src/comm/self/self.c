@@ -12,8 +12,9 @@ typedef struct self_comm {
     zi_peer_space space;
 } self_comm;
 
-static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const uint32_t *members,
-                                uint32_t size, const char *name, zi_group **out)
+static zero_status self_group_create(zi_comm *base, const zi_kernels *kernels,
+                                     const uint32_t *members, uint32_t size, const char *name,
+                                     zi_group **out)
 {
     const self_comm *comm = (self_comm *)base;
     zi_assert_cmp(size, ==, 1);
@@ -22,13 +23,13 @@ static zero_status group_create(zi_comm *base, const zi_kernels *kernels, const 
 }
 
 /* No other rank waits. */
-static void abort_nobody(zi_comm *comm, const zero_error *error)
+static void self_abort_nobody(zi_comm *comm, const zero_error *error)
 {
     (void)comm;
     (void)error;
 }
 
-static void destroy(zi_comm *comm)
+static void self_destroy(zi_comm *comm)
 {
     zi_free(comm);
 }
@@ -36,11 +37,11 @@ static void destroy(zi_comm *comm)
 static const zi_comm_ops self_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "self",
-    .group_create = group_create,
+    .group_create = self_group_create,
     .memory_alloc = zi_comm_pages_alloc,
     .memory_free = zi_comm_pages_free,
-    .abort = abort_nobody,
-    .destroy = destroy,
+    .abort = self_abort_nobody,
+    .destroy = self_destroy,
 };
 
 zero_status zi_self_comm_create(zi_comm **out)

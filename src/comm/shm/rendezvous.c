@@ -137,7 +137,7 @@ static void write_slot(zi_shared *shared, uint64_t pid, uint64_t start)
 }
 
 /* Make the file and its header, and register this rank there. */
-static zero_status make_file(const zi_shared_desc *desc, zi_shared *shared)
+static zero_status rendezvous_make_file(const zi_shared_desc *desc, zi_shared *shared)
 {
     zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms);
     for (;;) {
@@ -211,7 +211,7 @@ static zero_status try_open(const zi_shared_desc *desc, zi_shared *shared, bool 
     return status;
 }
 
-static zero_status open_file(const zi_shared_desc *desc, zi_shared *shared)
+static zero_status rendezvous_open_file(const zi_shared_desc *desc, zi_shared *shared)
 {
     zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms);
     bool found = false;
@@ -254,7 +254,7 @@ static bool is_away(const zi_shared *shared, uint32_t index)
 }
 
 /* Advance *next over the ranks that are registered; true when it has passed all. */
-static bool all_here(const zi_shared *shared, uint32_t *next)
+static bool rendezvous_all_here(const zi_shared *shared, uint32_t *next)
 {
     while (*next < shared->size && !is_away(shared, *next)) {
         (*next)++;
@@ -269,7 +269,7 @@ static zero_status await_all(zi_shared *shared)
     zi_shared_header *header = shared->header;
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
     uint32_t next = 0;
-    while (shared->index == 0 ? !all_here(shared, &next)
+    while (shared->index == 0 ? !rendezvous_all_here(shared, &next)
                               : atomic_load(&header->state) == ZI_SHARED_JOINING) {
         ZI_TRY(zi_shared_poll(shared, "the meeting of the ranks"));
         if (!zi_shared_wait_more(&wait)) {
@@ -285,9 +285,10 @@ static zero_status await_all(zi_shared *shared)
     return zi_shared_check(shared);
 }
 
-static zero_status rendezvous(const zi_shared_desc *desc, zi_shared *shared)
+static zero_status rendezvous_rendezvous(const zi_shared_desc *desc, zi_shared *shared)
 {
-    ZI_TRY(desc->index == 0 ? make_file(desc, shared) : open_file(desc, shared));
+    ZI_TRY(desc->index == 0 ? rendezvous_make_file(desc, shared)
+                            : rendezvous_open_file(desc, shared));
     zero_status status = register_rank(shared);
     if (status == ZERO_OK) {
         status = await_all(shared);
@@ -329,7 +330,7 @@ zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out)
     shared->space.rank_count = desc->size;
     zi_shared_watch(shared);
     (void)pthread_mutex_init(&shared->mutex, NULL);
-    const zero_status status = rendezvous(desc, shared);
+    const zero_status status = rendezvous_rendezvous(desc, shared);
     if (status != ZERO_OK) {
         zi_shared_leave(shared);
         return status;

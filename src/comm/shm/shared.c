@@ -92,8 +92,8 @@ static bool exchange_late(const zi_shared *shared, uint32_t index)
 
 /* Post `mine` and return when all ranks have posted theirs; values_of then reads them. what: for
  * errors. */
-static zero_status exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_VALUES],
-                            const char *what)
+static zero_status shared_exchange(zi_shared *shared, const uint64_t mine[ZI_SHARED_VALUES],
+                                   const char *what)
 {
     zi_shared_header *header = shared->header;
     const uint64_t number = ++shared->exchanges;
@@ -199,7 +199,7 @@ static zero_status agree_mapped(zi_shared *shared, zero_status mine)
     const uint64_t values[ZI_SHARED_VALUES] = {0};
     const zero_error own = *zero_last_error();
     shared->header->slots[shared->index].told = zi_error_tell(mine);
-    const zero_status exchanged = exchange(shared, values, "memory_alloc");
+    const zero_status exchanged = shared_exchange(shared, values, "memory_alloc");
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
@@ -224,7 +224,7 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
     if (shared->index == 0) {
         values[2] = atomic_fetch_add(&shared->header->end, total);
     }
-    ZI_TRY(exchange(shared, values, "memory_alloc"));
+    ZI_TRY(shared_exchange(shared, values, "memory_alloc"));
     uint32_t window = 0;
     ZI_TRY(agree_window(shared, bytes, &window));
     if (bytes == 0) {

@@ -52,7 +52,7 @@ static _Atomic uint32_t *users_of(const zi_shared_block *row)
     return page;
 }
 
-static zi_peer_block *block_of(const zi_shared_block *row)
+static zi_peer_block *shared_group_block_of(const zi_shared_block *row)
 {
     void *block = row->base + ZI_PAGE_BYTES;
     return block;
@@ -92,11 +92,12 @@ static zero_status make_block(const zi_shared *shared, uint32_t size, zi_shared_
         return status;
     }
     atomic_store(users_of(row), size);
-    zi_peer_block_init(block_of(row), size, stage_bytes(size));
+    zi_peer_block_init(shared_group_block_of(row), size, stage_bytes(size));
     return ZERO_OK;
 }
 
-static zero_status fail_late(const zi_shared *shared, const char *name, const char *who)
+static zero_status shared_group_fail_late(const zi_shared *shared, const char *name,
+                                          const char *who)
 {
     char silent[ZI_SILENCE_TEXT_BYTES];
     (void)zi_silence_text(shared->space.silence, silent, sizeof silent);
@@ -133,7 +134,7 @@ static zero_status create_entry(zi_shared *shared, const zi_shared_block *row, u
         } else if (i + 1 == ZI_SHARED_ENTRIES) {
             ZI_TRY(zi_shared_poll(shared, name));
             if (!zi_shared_wait_more(&wait)) {
-                return fail_late(shared, name, "a free place for one more group");
+                return shared_group_fail_late(shared, name, "a free place for one more group");
             }
         }
     }
@@ -153,7 +154,7 @@ static zero_status create_entry(zi_shared *shared, const zi_shared_block *row, u
             char who[64];
             (void)snprintf(who, sizeof who, "%u of %u members", size - atomic_load(&entry->arrived),
                            size);
-            status = fail_late(shared, name, who);
+            status = shared_group_fail_late(shared, name, who);
         }
     }
     if (status == ZERO_OK) {
@@ -194,7 +195,7 @@ static zero_status join_entry(zi_shared *shared, zi_shared_block *row, uint64_t 
         }
         if (!zi_shared_wait_more(&wait)) {
             (void)snprintf(who, sizeof who, "rank %u", members[0]);
-            return fail_late(shared, name, who);
+            return shared_group_fail_late(shared, name, who);
         }
     }
     if (strncmp(entry->name, name, sizeof entry->name - 1) != 0) {
@@ -214,19 +215,19 @@ static zero_status join_entry(zi_shared *shared, zi_shared_block *row, uint64_t 
         }
         if (!zi_shared_wait_more(&wait)) {
             (void)snprintf(who, sizeof who, "some of %u members", size);
-            return fail_late(shared, name, who);
+            return shared_group_fail_late(shared, name, who);
         }
     }
     return ZERO_OK;
 }
 
-static void block_free(void *owner, zi_peer_block *block)
+static void shared_group_block_free(void *owner, zi_peer_block *block)
 {
     zi_shared *shared = owner;
     (void)pthread_mutex_lock(&shared->mutex);
     for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
         zi_shared_block *row = &shared->blocks[i];
-        if (row->base != NULL && block_of(row) == block) {
+        if (row->base != NULL && shared_group_block_of(row) == block) {
             release_block(shared, row);
             row->base = NULL;
             break;
@@ -255,10 +256,11 @@ static zero_status keep_block(zi_shared *shared, const zi_shared_block *made)
 }
 
 /* This rank cannot use its block: fail it, since the others may already wait in it. */
-static zero_status fail_block(zi_shared *shared, zi_peer_block *block, zero_status status)
+static zero_status shared_group_fail_block(zi_shared *shared, zi_peer_block *block,
+                                           zero_status status)
 {
     zi_peer_block_abort(block, shared->space.world_rank, zero_last_error());
-    block_free(shared, block);
+    shared_group_block_free(shared, block);
     return status;
 }
 
@@ -289,20 +291,21 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
     /* An abort that came before the block could be found by it. */
     status = zi_shared_check(shared);
     if (status != ZERO_OK) {
-        return fail_block(shared, block_of(&row), status);
+        return shared_group_fail_block(shared, shared_group_block_of(&row), status);
     }
     const zi_peer_group_desc desc = {
         .kernels = kernels,
-        .block = block_of(&row),
+        .block = shared_group_block_of(&row),
         .space = &shared->space,
         .members = members,
         .size = size,
         .deadline_ms = shared->deadline_ms,
         .crowded = shared->crowded,
         .name = name,
-        .block_free = block_free,
+        .block_free = shared_group_block_free,
         .owner = shared,
     };
     status = zi_peer_group_create(&desc, out);
-    return status == ZERO_OK ? ZERO_OK : fail_block(shared, block_of(&row), status);
+    return status == ZERO_OK ? ZERO_OK
+                             : shared_group_fail_block(shared, shared_group_block_of(&row), status);
 }

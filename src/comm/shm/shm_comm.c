@@ -9,28 +9,29 @@ static zi_shared *shared_of(zi_comm *comm)
     return ((zi_shm_comm *)comm)->shared;
 }
 
-static zero_status group_create(zi_comm *comm, const zi_kernels *kernels, const uint32_t *members,
-                                uint32_t size, const char *name, zi_group **out)
+static zero_status shm_comm_group_create(zi_comm *comm, const zi_kernels *kernels,
+                                         const uint32_t *members, uint32_t size, const char *name,
+                                         zi_group **out)
 {
     return zi_shared_group_create(shared_of(comm), kernels, members, size, name, out);
 }
 
-static zero_status memory_alloc(zi_comm *comm, size_t bytes, void **out)
+static zero_status shm_comm_memory_alloc(zi_comm *comm, size_t bytes, void **out)
 {
     return zi_shared_window_alloc(shared_of(comm), bytes, out);
 }
 
-static void memory_free(zi_comm *comm, void *pointer, size_t bytes)
+static void shm_comm_memory_free(zi_comm *comm, void *pointer, size_t bytes)
 {
     zi_shared_window_free(shared_of(comm), pointer, bytes);
 }
 
-static void abort_all(zi_comm *comm, const zero_error *error)
+static void shm_comm_abort_all(zi_comm *comm, const zero_error *error)
 {
     zi_shared_abort(shared_of(comm), comm->rank, error);
 }
 
-static void destroy(zi_comm *comm)
+static void shm_comm_destroy(zi_comm *comm)
 {
     if (comm != NULL) {
         zi_shared_leave(shared_of(comm));
@@ -39,7 +40,7 @@ static void destroy(zi_comm *comm)
     }
 }
 
-static zero_status check(zi_comm *comm)
+static zero_status shm_comm_check(zi_comm *comm)
 {
     return zi_shared_poll(shared_of(comm), "a collective of GPUs");
 }
@@ -47,12 +48,12 @@ static zero_status check(zi_comm *comm)
 static const zi_comm_ops shm_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "shm",
-    .group_create = group_create,
-    .memory_alloc = memory_alloc,
-    .memory_free = memory_free,
-    .abort = abort_all,
-    .destroy = destroy,
-    .check = check,
+    .group_create = shm_comm_group_create,
+    .memory_alloc = shm_comm_memory_alloc,
+    .memory_free = shm_comm_memory_free,
+    .abort = shm_comm_abort_all,
+    .destroy = shm_comm_destroy,
+    .check = shm_comm_check,
 };
 
 zero_status zi_shm_comm_create(const zi_shm_place *place, uint32_t deadline_ms, zi_comm **out)

@@ -39,8 +39,8 @@ int zi_shared_failed(const zi_shared *shared)
 }
 
 /* The first failure stays. */
-static void set_failure(zi_shared_header *header, uint32_t world_rank, zero_status status,
-                        const zero_error *error)
+static void watch_set_failure(zi_shared_header *header, uint32_t world_rank, zero_status status,
+                              const zero_error *error)
 {
     uint32_t unclaimed = 0;
     if (!atomic_compare_exchange_strong(&header->failing, &unclaimed, 1)) {
@@ -56,7 +56,7 @@ static void set_failure(zi_shared_header *header, uint32_t world_rank, zero_stat
 zero_status zi_shared_fail(zi_shared *shared)
 {
     const zero_error *error = zero_last_error();
-    set_failure(shared->header, shared->space.world_rank, error->status, error);
+    watch_set_failure(shared->header, shared->space.world_rank, error->status, error);
     return error->status;
 }
 
@@ -65,7 +65,7 @@ void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *e
     zero_error found = *error;
     uint32_t finder = world_rank;
     (void)snprintf(found.message, sizeof found.message, "%s", zi_error_cause(error, &finder));
-    set_failure(shared->header, finder, ZERO_ERR_COMM, &found);
+    watch_set_failure(shared->header, finder, ZERO_ERR_COMM, &found);
     (void)pthread_mutex_lock(&shared->mutex);
     for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
         unsigned char *base = shared->blocks[i].base;
@@ -154,7 +154,7 @@ zero_status zi_shared_poll(zi_shared *shared, const char *what)
     return zi_shared_check(shared);
 }
 
-static void poll(void *owner, const char *what)
+static void watch_poll(void *owner, const char *what)
 {
     (void)zi_shared_poll(owner, what);
 }
@@ -164,7 +164,7 @@ zi_call_note *zi_shared_call(const zi_shared *shared)
     return &shared->header->slots[shared->index].call;
 }
 
-static const zi_call_note *call_of(const void *owner, uint32_t world_rank)
+static const zi_call_note *watch_call_of(const void *owner, uint32_t world_rank)
 {
     const zi_shared *shared = owner;
     uint32_t index = 0;
@@ -177,9 +177,9 @@ static const zi_call_note *call_of(const void *owner, uint32_t world_rank)
 void zi_shared_watch(zi_shared *shared)
 {
     atomic_init(&shared->polled_ns, zi_clock_ns());
-    shared->space.poll = poll;
+    shared->space.poll = watch_poll;
     shared->space.poll_owner = shared;
-    shared->space.call_of = call_of;
+    shared->space.call_of = watch_call_of;
     shared->space.call_owner = shared;
 }
 

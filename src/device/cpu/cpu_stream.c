@@ -100,7 +100,7 @@ static void fire(event_point point, const zero_error *error)
 }
 
 /* Block until the record has fired; true when it carries an error, copied to *error. */
-static bool await(event_point point, zero_error *error)
+static bool cpu_stream_await(event_point point, zero_error *error)
 {
     zi_event *event = point.event;
     if (atomic_load_explicit(&event->done, memory_order_acquire) < point.number) {
@@ -130,7 +130,7 @@ zero_status zi_cpu_event_wait(void *self, zi_event *event, uint64_t *waited_ns)
     const event_point point = {event, event->recorded};
     const uint64_t start_ns = waited_ns != NULL && !zi_cpu_event_done(event) ? zi_clock_ns() : 0;
     zero_error error;
-    const bool failed = await(point, &error);
+    const bool failed = cpu_stream_await(point, &error);
     if (start_ns != 0) {
         *waited_ns += zi_clock_ns() - start_ns;
     }
@@ -155,7 +155,7 @@ static void run_task(zi_stream *stream, stream_task *task)
         break;
     case TASK_WAIT: {
         zero_error error;
-        if (await(task->point, &error) && !stream->failed) {
+        if (cpu_stream_await(task->point, &error) && !stream->failed) {
             stream->error = error;
             stream->failed = true;
         }

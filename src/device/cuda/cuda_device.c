@@ -120,7 +120,7 @@ static zero_status alloc_here(void *argument)
     return status;
 }
 
-static zero_status memory_alloc(void *self, size_t bytes, void **out)
+static zero_status cuda_device_memory_alloc(void *self, size_t bytes, void **out)
 {
     const cuda_device *device = self;
     allocation it = {&device->source, device->ordinal, bytes, NULL};
@@ -144,7 +144,7 @@ static void give_back(const allocation *it)
     (void)cudaGetLastError();
 }
 
-static void memory_free(void *self, void *pointer, size_t bytes)
+static void cuda_device_memory_free(void *self, void *pointer, size_t bytes)
 {
     const cuda_device *device = self;
     const allocation it = {&device->source, device->ordinal, bytes, pointer};
@@ -160,14 +160,14 @@ static void memory_from(void *self, const zi_memory_source *source)
     ((cuda_device *)self)->source = *source;
 }
 
-static zero_status host_map(void *self, void *pointer, size_t bytes)
+static zero_status cuda_device_host_map(void *self, void *pointer, size_t bytes)
 {
     (void)self;
     const unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
     return zi_cuda_check(cudaHostRegister(pointer, bytes, flags), "cudaHostRegister");
 }
 
-static void host_unmap(void *self, void *pointer)
+static void cuda_device_host_unmap(void *self, void *pointer)
 {
     (void)self;
     if (pointer != NULL) {
@@ -175,14 +175,14 @@ static void host_unmap(void *self, void *pointer)
     }
 }
 
-static zero_status host_alloc(void *self, size_t bytes, void **out)
+static zero_status cuda_device_host_alloc(void *self, size_t bytes, void **out)
 {
     const cuda_device *device = self;
     ZI_TRY(zi_pages_alloc_on(bytes, device->host_node, out));
     if (bytes == 0) {
         return ZERO_OK; /* no page, and CUDA refuses to register none */
     }
-    const zero_status status = host_map(self, *out, bytes);
+    const zero_status status = cuda_device_host_map(self, *out, bytes);
     if (status != ZERO_OK) {
         zi_pages_free(*out, bytes);
         *out = NULL;
@@ -192,7 +192,7 @@ static zero_status host_alloc(void *self, size_t bytes, void **out)
 
 static void host_free(void *self, void *pointer, size_t bytes)
 {
-    host_unmap(self, pointer);
+    cuda_device_host_unmap(self, pointer);
     zi_pages_free(pointer, bytes);
 }
 
@@ -207,7 +207,7 @@ static zero_status open_stream(const cuda_device *device, bool first, const char
     return status;
 }
 
-static zero_status stream_create(void *self, const char *name, zi_stream **out)
+static zero_status cuda_device_stream_create(void *self, const char *name, zi_stream **out)
 {
     return open_stream(self, false, name, out);
 }
@@ -217,13 +217,13 @@ static zero_status stream_create_first(void *self, const char *name, zi_stream *
     return open_stream(self, true, name, out);
 }
 
-static void stream_destroy(void *self, zi_stream *stream)
+static void cuda_device_stream_destroy(void *self, zi_stream *stream)
 {
     (void)self;
     zi_cuda_stream_close(stream_of(stream));
 }
 
-static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
+static zero_status cuda_device_stream_wrap(void *self, zero_stream native, zi_stream **out)
 {
     cuda_device *device = self;
     device->caller.native = native.native;
@@ -232,7 +232,7 @@ static zero_status stream_wrap(void *self, zero_stream native, zi_stream **out)
     return ZERO_OK;
 }
 
-static zero_status event_create(void *self, zi_event **out)
+static zero_status cuda_device_event_create(void *self, zi_event **out)
 {
     const cuda_device *device = self;
     cuda_event *event = NULL;
@@ -241,7 +241,7 @@ static zero_status event_create(void *self, zi_event **out)
     return status;
 }
 
-static void event_destroy(void *self, zi_event *event)
+static void cuda_device_event_destroy(void *self, zi_event *event)
 {
     (void)self;
     zi_cuda_event_close(event_of(event));
@@ -253,14 +253,15 @@ static bool is_remembered(const cuda_device *device, const cuda_event *event)
     return event->epoch == device->epoch;
 }
 
-static zero_status event_record(void *self, zi_event *event, zi_stream *stream)
+static zero_status cuda_device_event_record(void *self, zi_event *event, zi_stream *stream)
 {
     const cuda_device *device = self;
     event_of(event)->epoch = device->epoch;
     return zi_cuda_event_record(event_of(event), stream_of(stream));
 }
 
-static zero_status stream_wait(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns)
+static zero_status cuda_device_stream_wait(void *self, zi_stream *stream, zi_event *event,
+                                           uint64_t *waited_ns)
 {
     if (!is_remembered(self, event_of(event))) {
         return ZERO_OK;
@@ -268,7 +269,7 @@ static zero_status stream_wait(void *self, zi_stream *stream, zi_event *event, u
     return zi_cuda_stream_wait(stream_of(stream), event_of(event), waited_ns);
 }
 
-static zero_status event_wait(void *self, zi_event *event, uint64_t *waited_ns)
+static zero_status cuda_device_event_wait(void *self, zi_event *event, uint64_t *waited_ns)
 {
     if (!is_remembered(self, event_of(event))) {
         return ZERO_OK;
@@ -276,21 +277,21 @@ static zero_status event_wait(void *self, zi_event *event, uint64_t *waited_ns)
     return zi_cuda_event_wait(event_of(event), waited_ns);
 }
 
-static zero_status issue_wait(void *self, zi_event *event, uint64_t *waited_ns)
+static zero_status cuda_device_issue_wait(void *self, zi_event *event, uint64_t *waited_ns)
 {
     (void)self;
     return zi_cuda_issue_wait(event_of(event), waited_ns);
 }
 
-static zero_status task(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
-                        size_t bytes)
+static zero_status cuda_device_task(void *self, zi_stream *stream, zi_task_fn fn,
+                                    const void *argument, size_t bytes)
 {
     (void)self;
     return zi_cuda_issue(stream_of(stream), fn, argument, bytes);
 }
 
-static zero_status task_always(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
-                               size_t bytes)
+static zero_status cuda_device_task_always(void *self, zi_stream *stream, zi_task_fn fn,
+                                           const void *argument, size_t bytes)
 {
     const cuda_stream *target = stream_of(stream);
     (void)self;
@@ -305,10 +306,11 @@ static zero_status fill_now(void *argument)
                          "cudaMemsetAsync");
 }
 
-static zero_status fill(void *self, zi_stream *stream, void *target, int byte, size_t bytes)
+static zero_status cuda_device_fill(void *self, zi_stream *stream, void *target, int byte,
+                                    size_t bytes)
 {
     const move m = {zi_cuda_stream_native(stream), target, NULL, bytes, byte};
-    return bytes == 0 ? ZERO_OK : task(self, stream, fill_now, &m, sizeof m);
+    return bytes == 0 ? ZERO_OK : cuda_device_task(self, stream, fill_now, &m, sizeof m);
 }
 
 static zero_status copy_now(void *argument)
@@ -319,14 +321,14 @@ static zero_status copy_now(void *argument)
         "cudaMemcpyAsync");
 }
 
-static zero_status copy(void *self, zi_stream *stream, void *target, const void *source,
-                        size_t bytes)
+static zero_status cuda_device_copy(void *self, zi_stream *stream, void *target, const void *source,
+                                    size_t bytes)
 {
     const move m = {zi_cuda_stream_native(stream), target, source, bytes, 0};
-    return bytes == 0 ? ZERO_OK : task(self, stream, copy_now, &m, sizeof m);
+    return bytes == 0 ? ZERO_OK : cuda_device_task(self, stream, copy_now, &m, sizeof m);
 }
 
-static zero_status drain(void *self, zi_stream *stream)
+static zero_status cuda_device_drain(void *self, zi_stream *stream)
 {
     (void)self;
     return zi_cuda_check(cudaStreamSynchronize(stream_of(stream)->native), "cudaStreamSynchronize");
@@ -340,7 +342,7 @@ struct zi_fence {
     int ordinal; /* of the GPU whose streams mark it */
 };
 
-static zero_status fence_create(void *self, zi_fence **out)
+static zero_status cuda_device_fence_create(void *self, zi_fence **out)
 {
     const cuda_device *device = self;
     *out = NULL;
@@ -358,7 +360,7 @@ static zero_status fence_create(void *self, zi_fence **out)
     return ZERO_OK;
 }
 
-static void fence_destroy(void *self, zi_fence *fence)
+static void cuda_device_fence_destroy(void *self, zi_fence *fence)
 {
     (void)self;
     if (fence != NULL) {
@@ -367,7 +369,7 @@ static void fence_destroy(void *self, zi_fence *fence)
     }
 }
 
-static zero_status fence_mark(void *self, zi_fence *fence, zi_stream *stream)
+static zero_status cuda_device_fence_mark(void *self, zi_fence *fence, zi_stream *stream)
 {
     (void)self;
     return zi_cuda_check(cudaEventRecord(fence->native, stream_of(stream)->native),
@@ -400,7 +402,7 @@ static zero_status open_peer(cuda_device *device, int other)
     return ZERO_OK;
 }
 
-static zero_status fence_follow(void *self, zi_stream *stream, const zi_fence *fence)
+static zero_status cuda_device_fence_follow(void *self, zi_stream *stream, const zi_fence *fence)
 {
     cuda_device *device = self;
     if (fence->ordinal != device->ordinal) {
@@ -431,7 +433,7 @@ static zero_status create_times(void *argument)
 }
 
 /* The first call, of the rank's thread, makes the events. */
-static zero_status timestamp(void *self, zi_stream *stream, uint64_t *ns)
+static zero_status cuda_device_timestamp(void *self, zi_stream *stream, uint64_t *ns)
 {
     cuda_device *device = self;
     if (device->times == NULL) {
@@ -442,23 +444,23 @@ static zero_status timestamp(void *self, zi_stream *stream, uint64_t *ns)
         return ZERO_OK;
     }
     const time_point p = {device->times, zi_cuda_stream_native(stream), ns};
-    return task_always(self, stream, mark_now, &p, sizeof p);
+    return cuda_device_task_always(self, stream, mark_now, &p, sizeof p);
 }
 
-static zero_status timestamps_flush(void *self)
+static zero_status cuda_device_timestamps_flush(void *self)
 {
     const cuda_device *device = self;
     return device->times != NULL ? zi_cuda_times_settle(device->times) : ZERO_OK;
 }
 
-static void issue_on_threads(void *self)
+static void cuda_device_issue_on_threads(void *self)
 {
     ((cuda_device *)self)->queued = true;
 }
 
 /* ---- graphs of captured work ---- */
 
-static zero_status captured(void *self, zi_stream *stream, bool *out)
+static zero_status cuda_device_captured(void *self, zi_stream *stream, bool *out)
 {
     const cuda_device *device = self;
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -476,13 +478,13 @@ static zero_status captured(void *self, zi_stream *stream, bool *out)
 }
 
 /* A stream outside a capture may not wait for a record inside, nor the other way round. */
-static void forget(void *self)
+static void cuda_device_forget(void *self)
 {
     cuda_device *device = self;
     device->epoch++;
 }
 
-static void destroy(void *self)
+static void cuda_device_destroy(void *self)
 {
     cuda_device *device = self;
     if (device != NULL) {
@@ -497,37 +499,37 @@ static const zi_device_ops cuda_ops = {
     .name = "cuda",
     .stream_text = "zero_stream_cuda of a CUDA stream",
     .capture_text = "cudaStreamBeginCapture with cudaStreamCaptureModeThreadLocal",
-    .memory_alloc = memory_alloc,
-    .memory_free = memory_free,
-    .host_alloc = host_alloc,
+    .memory_alloc = cuda_device_memory_alloc,
+    .memory_free = cuda_device_memory_free,
+    .host_alloc = cuda_device_host_alloc,
     .host_free = host_free,
-    .host_map = host_map,
-    .host_unmap = host_unmap,
-    .stream_create = stream_create,
+    .host_map = cuda_device_host_map,
+    .host_unmap = cuda_device_host_unmap,
+    .stream_create = cuda_device_stream_create,
     .stream_create_first = stream_create_first,
-    .stream_destroy = stream_destroy,
-    .stream_wrap = stream_wrap,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .stream_wait = stream_wait,
-    .event_wait = event_wait,
-    .issue_wait = issue_wait,
-    .task = task,
-    .task_always = task_always,
-    .fill = fill,
-    .copy = copy,
-    .drain = drain,
-    .fence_create = fence_create,
-    .fence_destroy = fence_destroy,
-    .fence_mark = fence_mark,
-    .fence_follow = fence_follow,
-    .timestamp = timestamp,
-    .timestamps_flush = timestamps_flush,
-    .captured = captured,
-    .forget = forget,
-    .destroy = destroy,
-    .issue_on_threads = issue_on_threads,
+    .stream_destroy = cuda_device_stream_destroy,
+    .stream_wrap = cuda_device_stream_wrap,
+    .event_create = cuda_device_event_create,
+    .event_destroy = cuda_device_event_destroy,
+    .event_record = cuda_device_event_record,
+    .stream_wait = cuda_device_stream_wait,
+    .event_wait = cuda_device_event_wait,
+    .issue_wait = cuda_device_issue_wait,
+    .task = cuda_device_task,
+    .task_always = cuda_device_task_always,
+    .fill = cuda_device_fill,
+    .copy = cuda_device_copy,
+    .drain = cuda_device_drain,
+    .fence_create = cuda_device_fence_create,
+    .fence_destroy = cuda_device_fence_destroy,
+    .fence_mark = cuda_device_fence_mark,
+    .fence_follow = cuda_device_fence_follow,
+    .timestamp = cuda_device_timestamp,
+    .timestamps_flush = cuda_device_timestamps_flush,
+    .captured = cuda_device_captured,
+    .forget = cuda_device_forget,
+    .destroy = cuda_device_destroy,
+    .issue_on_threads = cuda_device_issue_on_threads,
     .memory_from = memory_from,
 };
 
@@ -564,7 +566,7 @@ static zero_status check_host_addresses(int ordinal)
     return ZERO_OK;
 }
 
-static zero_status open_device(cuda_device *self)
+static zero_status cuda_device_open_device(cuda_device *self)
 {
     int count = 0;
     ZI_TRY(zi_cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount"));
@@ -587,9 +589,9 @@ zero_status zi_cuda_device_create(zi_device *device)
     *device = (zi_device){0};
     cuda_device *self = NULL;
     ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
-    const zero_status status = open_device(self);
+    const zero_status status = cuda_device_open_device(self);
     if (status != ZERO_OK) {
-        destroy(self);
+        cuda_device_destroy(self);
         return status;
     }
     *device = (zi_device){.ops = &cuda_ops, .self = self};

@@ -153,7 +153,7 @@ zero_status zi_cuda_issue(cuda_stream *stream, zi_task_fn fn, const void *argume
 }
 
 /* The native event of the last record, and the place of its waits. */
-static uint64_t place_of(const cuda_event *event)
+static uint64_t cuda_stream_place_of(const cuda_event *event)
 {
     return event->issued != NULL ? (event->records - 1) % CUDA_EVENT_RECORDS : 0;
 }
@@ -179,7 +179,7 @@ static zero_status wait_now(void *argument)
 zero_status zi_cuda_event_record(cuda_event *event, cuda_stream *stream)
 {
     event->records++;
-    const uint64_t place = place_of(event);
+    const uint64_t place = cuda_stream_place_of(event);
     const point p = {stream->native, event->native[place]};
     if (event->issued == NULL) {
         return zi_cuda_issue(stream, record_now, &p, sizeof p);
@@ -198,7 +198,7 @@ static zero_status wait_queued(cuda_stream *stream, cuda_event *event, const poi
     event->waiter = stream;
     ZI_TRY(zi_cpu_stream_wait(NULL, stream->issuer, event->issued, NULL));
     ZI_TRY(zi_cuda_issue(stream, wait_now, p, sizeof *p));
-    return zi_cpu_event_record(NULL, event->awaited[place_of(event)], stream->issuer);
+    return zi_cpu_event_record(NULL, event->awaited[cuda_stream_place_of(event)], stream->issuer);
 }
 
 zero_status zi_cuda_stream_wait(cuda_stream *stream, cuda_event *event, uint64_t *waited_ns)
@@ -209,7 +209,7 @@ zero_status zi_cuda_stream_wait(cuda_stream *stream, cuda_event *event, uint64_t
     if (stream->host) {
         return zi_cuda_event_wait(event, waited_ns);
     }
-    const point p = {stream->native, event->native[place_of(event)]};
+    const point p = {stream->native, event->native[cuda_stream_place_of(event)]};
     if (stream->issuer != NULL) {
         return wait_queued(stream, event, &p);
     }
@@ -229,7 +229,7 @@ zero_status zi_cuda_event_wait(cuda_event *event, uint64_t *waited_ns)
     }
     ZI_TRY(zi_cuda_issue_wait(event, waited_ns));
     const uint64_t start_ns = zi_clock_ns();
-    const cudaError_t code = cudaEventSynchronize(event->native[place_of(event)]);
+    const cudaError_t code = cudaEventSynchronize(event->native[cuda_stream_place_of(event)]);
     if (waited_ns != NULL) {
         *waited_ns += zi_clock_ns() - start_ns;
     }

@@ -81,7 +81,7 @@ void zi_cuda_times_destroy(cuda_times *times)
 }
 
 /* Set the time of a mark that its stream has come to; a mark that is pending stays. */
-static zero_status settle(cuda_times *times, cuda_mark *mark)
+static zero_status cuda_times_settle(cuda_times *times, cuda_mark *mark)
 {
     const cudaError_t code = mark->ns != NULL ? cudaEventQuery(mark->native) : cudaErrorNotReady;
     float ms = 0;
@@ -101,10 +101,10 @@ static zero_status settle(cuda_times *times, cuda_mark *mark)
     return ZERO_OK;
 }
 
-static zero_status mark(cuda_times *times, cudaStream_t stream, uint64_t *ns)
+static zero_status cuda_times_mark(cuda_times *times, cudaStream_t stream, uint64_t *ns)
 {
     cuda_mark *next = &times->marks[times->next];
-    ZI_TRY(settle(times, next));
+    ZI_TRY(cuda_times_settle(times, next));
     if (next->ns != NULL) {
         zi_timestamp_set(ns, ZI_NO_TIME);
         return ZERO_OK;
@@ -124,7 +124,7 @@ zero_status zi_cuda_times_mark(cuda_times *times, cudaStream_t stream, uint64_t 
         return ZERO_OK;
     }
     (void)pthread_mutex_lock(&times->mutex);
-    const zero_status status = mark(times, stream, ns);
+    const zero_status status = cuda_times_mark(times, stream, ns);
     (void)pthread_mutex_unlock(&times->mutex);
     return status;
 }
@@ -134,7 +134,7 @@ zero_status zi_cuda_times_settle(cuda_times *times)
     zero_status status = ZERO_OK;
     (void)pthread_mutex_lock(&times->mutex);
     for (uint32_t i = 0; status == ZERO_OK && i < TIMES; i++) {
-        status = settle(times, &times->marks[i]);
+        status = cuda_times_settle(times, &times->marks[i]);
     }
     (void)pthread_mutex_unlock(&times->mutex);
     return status;

@@ -33,7 +33,7 @@ void zi_cpu_square_sum(const void *source, zero_dtype dtype, size_t count, zi_no
     zi_cpu_lanes_current()->square_sum(source, dtype, count, sum);
 }
 
-static unsigned char *element(void *base, zero_dtype dtype, uint64_t index)
+static unsigned char *cpu_kernels_element(void *base, zero_dtype dtype, uint64_t index)
 {
     return base == NULL ? NULL : (unsigned char *)base + index * zero_dtype_bytes(dtype);
 }
@@ -73,10 +73,10 @@ static void update_lanes(const zi_update_job *job, const segment_run *run)
     const zi_lanes_update update = {
         .optimizer = job->optimizer,
         .grad = element_const(job->grad, job->grad_dtype, at),
-        .param = own_master ? NULL : element(job->param, job->param_dtype, at),
-        .master = (float *)(void *)element(job_master(job), ZERO_DTYPE_F32, at),
-        .moment1 = element(job->moment1, job->moment_dtype, at),
-        .moment2 = element(job->moment2, job->moment_dtype, at),
+        .param = own_master ? NULL : cpu_kernels_element(job->param, job->param_dtype, at),
+        .master = (float *)(void *)cpu_kernels_element(job_master(job), ZERO_DTYPE_F32, at),
+        .moment1 = cpu_kernels_element(job->moment1, job->moment_dtype, at),
+        .moment2 = cpu_kernels_element(job->moment2, job->moment_dtype, at),
         .count = run->count,
         .grad_dtype = job->grad_dtype,
         .param_dtype = own_master ? ZERO_DTYPE_NONE : job->param_dtype,
@@ -94,7 +94,7 @@ static void update_lanes(const zi_update_job *job, const segment_run *run)
 static float *moment_open(const zi_update_job *job, void *moment, uint64_t at, uint64_t count,
                           float *scratch)
 {
-    unsigned char *place = element(moment, job->moment_dtype, at);
+    unsigned char *place = cpu_kernels_element(moment, job->moment_dtype, at);
     if (place == NULL || job->moment_dtype == ZERO_DTYPE_F32) {
         return (float *)(void *)place;
     }
@@ -107,7 +107,7 @@ static void round_back(const zi_update_job *job, const segment_run *run, void *b
 {
     const zero_dtype dtype = purpose == ZI_ROUNDING_PARAM ? job->param_dtype : job->moment_dtype;
     zi_round_run round = {
-        .target = element(base, dtype, run->segment->offset + run->start),
+        .target = cpu_kernels_element(base, dtype, run->segment->offset + run->start),
         .source = values,
         .count = run->count,
         .dtype = dtype,
@@ -127,7 +127,7 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
     float *master = job_master(job);
     float *param = master != NULL ? master + at : scratch->param;
     if (master == NULL) {
-        zi_cpu_cast(param, ZERO_DTYPE_F32, element(job->param, job->param_dtype, at),
+        zi_cpu_cast(param, ZERO_DTYPE_F32, cpu_kernels_element(job->param, job->param_dtype, at),
                     job->param_dtype, run->count);
     }
     float *moment1 = job->update_states >= 1
@@ -155,7 +155,7 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
     if (master == NULL) {
         round_back(job, run, job->param, param, ZI_ROUNDING_PARAM);
     } else if (job->param_dtype != ZERO_DTYPE_F32 && job->param != NULL) {
-        zi_cpu_cast(element(job->param, job->param_dtype, at), job->param_dtype, param,
+        zi_cpu_cast(cpu_kernels_element(job->param, job->param_dtype, at), job->param_dtype, param,
                     ZERO_DTYPE_F32, run->count);
     }
     if (moment1 == scratch->moment1) {

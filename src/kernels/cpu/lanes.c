@@ -114,8 +114,8 @@ ALWAYS_INLINE void load_loop(float *restrict target, const void *restrict source
 }
 
 /* target = source, while what comes after it is prefetched. */
-static void load(float *restrict target, const void *restrict source, zero_dtype dtype,
-                 size_t count)
+static void lanes_load(float *restrict target, const void *restrict source, zero_dtype dtype,
+                       size_t count)
 {
     if (dtype == ZERO_DTYPE_F32) {
         load_loop(target, source, ZERO_DTYPE_F32, count);
@@ -690,7 +690,7 @@ static void lanes_cast(void *target, zero_dtype target_dtype, const void *source
     const bool non_temporal = count >= STREAM_COUNT_MIN && (uintptr_t)target % LINE_BYTES == 0;
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t part = least(BLOCK, count - i);
-        load(values, at_const(source, source_dtype, i), source_dtype, part);
+        lanes_load(values, at_const(source, source_dtype, i), source_dtype, part);
         if (non_temporal) {
             store_non_temporal(at(target, target_dtype, i), target_dtype, values, part);
         } else {
@@ -705,7 +705,7 @@ static void lanes_cast(void *target, zero_dtype target_dtype, const void *source
 static void lanes_scale(float *restrict target, const void *restrict source,
                         zero_dtype source_dtype, float scale, size_t count)
 {
-    load(target, source, source_dtype, count);
+    lanes_load(target, source, source_dtype, count);
     for (size_t i = 0; i < count; i++) {
         target[i] *= scale;
     }
@@ -717,7 +717,7 @@ static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count,
     square_part part = {{{0}, 0, 0}, 0, 0, {0.0}};
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t block = least(BLOCK, count - i);
-        load(values, at_const(source, dtype, i), dtype, block);
+        lanes_load(values, at_const(source, dtype, i), dtype, block);
         add_squares(&part, values, block);
     }
     add_waiting(&part);

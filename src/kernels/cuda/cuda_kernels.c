@@ -54,7 +54,8 @@ static zero_status update_now(void *argument)
     return zi_cuda_check(zi_cuda_launch_update(work->stream, work->job), "launch of update");
 }
 
-static zero_status launch_update(void *self, zi_stream *stream, const zi_update_job *job)
+static zero_status cuda_kernels_launch_update(void *self, zi_stream *stream,
+                                              const zi_update_job *job)
 {
     if (job->update != NULL) {
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
@@ -73,8 +74,8 @@ static zero_status square_sum_now(void *argument)
                          "launch of square_sum");
 }
 
-static zero_status launch_square_sum(void *self, zi_stream *stream, const void *source,
-                                     zero_dtype dtype, size_t count, zi_norm_sum *sum)
+static zero_status cuda_kernels_launch_square_sum(void *self, zi_stream *stream, const void *source,
+                                                  zero_dtype dtype, size_t count, zi_norm_sum *sum)
 {
     const array_work work = {.stream = zi_cuda_stream_native(stream),
                              .source = source,
@@ -90,7 +91,8 @@ static zero_status decide_now(void *argument)
     return zi_cuda_check(zi_cuda_launch_decide(work->stream, &work->job), "launch of decide");
 }
 
-static zero_status launch_decide(void *self, zi_stream *stream, const zi_decide_job *job)
+static zero_status cuda_kernels_launch_decide(void *self, zi_stream *stream,
+                                              const zi_decide_job *job)
 {
     const decide_work work = {zi_cuda_stream_native(stream), *job};
     return issue(self, stream, decide_now, &work, sizeof work);
@@ -102,7 +104,7 @@ static zero_status fold_now(void *argument)
     return zi_cuda_check(zi_cuda_launch_fold(work->stream, work->fold), "launch of fold");
 }
 
-static zero_status launch_fold(void *self, zi_stream *stream, const zi_fold *fold)
+static zero_status cuda_kernels_launch_fold(void *self, zi_stream *stream, const zi_fold *fold)
 {
     const fold_work work = {zi_cuda_stream_native(stream), fold};
     return issue(self, stream, fold_now, &work, sizeof work);
@@ -116,8 +118,9 @@ static zero_status cast_now(void *argument)
                          "launch of cast");
 }
 
-static zero_status launch_cast(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
-                               const void *source, zero_dtype source_dtype, size_t count)
+static zero_status cuda_kernels_launch_cast(void *self, zi_stream *stream, void *target,
+                                            zero_dtype target_dtype, const void *source,
+                                            zero_dtype source_dtype, size_t count)
 {
     const array_work work = {.stream = zi_cuda_stream_native(stream),
                              .target = target,
@@ -132,15 +135,15 @@ static const zi_kernels_ops cuda_kernels_ops = {
     .struct_bytes = sizeof(zi_kernels_ops),
     .name = "cuda",
     .sources_max = ZI_CUDA_SOURCES_MAX,
-    .update = launch_update,
-    .square_sum = launch_square_sum,
-    .decide = launch_decide,
-    .fold = launch_fold,
-    .cast = launch_cast,
+    .update = cuda_kernels_launch_update,
+    .square_sum = cuda_kernels_launch_square_sum,
+    .decide = cuda_kernels_launch_decide,
+    .fold = cuda_kernels_launch_fold,
+    .cast = cuda_kernels_launch_cast,
     .destroy = zi_free,
 };
 
-static zero_status load(void)
+static zero_status cuda_kernels_load(void)
 {
     ZI_TRY(zi_cuda_check(zi_cuda_load_update(), "loading update"));
     ZI_TRY(zi_cuda_check(zi_cuda_load_norm(), "loading square_sum and decide"));
@@ -150,7 +153,7 @@ static zero_status load(void)
 zero_status zi_cuda_kernels_create(const zi_device *device, zi_kernels *kernels)
 {
     *kernels = (zi_kernels){0};
-    ZI_TRY(load());
+    ZI_TRY(cuda_kernels_load());
     cuda_kernels *self = NULL;
     ZI_TRY(zi_calloc(1, sizeof *self, (void **)&self));
     self->device = device;

@@ -41,7 +41,7 @@ typedef struct uring_backend {
     uint32_t slice_count;
 } uring_backend;
 
-static zero_status refused(const char *call, int code)
+static zero_status uring_backend_refused(const char *call, int code)
 {
     const char *remedy = code == EPERM || code == ENOSYS
                              ? "; allow it in the container or in kernel.io_uring_disabled"
@@ -72,7 +72,7 @@ static zero_status make_ring(uring_backend *self, uint32_t entries, bool one_iss
         code = init_ring(self, entries, 0);
     }
     if (code != 0) {
-        return refused("io_uring_setup", -code);
+        return uring_backend_refused("io_uring_setup", -code);
     }
     return ZERO_OK;
 }
@@ -85,7 +85,7 @@ static zero_status register_files(uring_backend *self, const zi_io_setup *setup)
     }
     const int code = io_uring_register_files(&self->ring, files, setup->file_count);
     if (code != 0) {
-        return refused("registering files", -code);
+        return uring_backend_refused("registering files", -code);
     }
     self->fixed = true;
     return ZERO_OK;
@@ -115,8 +115,8 @@ static int register_slices(uring_backend *self, const zi_io_setup *setup)
     return -code;
 }
 
-static zero_status register_memory(uring_backend *self, const zi_io_setup *setup,
-                                   zi_io_report *report)
+static zero_status uring_backend_register_memory(uring_backend *self, const zi_io_setup *setup,
+                                                 zi_io_report *report)
 {
     self->slice_count = setup->slice_count;
     ZI_TRY(zi_calloc(setup->slice_count, sizeof *self->registered, (void **)&self->registered));
@@ -135,7 +135,7 @@ static zero_status register_memory(uring_backend *self, const zi_io_setup *setup
     return ZERO_OK;
 }
 
-static void release(uring_backend *self)
+static void uring_backend_release(uring_backend *self)
 {
     if (self->made) {
         io_uring_queue_exit(&self->ring);
@@ -154,7 +154,7 @@ static int enable(uring_backend *self)
     return -io_uring_register((unsigned)self->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 }
 
-static void prepare(uring_backend *self, zi_io_segment *segment)
+static void uring_backend_prepare(uring_backend *self, zi_io_segment *segment)
 {
     struct io_uring_sqe *entry = io_uring_get_sqe(&self->ring);
     zi_assert(entry != NULL);
@@ -198,7 +198,7 @@ static void check_enter(uring_backend *self, int result)
 
 static void uring_put(void *self, zi_io_segment *segment)
 {
-    prepare(self, segment);
+    uring_backend_prepare(self, segment);
 }
 
 static void uring_flush(void *self_)
@@ -243,7 +243,7 @@ static int uring_reap(void *self_, zi_io_segment **done, uint32_t done_max, uint
 
 static void uring_destroy(void *self)
 {
-    release(self);
+    uring_backend_release(self);
     zi_free(self);
 }
 
@@ -259,7 +259,7 @@ static const zi_io_backend_ops uring_ops = {
 /* Read the store's first bytes through a ring that is made in the same way. */
 static zero_status read_once(uring_backend *probe, zi_io_segment *segment)
 {
-    prepare(probe, segment);
+    uring_backend_prepare(probe, segment);
     zi_io_segment *done = NULL;
     const uint64_t start = zi_clock_ns();
     int count = 0;
@@ -267,10 +267,10 @@ static zero_status read_once(uring_backend *probe, zi_io_segment *segment)
         count = uring_reap(probe, &done, 1, 1, REFUSED_NS);
     }
     if (count <= 0) {
-        return refused("io_uring_enter", count < 0 ? -count : ETIME);
+        return uring_backend_refused("io_uring_enter", count < 0 ? -count : ETIME);
     }
     if (segment->result != (int32_t)segment->bytes) {
-        return refused("a first read", segment->result < 0 ? -segment->result : EIO);
+        return uring_backend_refused("a first read", segment->result < 0 ? -segment->result : EIO);
     }
     return ZERO_OK;
 }
@@ -292,12 +292,12 @@ static zero_status probe_backend(const zi_io_setup *setup, bool fixed)
         status = register_files(&probe, &small);
     }
     if (status == ZERO_OK && fixed) {
-        status = register_memory(&probe, &small, &unread);
+        status = uring_backend_register_memory(&probe, &small, &unread);
     }
     if (status == ZERO_OK) {
         status = read_once(&probe, &segment);
     }
-    release(&probe);
+    uring_backend_release(&probe);
     zi_pages_free(page, ZI_STORAGE_ALIGN);
     return status;
 }
@@ -314,7 +314,7 @@ zero_status zi_uring_create(const zi_io_setup *setup, zi_io_backend_kind kind,
         status = register_files(self, setup);
     }
     if (status == ZERO_OK && fixed) {
-        status = register_memory(self, setup, report);
+        status = uring_backend_register_memory(self, setup, report);
     }
     if (status != ZERO_OK) {
         uring_destroy(self);
