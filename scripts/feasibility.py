@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Rewrites the tables of docs/feasibility.md: every figure is of `zero plan` or `zero sim`.
+"""Rewrites the tables of docs/feasibility.md and feasibility-rows.md beside it: every figure is of
+`zero plan` or `zero sim`.
 
 Usage: feasibility.py PROGRAM [PAGE]          rewrite the blocks between the page's markers
        feasibility.py PROGRAM [PAGE] --check  exit status 1 where the page is not what is printed,
@@ -529,7 +530,7 @@ def blocks_of(program, known):
 
 
 def rewritten(text, blocks):
-    """The page with every block between `<!-- NAME -->` and `<!-- end of NAME -->` replaced."""
+    """A page with these blocks between `<!-- NAME -->` and `<!-- end of NAME -->` replaced."""
     for name, lines in blocks.items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:
@@ -539,26 +540,41 @@ def rewritten(text, blocks):
     return text
 
 
+ROWS = "measured-rows"  # the block of the second page
+
+
+def differs(text, made):
+    """Says where a page is not what is printed."""
+    if made == text:
+        return False
+    pairs = zip(text.splitlines(), made.splitlines())
+    old, new = next(((a, b) for a, b in pairs if a != b), ("its end", "more"))
+    print(f"the page says:       {old}\nthe script gives:    {new}")
+    return True
+
+
 def main():
     words = [word for word in sys.argv[1:] if word != "--check"]
     if not 1 <= len(words) <= 2:
         sys.exit(__doc__)
     page = words[1] if len(words) > 1 else os.path.join(HERE, "..", "docs", "feasibility.md")
-    with open(page, encoding="utf-8") as file:
-        text = file.read()
+    pages = (page, page.removesuffix(".md") + "-rows.md")
+    texts = []
+    for path in pages:
+        with open(path, encoding="utf-8") as file:
+            texts.append(file.read())
     check = "--check" in sys.argv
-    made = rewritten(text, blocks_of(words[0], known_of(text) if check else {}))
-    if not check:
-        with open(page, "w", encoding="utf-8") as file:
-            file.write(made)
-        return 0
-    same = made == text
-    if not same:
-        pairs = zip(text.splitlines(), made.splitlines())
-        old, new = next(((a, b) for a, b in pairs if a != b), ("its end", "more"))
-        print(f"the page says:       {old}\nthe script gives:    {new}")
-    print(f"{int(same)} passed, {int(not same)} failed, 0 skipped")
-    return 0 if same else 1
+    blocks = blocks_of(words[0], known_of(texts[0]) if check else {})
+    rows = {ROWS: blocks.pop(ROWS)}
+    made = [rewritten(text, of) for text, of in zip(texts, (blocks, rows))]
+    if check:
+        failed = sum([differs(*pair) for pair in zip(texts, made)])
+        print(f"{len(pages) - failed} passed, {failed} failed, 0 skipped")
+        return 1 if failed else 0
+    for path, text in zip(pages, made):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return 0
 
 
 if __name__ == "__main__":
