@@ -84,8 +84,8 @@ static const gpt2_option own_rows[] = {
     {"lr", KIND_REAL, AT(lr), 0, 10, "X: largest learning rate"},
     {"min-lr", KIND_REAL, AT(min_lr), 0, 10, "X: last learning rate of the cosine (lr / 10)"},
     {"weight-decay", KIND_REAL, AT(weight_decay), 0, 10, "X: of matrices and embeddings"},
-    {"beta1", KIND_REAL, AT(beta1), 0, 0.999999, "X: AdamW"},
-    {"beta2", KIND_REAL, AT(beta2), 0, 0.999999, "X: AdamW"},
+    {"beta1", KIND_REAL, AT(beta1), 0, 0.999999, "X: AdamW and Lion; of SGD the momentum"},
+    {"beta2", KIND_REAL, AT(beta2), 0, 0.999999, "X: AdamW and Lion"},
     {"clip", KIND_REAL, AT(clip), 0, 1e9, "X: largest gradient norm; 0: any"},
     {"skips-max", KIND_COUNT, AT(skips_max), 0, 1e9,
      "N: stop with an error after N skipped steps in a row; 0: never"},
@@ -175,9 +175,10 @@ static const zero_option *engine_option(const gpt2_option *row)
 /* Whether a command line gives the option by another row, or cannot give it. */
 static bool is_left_out(const zero_option *option)
 {
-    static const char *const others[] = {"optimizer", "update_states",  "disk_directory_count",
-                                         "disk_path", "hang_directory", "seed",
-                                         "threads"};
+    static const char *const others[] = {
+        "group_optimizer", "update_states",  "disk_directory_count",
+        "disk_path",       "hang_directory", "seed",
+        "threads"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         if (strcmp(option->name, others[i]) == 0) {
             return true;

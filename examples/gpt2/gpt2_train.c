@@ -11,6 +11,7 @@
 #include "gpt2_plan.h"
 #include "gpt2_sample.h"
 #include "gpt2_save.h"
+#include "gpt2_schedule.h"
 #include "gpt2_stop.h"
 #include "gpt2_weights.h"
 
@@ -108,17 +109,6 @@ static zero_tuning engine_tuning(const gpt2_job *job)
     return tuning;
 }
 
-/* Linear warm-up, then half a cosine from lr to min_lr. step from 0. */
-static double learning_rate(const gpt2_options *options, uint32_t step)
-{
-    if (step < options->warmup) {
-        return options->lr * (step + 1) / options->warmup;
-    }
-    const uint32_t rest = options->steps - options->warmup;
-    const double done = rest > 1 ? (double)(step - options->warmup) / (rest - 1) : 1;
-    return options->min_lr + (options->lr - options->min_lr) * (1 + cos(M_PI * done)) / 2;
-}
-
 /* --- steps ------------------------------------------------------------------------------------ */
 
 /* The engine's calls write what they failed in; the world's leave that to the caller. */
@@ -186,17 +176,6 @@ static zero_status micro_step(trainer *self, uint32_t micro, double *loss, float
     return gpt2_net_loss(&self->net, loss);
 }
 
-static zero_step_params step_params(const gpt2_options *o, double lr)
-{
-    zero_step_params params = zero_step_params_init();
-    params.hyper.adamw.lr = (float)lr;
-    params.hyper.adamw.beta1 = (float)o->beta1;
-    params.hyper.adamw.beta2 = (float)o->beta2;
-    params.hyper.adamw.weight_decay = (float)o->weight_decay;
-    params.max_norm = (float)o->clip;
-    return params;
-}
-
 /* Time that this rank's thread waited in the library. */
 static uint64_t waited_ns(const zero_stats *stats)
 {
@@ -214,8 +193,8 @@ static zero_status train_step(trainer *self, uint32_t step, gpt2_step_row *row)
     double own = 0;
     float scale = 1;
     TRY(zero_engine_stats(self->net.engine, &begun));
-    row->lr = learning_rate(o, step);
-    self->params = step_params(o, row->lr);
+    row->lr = gpt2_learning_rate(o, step);
+    self->params = gpt2_step_params(o, row->lr);
     if (o->tuning.speculative_step != 0) {
         TRY(zero_step_predict(self->net.engine, &self->params));
     }

@@ -78,6 +78,13 @@ TEST(losses_fall_in_every_type)
     check_learns("--ranks 2 --dtype bf16 --master none --grad-dtype f32");
 }
 
+TEST(losses_fall_with_every_optimizer)
+{
+    begin();
+    check_learns("--ranks 2 --optimizer lion --lr 0.01");
+    check_learns("--ranks 2 --optimizer sgd --lr 0.3 --weight-decay 0");
+}
+
 TEST(every_stage_prints_the_same_losses)
 {
     begin();
@@ -376,6 +383,7 @@ TEST(wrong_options_are_refused)
     check_refused("--skips-max -1", "--skips-max -1: give a whole number in [0, 1000000000]");
     check_refused("--json -", "--json - is for --plan; give a file");
     check_refused("--beta1 1", "--beta1 1: give a number");
+    check_refused("--optimizer callback", "ZERO_OPTIMIZER_CALLBACK needs it");
     check_refused("--min-lr 1 --lr 0.1", "--min-lr 1 is above --lr 0.1");
     check_refused("--warmup 20 --steps 10", "--warmup 20 is longer than --steps 10");
     check_refused("--moment-tier tape", "tiers are default, device, host, disk");
