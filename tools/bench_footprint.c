@@ -128,6 +128,9 @@ static void make_mixes(footprint *f, const bench_place *place)
         }
         *mix = (footprint_mix){.name = kinds[i].name, .stage = kinds[i].stage};
         for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+            if (!zero_role_is_shard((zero_role)role)) {
+                continue;
+            }
             mix->tier[role] = role == ZERO_ROLE_PARAM  ? kinds[i].param
                               : role == ZERO_ROLE_GRAD ? kinds[i].grad
                                                        : kinds[i].state;
