@@ -131,6 +131,9 @@ def private_names(args):
         raise Fail(f"{args.plan} finds no {' '.join(elsewhere)} in {node}")
     wanted = [name.split("@")[0] for name in wanted]
     named = re.findall(r"\bzi_\w+", read_map(args, "zero.map").get(node, ""))
+    if not any(name.startswith("zi_json_") for name in wanted):  # a build without jansson
+        reads = ("zi_json_", "zi_safetensors_", "zi_regular_file_", "zi_path_")
+        named = [name for name in named if not name.startswith(reads)]
     equal(f"needed by {args.plan} and named in {node}", wanted, named)
 
 
