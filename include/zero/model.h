@@ -73,10 +73,17 @@ typedef struct zero_unit_desc {
     const zero_tensor_desc *tensors; /**< its tensors, in order; read before the call returns. NULL
                                         where tensor_count is 0: zero_tensor_add adds them later */
     uint32_t tensor_count;           /**< entries of tensors */
-    uint32_t layers; /**< 0: one unit. Else so many that are alike, such as the blocks of a
-                        transformer: layer i's unit is "name.i", and its tensors are "name.i."
-                        and their own names. `initial` is layer 0's; layer i's lies i times
-                        `layer_stride` elements behind it */
+    uint32_t layers;      /**< 0: one unit. Else so many that are alike, such as the blocks of a
+                             transformer: layer i's unit is "name.i", and its tensors are "name.i."
+                             and their own names. `initial` is layer 0's; layer i's lies i times
+                             `layer_stride` elements behind it */
+    uint32_t shard_group; /**< ranks that the unit's states are split over, as far as the stage
+                             splits them, with replicas across: experts beside a model that is
+                             split over the whole world, for example. Divides the world; at most
+                             three other groups than options.shard_group in a model. Tuning's
+                             grad_group and optimizer_group do not apply to it. 0:
+                             options.shard_group */
+    uint32_t reserved0;   /**< 0 */
 } zero_unit_desc;
 
 /** Append a unit, or the units of all layers, with their tensors.

@@ -42,7 +42,8 @@ static inline zero_memory zero_memory_init(void)
     return memory;
 }
 
-/** Over how many ranks each state is split, as resolved from the options. Grows at its end. */
+/** Over how many ranks each state is split, as resolved from the options; a unit with a shard_group
+ *  of its own has other degrees. Grows at its end. */
 typedef struct zero_sharding {
     size_t struct_bytes; /**< set by zero_sharding_init() */
     uint32_t world;      /**< ranks */

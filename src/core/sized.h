@@ -33,7 +33,7 @@ ZI_PRIVATE_API void zi_sized_init(void *given, size_t bytes, const void *known, 
 #define ZI_FIRST_BYTES_zero_tuning ((size_t)184)
 #define ZI_FIRST_BYTES_zero_save_options ((size_t)128)
 #define ZI_FIRST_BYTES_zero_load_options ((size_t)56)
-#define ZI_FIRST_BYTES_zero_unit_desc ((size_t)32)
+#define ZI_FIRST_BYTES_zero_unit_desc ((size_t)40)
 #define ZI_FIRST_BYTES_zero_sim_options ((size_t)48)
 
 #define ZI_SIZED_IN(type, given, known) zi_sized_in(#type, (given), (known), sizeof(type))

@@ -307,12 +307,20 @@ static uint64_t schedule_hash(const zi_schedule *schedule)
     return hash;
 }
 
+/* Neighbouring ranks that have to gather in one order. Where units are split in several ways the
+ * groups of one meet in those of another, so all ranks have. */
+static uint32_t gathering_ranks(const zi_layout *layout)
+{
+    return layout->sharding_count > 1 && zi_params_in_slots(layout) ? layout->world
+                                                                    : layout->shardings[0].param;
+}
+
 /* One round: the hash of the order, then one bit an entry from `first` on. The bits of the ranks
  * this one gathers with are added to its own. *same false: one of them has another order. */
 static zero_status agree_round(zero_engine *engine, zi_schedule *schedule, uint64_t hash,
                                uint32_t first, bool *same)
 {
-    const uint32_t degree = engine->layout->sharding.param;
+    const uint32_t degree = gathering_ranks(engine->layout);
     const uint32_t group = zero_world_rank(engine->world) / degree;
     uint64_t words[ROUND_WORDS] = {hash};
     const uint32_t end = (uint32_t)zi_min_u64(first + ENTRIES_PER_ROUND, schedule->count);
@@ -333,7 +341,7 @@ static zero_status agree_round(zero_engine *engine, zi_schedule *schedule, uint6
 
 zero_status zi_engine_agree_schedules(zero_engine *engine)
 {
-    if (engine->layout->sharding.param == 1) {
+    if (gathering_ranks(engine->layout) == 1) {
         return ZERO_OK;
     }
     for (int which = 0; which < ZI_SCHEDULES; which++) {

@@ -539,9 +539,9 @@ static void close_rounds(export_rounds *rounds)
 static zero_status open_rounds(export_rounds *rounds)
 {
     const zi_layout *layout = rounds->engine->layout;
-    const uint32_t size = layout->sharding.world;
+    const uint32_t size = layout->world;
     const size_t bytes = zero_dtype_bytes(rounds->shard.dtype);
-    rounds->degree = zi_engine_degree(layout, rounds->job->role);
+    rounds->degree = zi_engine_degree(layout, rounds->job->tensor, rounds->job->role);
     for (uint32_t i = 0; i < rounds->degree; i++) {
         const engine_part part = zi_engine_part(layout, rounds->job->tensor, rounds->degree, i);
         rounds->longest = zi_max_u64(rounds->longest, part.count);
@@ -552,8 +552,8 @@ static zero_status open_rounds(export_rounds *rounds)
     ZI_TRY(zi_calloc(rounds->part_count, bytes, (void **)&rounds->own));
     ZI_TRY(zi_calloc(rounds->part_count, sizeof(float), (void **)&rounds->rounded));
     ZI_TRY(zi_calloc(rounds->degree, sizeof *rounds->members, (void **)&rounds->members));
-    zi_shard_members(&layout->sharding, zero_world_rank(rounds->engine->world), 1, rounds->degree,
-                     rounds->members);
+    zi_shard_members(zi_engine_sharding(layout, rounds->job->tensor),
+                     zero_world_rank(rounds->engine->world), 1, rounds->degree, rounds->members);
     if (rounds->degree == 1) {
         rounds->all = rounds->own;
         return ZERO_OK;

@@ -182,8 +182,10 @@ static zero_status make_step(zero_engine *engine)
     unsigned char *arena = engine->arena[ZERO_ROLE_STEP];
     step_block *block = block_at(engine, layout->step_at);
     step_block *aside = block_at(engine, layout->aside_at);
-    const zero_sharding *s = &layout->sharding;
-    const uint32_t replicas = s->world / s->optimizer;
+    const zero_sharding *s = &layout->shardings[0];
+    /* With one way to split units each group of peers has every element once; with several each
+     * rank counts only what is the first replica (zi_grads_desc.counts). */
+    const uint32_t replicas = layout->sharding_count > 1 ? 1 : s->world / s->optimizer;
     ZI_TRY(device->ops->host_alloc(device->self, host_bytes(), (void **)&engine->host));
     engine->step_slots = engine->host->step_slots;
     /* Of the ranks in the order of their slices, replicas of the same part are neighbours. */
@@ -219,12 +221,11 @@ static zero_status make_optim(zero_engine *engine)
     const zi_layout *layout = engine->layout;
     zi_optim_flat *flats = NULL;
     ZI_TRY(zi_engine_list_flats(engine, &flats));
-    const zi_optim_desc desc = {
+    zi_optim_desc desc = {
         .layout = layout,
         .device = engine->device,
         .kernels = &engine->kernels,
         .rank = zero_world_rank(engine->world),
-        .param_gather = engine->groups.param_gather,
         .step_stream = engine->step_stream,
         .state = {engine->arena[ZERO_ROLE_MASTER], engine->arena[ZERO_ROLE_MOMENT1],
                   engine->arena[ZERO_ROLE_MOMENT2]},
@@ -244,6 +245,7 @@ static zero_status make_optim(zero_engine *engine)
         .decision = engine->decide.decision,
         .predicted = &engine->host->predicted,
         .stats = &engine->stats};
+    memcpy(desc.param_gather, engine->groups.param_gather, sizeof desc.param_gather);
     const zero_status status = zi_optim_create(&desc, &engine->optim);
     zi_free(flats);
     return status;
@@ -256,27 +258,31 @@ static zero_status leave_out(void *user, uint32_t unit)
     return zi_engine_speculate(engine);
 }
 
+/* Whether this rank's squares of units that are split this way count in the step's message: each
+ * element's once among the messages that are added up. */
+static bool counts_squares(const zero_engine *engine, const zero_sharding *s)
+{
+    const uint32_t slice = zi_shard_index(s, zero_world_rank(engine->world), s->world);
+    return engine->layout->sharding_count == 1 || slice % (s->world / s->optimizer) == 0;
+}
+
 static zero_status make_stages(zero_engine *engine)
 {
     const bool at_once = engine->layout->tuning.left_out_at_once != 0;
-    const zi_params_desc params = {.layout = engine->layout,
-                                   .device = engine->device,
-                                   .gather = engine->groups.gather,
-                                   .gather_stream = engine->gather_stream,
-                                   .shards = engine->arena[ZERO_ROLE_PARAM],
-                                   .slots = engine->arena[ZERO_ROLE_PARAM_SLOT],
-                                   .offload = engine->offload[ZERO_ROLE_PARAM],
-                                   .stats = &engine->stats,
-                                   .left_out = at_once ? leave_out : NULL,
-                                   .left_out_user = engine};
-    const zi_grads_desc grads = {
+    zi_params_desc params = {.layout = engine->layout,
+                             .device = engine->device,
+                             .gather_stream = engine->gather_stream,
+                             .shards = engine->arena[ZERO_ROLE_PARAM],
+                             .slots = engine->arena[ZERO_ROLE_PARAM_SLOT],
+                             .offload = engine->offload[ZERO_ROLE_PARAM],
+                             .stats = &engine->stats,
+                             .left_out = at_once ? leave_out : NULL,
+                             .left_out_user = engine};
+    zi_grads_desc grads = {
         .layout = engine->layout,
         .device = engine->device,
         .kernels = &engine->kernels,
         .rank = zero_world_rank(engine->world),
-        .scatter = engine->groups.scatter,
-        .boundary = engine->groups.boundary,
-        .replica = engine->groups.replica,
         .reduce_stream = engine->reduce_stream,
         .shards = engine->arena[ZERO_ROLE_GRAD],
         .slots = engine->arena[ZERO_ROLE_GRAD_SLOT],
@@ -284,6 +290,13 @@ static zero_status make_stages(zero_engine *engine)
         .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->message_at),
         .replicas = engine->replicas,
         .stats = &engine->stats};
+    memcpy(params.gather, engine->groups.gather, sizeof params.gather);
+    memcpy(grads.scatter, engine->groups.scatter, sizeof grads.scatter);
+    memcpy(grads.boundary, engine->groups.boundary, sizeof grads.boundary);
+    memcpy(grads.replica, engine->groups.replica, sizeof grads.replica);
+    for (uint32_t i = 0; i < engine->layout->sharding_count; i++) {
+        grads.counts[i] = counts_squares(engine, &engine->layout->shardings[i]);
+    }
     ZI_TRY(zi_params_create(&params, &engine->params));
     ZI_TRY(zi_grads_create(&grads, &engine->grads));
     return make_optim(engine);

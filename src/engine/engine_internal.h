@@ -20,14 +20,14 @@
 #include "zero/unit.h"
 
 /* Groups, each used by one stream: collectives of different directions never wait for one another.
- */
+ * Those with an index are there for each way to split units. */
 typedef struct engine_groups {
-    zi_group *gather;       /* 1 -> param; gather stream */
-    zi_group *scatter;      /* 1 -> grad; reduce stream, as the next two */
-    zi_group *boundary;     /* grad -> optimizer */
-    zi_group *replica;      /* optimizer -> world */
-    zi_group *param_gather; /* param -> optimizer; step stream, as the next */
-    zi_group *norm;         /* 1 -> world: the squares of all ranks, and what each was given */
+    zi_group *gather[ZI_SHARDINGS_MAX];       /* 1 -> param; gather stream */
+    zi_group *scatter[ZI_SHARDINGS_MAX];      /* 1 -> grad; reduce stream, as the next two */
+    zi_group *boundary[ZI_SHARDINGS_MAX];     /* grad -> optimizer */
+    zi_group *replica[ZI_SHARDINGS_MAX];      /* optimizer -> world */
+    zi_group *param_gather[ZI_SHARDINGS_MAX]; /* param -> optimizer; step stream, as the next */
+    zi_group *norm; /* 1 -> world: the squares of all ranks, and what each was given */
     zi_group *mesh; /* of the model-parallel world, after that: each part's sums; NULL: there is one
                        part */
 } engine_groups;

@@ -8,7 +8,7 @@
 
 zero_status zi_engine_open_given(zero_engine *engine)
 {
-    if (engine->layout->sharding.world == 1) {
+    if (engine->layout->world == 1) {
         return ZERO_OK;
     }
     return zi_calloc(engine->layout->tensor_count, sizeof *engine->given, (void **)&engine->given);

@@ -13,6 +13,7 @@ _Static_assert(ZI_SCRATCH_PART_COUNT == ZI_PART_COUNT && ZI_SCRATCH_ZEROS_MAX ==
 /* Between which degrees a group is, and what its batches read and write. */
 typedef struct group_plan {
     const char *name;
+    uint32_t sharding; /* of units that are split this way */
     uint32_t from;
     uint32_t to;
     bool reduces;
@@ -34,13 +35,13 @@ static bool reduces_between(const group_plan *plan, uint32_t from, uint32_t to)
 
 static bool takes_norm(const zero_engine *engine, const group_plan *plan)
 {
-    return reduces_between(plan, 1, engine->layout->sharding.world);
+    return reduces_between(plan, 1, engine->layout->world);
 }
 
 static bool takes_params(const zero_engine *engine, const group_plan *plan)
 {
     const zi_layout *layout = engine->layout;
-    const zero_sharding *s = &layout->sharding;
+    const zero_sharding *s = &layout->shardings[plan->sharding];
     return !layout->tuning.speculative_step && !layout->can.copy_engines &&
            reduces_between(plan, s->param, s->optimizer);
 }
@@ -93,8 +94,8 @@ static zero_status groups_make_group(zero_engine *engine, const group_plan *plan
     zi_group_memory memory[ZI_GROUP_MEMORIES];
     uint32_t *members = NULL;
     ZI_TRY(zi_calloc(size, sizeof *members, (void **)&members));
-    zi_shard_members(&engine->layout->sharding, zero_world_rank(engine->world), plan->from,
-                     plan->to, members);
+    zi_shard_members(&engine->layout->shardings[plan->sharding], zero_world_rank(engine->world),
+                     plan->from, plan->to, members);
     const zi_group_desc desc = {.kernels = &engine->kernels,
                                 .members = members,
                                 .size = size,
@@ -146,24 +147,32 @@ static zero_status make_mesh(zero_engine *engine)
     .reduces = true, .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, \
     .role_count = 3
 
-zero_status zi_engine_make_groups(zero_engine *engine)
+/* Names of the groups of each way to split units. */
+static const char *const group_names[5][ZI_SHARDINGS_MAX] = {
+    {"gather", "gather 2", "gather 3", "gather 4"},
+    {"scatter", "scatter 2", "scatter 3", "scatter 4"},
+    {"boundary", "boundary 2", "boundary 3", "boundary 4"},
+    {"replica", "replica 2", "replica 3", "replica 4"},
+    {"param gather", "param gather 2", "param gather 3", "param gather 4"}};
+
+/* The five groups of one way to split units. */
+static zero_status make_five(zero_engine *engine, uint32_t k)
 {
-    const zero_sharding *s = &engine->layout->sharding;
+    const zero_sharding *s = &engine->layout->shardings[k];
     engine_groups *groups = &engine->groups;
     const struct {
         zi_group **group;
         group_plan plan;
     } rows[] = {
-        {&groups->gather,
-         {"gather", 1, s->param, .copy_engines = true,
+        {&groups->gather[k],
+         {group_names[0][k], k, 1, s->param, .copy_engines = true,
           .roles = {ZERO_ROLE_PARAM, ZERO_ROLE_PARAM_SLOT}, .role_count = 2}},
-        {&groups->scatter, {"scatter", 1, s->grad, REDUCED_ROLES}},
-        {&groups->boundary, {"boundary", s->grad, s->optimizer, REDUCED_ROLES}},
-        {&groups->replica, {"replica", s->optimizer, s->world, REDUCED_ROLES}},
-        {&groups->param_gather,
-         {"param gather", s->param, s->optimizer, .copy_engines = true, .roles = {ZERO_ROLE_PARAM},
-          .role_count = 1}},
-        {&groups->norm, {"norm", 1, s->world, .roles = {ZERO_ROLE_STEP}, .role_count = 1}},
+        {&groups->scatter[k], {group_names[1][k], k, 1, s->grad, REDUCED_ROLES}},
+        {&groups->boundary[k], {group_names[2][k], k, s->grad, s->optimizer, REDUCED_ROLES}},
+        {&groups->replica[k], {group_names[3][k], k, s->optimizer, s->world, REDUCED_ROLES}},
+        {&groups->param_gather[k],
+         {group_names[4][k], k, s->param, s->optimizer, .copy_engines = true,
+          .roles = {ZERO_ROLE_PARAM}, .role_count = 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (*rows[i].group == NULL) {
@@ -172,9 +181,22 @@ zero_status zi_engine_make_groups(zero_engine *engine)
         if (takes_norm(engine, &rows[i].plan) && groups->norm == NULL) {
             groups->norm = *rows[i].group;
         }
-        if (takes_params(engine, &rows[i].plan) && groups->param_gather == NULL) {
-            groups->param_gather = *rows[i].group;
+        if (takes_params(engine, &rows[i].plan) && groups->param_gather[k] == NULL) {
+            groups->param_gather[k] = *rows[i].group;
         }
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_engine_make_groups(zero_engine *engine)
+{
+    const group_plan norm = {"norm",         0, 1, engine->layout->world, .roles = {ZERO_ROLE_STEP},
+                             .role_count = 1};
+    for (uint32_t k = 0; k < engine->layout->sharding_count; k++) {
+        ZI_TRY(make_five(engine, k));
+    }
+    if (engine->groups.norm == NULL) {
+        ZI_TRY(groups_make_group(engine, &norm, &engine->groups.norm));
     }
     return make_mesh(engine);
 }
@@ -210,9 +232,17 @@ zero_status zi_engine_connect_groups(zero_engine *engine)
 zi_group *zi_engine_group_at(const zero_engine *engine, uint32_t i)
 {
     const engine_groups *groups = &engine->groups;
-    zi_group *const all[ENGINE_GROUPS] = {groups->gather,  groups->scatter,      groups->boundary,
-                                          groups->replica, groups->param_gather, groups->norm,
-                                          groups->mesh};
+    zi_group *all[ENGINE_GROUPS] = {0};
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < ZI_SHARDINGS_MAX; k++) {
+        all[count++] = groups->gather[k];
+        all[count++] = groups->scatter[k];
+        all[count++] = groups->boundary[k];
+        all[count++] = groups->replica[k];
+        all[count++] = groups->param_gather[k];
+    }
+    all[count++] = groups->norm;
+    all[count++] = groups->mesh;
     for (uint32_t k = 0; k < i; k++) {
         if (all[k] == all[i]) { /* one that carries more than its own */
             return NULL;

@@ -143,7 +143,7 @@ void zi_engine_resolve_divisor(const zero_engine *engine, zi_step_input *input, 
                                uint64_t micro_steps)
 {
     if (input->divisor == 0.0 && weight == NULL) {
-        input->divisor = (double)engine->layout->sharding.world * (double)micro_steps;
+        input->divisor = (double)engine->layout->world * (double)micro_steps;
     }
 }
 

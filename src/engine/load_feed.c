@@ -63,7 +63,7 @@ static bool reads_alone(const engine_load *load, uint32_t tensor, const load_sou
     const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
     const zi_checkpoint_tensor *saved = &map->tensors[load->found[tensor]];
     const zero_role from = zi_load_source(saved, source->role, source->dtype);
-    bool alone = zi_engine_degree(layout, source->role) == layout->sharding.world;
+    bool alone = zi_engine_degree(layout, tensor, source->role) == layout->world;
     for (size_t i = 0; i < LOAD_ROLES; i++) {
         const zero_role other = zi_load_roles[i];
         const zero_dtype dtype = zi_load_dtype(load, tensor, other);

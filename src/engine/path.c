@@ -13,15 +13,18 @@
 static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffic)
 {
     const engine_groups *groups = &engine->groups;
-    const zi_group *gathers[] = {groups->gather, groups->param_gather, NULL};
-    const zi_group *reductions[] = {groups->scatter, groups->boundary, groups->replica};
-    const zi_group *const *of = traffic == ZERO_TRAFFIC_GATHER ? gathers : reductions;
-    for (uint32_t i = 0; i < 3; i++) {
-        if (of[i] != NULL && of[i]->size > 1) {
-            return of[i];
+    const bool gathers = traffic == ZERO_TRAFFIC_GATHER;
+    for (uint32_t k = 0; k < engine->layout->sharding_count; k++) {
+        const zi_group *of[] = {gathers ? groups->gather[k] : groups->scatter[k],
+                                gathers ? groups->param_gather[k] : groups->boundary[k],
+                                gathers ? NULL : groups->replica[k]};
+        for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+            if (of[i] != NULL && of[i]->size > 1) {
+                return of[i];
+            }
         }
     }
-    return of[0];
+    return gathers ? groups->gather[0] : groups->scatter[0];
 }
 
 zero_status zero_engine_path(const zero_engine *engine, zero_traffic traffic, zero_path *out)

@@ -210,18 +210,16 @@ static zero_status compare_written(zero_engine *engine)
 /* ---- replicas ---- */
 
 /* The ranks whose word is not that of the first rank with the same shard; false: there are none. */
-static bool find_unlike(const zero_engine *engine, uint32_t degree, uint32_t words, uint32_t word,
-                        uint32_t ranks[2])
+static bool find_unlike(const zero_sharding *sharding, const uint64_t *agreement, uint32_t degree,
+                        uint32_t words, uint32_t word, uint32_t ranks[2])
 {
-    const zero_sharding *sharding = &engine->layout->sharding;
     for (uint32_t r = 1; r < sharding->world; r++) {
         const uint32_t index = zi_shard_index(sharding, r, degree);
         uint32_t first = 0;
         while (zi_shard_index(sharding, first, degree) != index) {
             first++;
         }
-        if (engine->agreement[(size_t)first * words + word] !=
-            engine->agreement[(size_t)r * words + word]) {
+        if (agreement[(size_t)first * words + word] != agreement[(size_t)r * words + word]) {
             ranks[0] = first;
             ranks[1] = r;
             return true;
@@ -241,32 +239,38 @@ static zero_status gather_shards(zero_engine *engine, zero_role role, void *stag
     return replicas_gather(engine, own, count);
 }
 
-static zero_status compare_role(zero_engine *engine, zero_role role, void *staging)
+/* The shards in a role of units that are split this way. */
+static zero_status compare_role(zero_engine *engine, const zero_sharding *sharding, zero_role role,
+                                void *staging)
 {
-    const uint32_t count = engine->layout->tensor_count;
-    const uint32_t degree = zi_engine_degree(engine->layout, role);
+    const zi_layout *layout = engine->layout;
+    const uint32_t count = layout->tensor_count;
+    const uint32_t degree = role == ZERO_ROLE_PARAM ? sharding->param : sharding->optimizer;
     uint64_t all = ZI_HASH_START;
     uint32_t ranks[2] = {0};
     for (uint32_t t = 0; t < count; t++) {
         uint64_t hash = 0;
-        ZI_TRY(hash_shard(engine, t, role, staging, &hash));
+        if (zi_engine_sharding(layout, t) == sharding) {
+            ZI_TRY(hash_shard(engine, t, role, staging, &hash));
+        }
         all = zi_hash_u64(all, hash);
     }
     ZI_TRY(replicas_gather(engine, &all, 1));
-    if (!find_unlike(engine, degree, 1, 0, ranks)) {
+    if (!find_unlike(sharding, engine->agreement, degree, 1, 0, ranks)) {
         return ZERO_OK;
     }
     for (uint32_t first = 0; first < count; first += WORDS) {
         const uint32_t words = (uint32_t)zi_min_u64(WORDS, count - first);
         ZI_TRY(gather_shards(engine, role, staging, first, words));
         for (uint32_t i = 0; i < words; i++) {
-            if (find_unlike(engine, degree, words, i, ranks)) {
+            if (zi_engine_sharding(layout, first + i) == sharding &&
+                find_unlike(sharding, engine->agreement, degree, words, i, ranks)) {
                 ZI_FAIL(ZERO_ERR_MISMATCH,
                         "ranks %" PRIu32 " and %" PRIu32 " hold different %s of tensor %" PRIu32
                         " \"%.60s\", of which each is a replica; give every rank the same values, "
                         "or set tuning.broadcast_initial to begin with rank 0's on all",
                         ranks[0], ranks[1], zero_role_name(role), first + i,
-                        engine->layout->tensor_infos[first + i].name);
+                        layout->tensor_infos[first + i].name);
             }
         }
     }
@@ -279,11 +283,13 @@ static zero_status compare_roles(zero_engine *engine, uint32_t roles)
     zero_status status = ZERO_OK;
     void *staging = NULL;
     ZI_TRY(device->ops->host_alloc(device->self, HASHED_BYTES, &staging));
-    for (int role = 0; role < ZI_SHARD_ROLES && status == ZERO_OK; role++) {
+    for (uint32_t i = 0; i < ZI_SHARD_ROLES * engine->layout->sharding_count; i++) {
+        const int role = (int)(i % ZI_SHARD_ROLES);
+        const zero_sharding *s = &engine->layout->shardings[i / ZI_SHARD_ROLES];
         const bool split =
-            zi_engine_degree(engine->layout, (zero_role)role) == engine->layout->sharding.world;
-        if ((roles & ZERO_ROLE_BIT(role)) != 0 && !split) {
-            status = compare_role(engine, (zero_role)role, staging);
+            (role == ZERO_ROLE_PARAM ? s->param : s->optimizer) == engine->layout->world;
+        if (status == ZERO_OK && (roles & ZERO_ROLE_BIT(role)) != 0 && !split) {
+            status = compare_role(engine, s, (zero_role)role, staging);
         }
     }
     device->ops->host_free(device->self, staging, HASHED_BYTES);

@@ -116,10 +116,10 @@ bool zi_save_leads(const zero_engine *engine)
 engine_part zi_save_own_part(const engine_save *save, uint32_t tensor)
 {
     const zi_layout *layout = save->engine->layout;
-    const uint32_t world = layout->sharding.world;
-    const uint32_t slice =
-        zi_shard_index(&layout->sharding, zero_world_rank(save->engine->world), world);
-    return zi_engine_part(layout, save->tensors[tensor], world, slice);
+    const uint32_t own = save->tensors[tensor];
+    const uint32_t slice = zi_shard_index(zi_engine_sharding(layout, own),
+                                          zero_world_rank(save->engine->world), layout->world);
+    return zi_engine_part(layout, own, layout->world, slice);
 }
 
 uint64_t zi_save_own_bytes(const engine_save *save)

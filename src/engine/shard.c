@@ -38,9 +38,15 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
     return !zi_codec_is_none(flat->kept[shard->role]);
 }
 
-uint32_t zi_engine_degree(const zi_layout *layout, zero_role role)
+const zero_sharding *zi_engine_sharding(const zi_layout *layout, uint32_t tensor)
 {
-    return role == ZERO_ROLE_PARAM ? layout->sharding.param : layout->sharding.optimizer;
+    return zi_flat_sharding(layout, &layout->flats[layout->tensors[tensor].flat]);
+}
+
+uint32_t zi_engine_degree(const zi_layout *layout, uint32_t tensor, zero_role role)
+{
+    const zero_sharding *s = zi_engine_sharding(layout, tensor);
+    return role == ZERO_ROLE_PARAM ? s->param : s->optimizer;
 }
 
 engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
@@ -61,9 +67,9 @@ engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t de
 engine_part zi_engine_slice(const zero_engine *engine, uint32_t tensor)
 {
     const zi_layout *layout = engine->layout;
-    const uint32_t world = layout->sharding.world;
-    return zi_engine_part(layout, tensor, world,
-                          zi_shard_index(&layout->sharding, zero_world_rank(engine->world), world));
+    return zi_engine_part(layout, tensor, layout->world,
+                          zi_shard_index(zi_engine_sharding(layout, tensor),
+                                         zero_world_rank(engine->world), layout->world));
 }
 
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role)
@@ -71,11 +77,12 @@ engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_ro
     const zi_layout *layout = engine->layout;
     engine_shard shard = {
         .flat = layout->tensors[tensor].flat, .role = role, .tier = zi_role_tier(layout, role)};
-    const uint32_t degree = zi_engine_degree(layout, role);
+    const uint32_t degree = zi_engine_degree(layout, tensor, role);
     if (locate(engine, &shard)) {
-        const engine_part part = zi_engine_part(
-            layout, tensor, degree,
-            zi_shard_index(&layout->sharding, zero_world_rank(engine->world), degree));
+        const engine_part part =
+            zi_engine_part(layout, tensor, degree,
+                           zi_shard_index(zi_engine_sharding(layout, tensor),
+                                          zero_world_rank(engine->world), degree));
         shard.at = part.at;
         shard.tensor_first = part.first;
         shard.count = part.count;

@@ -27,7 +27,9 @@ typedef struct engine_part {
 } engine_part;
 
 /* Over how many ranks a role is split outside steps: of GRAD, what was reduced. */
-uint32_t zi_engine_degree(const zi_layout *layout, zero_role role);
+uint32_t zi_engine_degree(const zi_layout *layout, uint32_t tensor, zero_role role);
+/* How the tensor's unit is split. */
+const zero_sharding *zi_engine_sharding(const zi_layout *layout, uint32_t tensor);
 /* Elements of a tensor in part `index` of its flat, of `degree` parts. */
 engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
                            uint32_t index);

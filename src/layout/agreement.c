@@ -20,6 +20,7 @@ static uint64_t hash_unit(const zi_layout *layout, uint32_t unit)
 {
     const zi_unit_place *place = &layout->units[unit];
     uint64_t hash = zi_hash_text(ZI_HASH_START, layout->unit_infos[unit].name);
+    hash = zi_hash_u64(hash, layout->unit_infos[unit].shard_group);
     return zi_hash_bytes(hash, layout->ties + place->tie_first,
                          place->tie_count * sizeof *layout->ties);
 }
@@ -92,7 +93,7 @@ void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, siz
 
 uint64_t zi_layout_hash(const zi_layout *layout)
 {
-    uint64_t hash = zi_hash_u64(ZI_HASH_START, layout->sharding.world);
+    uint64_t hash = zi_hash_u64(ZI_HASH_START, layout->world);
     for (uint32_t i = 0; i < zi_layout_item_count(layout); i++) {
         hash = zi_hash_u64(hash, zi_layout_item_hash(layout, i));
     }

@@ -100,7 +100,7 @@ zero_status zi_options_check_backend(const zero_engine_options *o)
 static zero_status resolve_transport(zi_layout *layout, bool threads)
 {
     zero_tuning *tuning = &layout->tuning;
-    const uint32_t world = layout->sharding.world;
+    const uint32_t world = layout->world;
     if (layout->options.device == ZERO_DEVICE_CUDA && world > 1 &&
         tuning->transport == ZERO_TRANSPORT_DEFAULT) {
         tuning->transport = threads ? ZERO_TRANSPORT_PEER : ZERO_TRANSPORT_NCCL;

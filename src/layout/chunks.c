@@ -114,7 +114,7 @@ static void chunks_cut_flat(cutter *cut, uint32_t flat)
 {
     zi_layout *layout = cut->layout;
     zi_flat *place = &layout->flats[flat];
-    const uint64_t whole = zi_shard_count(layout, place, layout->sharding.optimizer);
+    const uint64_t whole = zi_part_count(layout, place);
     const uint64_t extent_bytes = layout->tuning.extent_bytes;
     uint64_t first = 0;
     while (first < whole) {
@@ -198,8 +198,7 @@ static void measure_bounce(zi_layout *layout)
         uint64_t bytes = 0;
         for (int i = 0; i < ZI_SHARD_ROLES; i++) {
             const zero_role role = (zero_role)i;
-            const bool gathered =
-                role == ZERO_ROLE_PARAM && layout->sharding.optimizer != layout->sharding.param;
+            const bool gathered = role == ZERO_ROLE_PARAM && zi_layout_gathers_params(layout);
             if (gathered || !zi_role_offloaded(layout, role)) {
                 bytes += zi_codec_padded_bytes(flat->kept[role], chunk->count);
             }

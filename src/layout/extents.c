@@ -30,16 +30,17 @@ uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat)
     return count;
 }
 
-/* Optimizer parts in a shard of a role. */
-static uint32_t parts_of(const zi_layout *layout, zero_role role)
+/* Optimizer parts in a flat's shard of a role. */
+static uint32_t parts_of(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
-    return layout->sharding.optimizer / zi_role_degree(&layout->sharding, role);
+    const zero_sharding *s = zi_flat_sharding(layout, flat);
+    return s->optimizer / zi_role_degree(s, role);
 }
 
 uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
     if (flat->trained) {
-        return flat->chunk_count * parts_of(layout, role);
+        return flat->chunk_count * parts_of(layout, flat, role);
     }
     return (uint32_t)zi_div_up(zi_role_count(layout, flat, role), even_cut(layout, flat, role));
 }
@@ -60,7 +61,7 @@ static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role rol
     zi_offload_place *place = &layout->offload[role];
     const uint32_t index = (uint32_t)(flat - layout->flats);
     const zi_codec codec = flat->kept[role];
-    const uint32_t parts = parts_of(layout, role);
+    const uint32_t parts = parts_of(layout, flat, role);
     uint64_t own = 0;
     if (!flat->trained) {
         const uint64_t count = zi_role_count(layout, flat, role);
@@ -126,11 +127,13 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
 /* Where a rank's update is gathered by others, a chunk at a time. */
 static void size_param_staging(zi_layout *layout)
 {
-    const uint32_t parts = parts_of(layout, ZERO_ROLE_PARAM);
-    for (uint32_t r = 0; r < layout->chunk_run_count && parts > 1; r++) {
+    for (uint32_t r = 0; r < layout->chunk_run_count; r++) {
         const zi_chunk_run *run = &layout->chunk_runs[r];
-        const zi_codec codec = layout->flats[run->flat].kept[ZERO_ROLE_PARAM];
-        const uint64_t bytes = parts * zi_codec_bytes(codec, run->count);
+        const zi_flat *flat = &layout->flats[run->flat];
+        const uint32_t parts = parts_of(layout, flat, ZERO_ROLE_PARAM);
+        const uint64_t bytes = zi_layout_gathers_params(layout)
+                                   ? parts * zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], run->count)
+                                   : 0;
         layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);
     }
 }
@@ -139,7 +142,7 @@ static void size_param_staging(zi_layout *layout)
 static void size_grad_staging(zi_layout *layout)
 {
     const bool disk = zi_role_tier(layout, ZERO_ROLE_GRAD) == ZERO_TIER_DISK;
-    for (uint32_t b = 0; b < layout->bucket_count && !(disk && layout->sharding.world == 1); b++) {
+    for (uint32_t b = 0; b < layout->bucket_count && !(disk && layout->world == 1); b++) {
         const zi_bucket *bucket = &layout->buckets[b];
         uint64_t bytes = 0;
         for (uint32_t i = 0; i < bucket->flat_count; i++) {
@@ -203,7 +206,7 @@ zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, u
     if (!place->trained) {
         return find_even(layout, place, role, element);
     }
-    const uint64_t part_count = zi_shard_count(layout, place, layout->sharding.optimizer);
+    const uint64_t part_count = zi_part_count(layout, place);
     const uint64_t part = element / part_count;
     const uint32_t found = zi_layout_find_chunk(layout, flat, element % part_count);
     return (zi_extent_place){.index = place->extent_first[role] +

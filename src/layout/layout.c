@@ -35,12 +35,16 @@ bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit)
 
 bool zi_grads_sends_zeros(const zi_layout *layout)
 {
-    return layout->tuning.reduction == ZERO_REDUCTION_NATIVE && layout->sharding.grad > 1;
+    bool scatters = false;
+    for (uint32_t i = 0; i < layout->sharding_count; i++) {
+        scatters = scatters || layout->shardings[i].grad > 1;
+    }
+    return layout->tuning.reduction == ZERO_REDUCTION_NATIVE && scatters;
 }
 
 bool zi_grads_end_late(const zi_layout *layout)
 {
-    if (!zi_role_offloaded(layout, ZERO_ROLE_GRAD) || layout->sharding.world == 1) {
+    if (!zi_role_offloaded(layout, ZERO_ROLE_GRAD) || layout->world == 1) {
         return false;
     }
     for (uint32_t f = 0; f < layout->flat_count; f++) {

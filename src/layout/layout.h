@@ -33,6 +33,8 @@
 #include "zero/plan.h"
 
 #define ZI_NO_INDEX UINT32_MAX
+/* Ways to split units over the ranks. */
+#define ZI_SHARDINGS_MAX 4
 /* Room for what kernels/ and stage1/ keep in the step arena; they check that it is enough. */
 #define ZI_MESSAGE_BYTES 224
 #define ZI_PART_BYTES 248
@@ -62,6 +64,7 @@
 
 typedef struct zi_flat {
     uint32_t unit;
+    uint32_t sharding;        /* in layout->shardings */
     uint32_t bucket;          /* ZI_NO_INDEX when frozen */
     zero_dtype dtype;         /* of its tensors */
     zero_optimizer optimizer; /* what updates them; DEFAULT: they are frozen */
@@ -145,6 +148,7 @@ typedef struct zi_tensor_place {
 } zi_tensor_place;
 
 typedef struct zi_unit_place {
+    uint32_t sharding; /* in layout->shardings */
     uint32_t flat_first;
     uint32_t flat_count;
     uint32_t tie_first; /* in layout->ties: tensors of other units that it uses */
@@ -159,8 +163,9 @@ typedef struct zi_unit_place {
 } zi_unit_place;
 
 typedef struct zi_bucket {
-    uint32_t flat_first; /* in layout->bucket_flats */
+    uint32_t flat_first; /* in layout->bucket_flats; all of one sharding */
     uint32_t flat_count;
+    uint32_t sharding;
     uint32_t unit_count;
     uint32_t grad_class; /* ZI_NO_INDEX when gradients are written straight into the shard */
     bool tied;           /* holds a unit that others tie to: its slot is held long */
@@ -179,7 +184,10 @@ typedef struct zi_slot_class {
 typedef struct zi_layout {
     zero_engine_options options; /* resolved; its tuning is the next */
     zero_tuning tuning;
-    zero_sharding sharding;
+    uint32_t world; /* ranks */
+    /* The options' first, then those of shard groups that units have of their own. */
+    uint32_t sharding_count;
+    zero_sharding shardings[ZI_SHARDINGS_MAX];
     zi_capabilities can; /* of the backend */
     uint32_t unit_count;
     uint32_t tensor_count;
@@ -216,7 +224,7 @@ typedef struct zi_layout {
     uint64_t parts_at;      /* step arena: ZI_PART_BYTES of each, gathered; none for one */
     uint64_t step_at;       /* step arena: ZI_STEP_BYTES for the state and the decision */
     uint64_t aside_at;      /* the same, for decisions that are asked for or predicted */
-    bool replicates;        /* some flat is a replica's */
+    bool replicates;        /* squares of some flats are counted by other ranks */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* runs of trained tensors in chunks, at most */
     uint64_t state_staging_at;    /* step arena: ZI_STATE_STAGING buffers, each for a chunk's */
@@ -336,13 +344,25 @@ uint64_t zi_layout_hash(const zi_layout *layout);
 /* Elements of a flat's shard of this degree. */
 static inline uint64_t zi_shard_count(const zi_layout *layout, const zi_flat *flat, uint32_t degree)
 {
-    return flat->slice_count * (layout->sharding.world / degree);
+    return flat->slice_count * (layout->world / degree);
+}
+
+/* Over how many ranks a flat's states are split. */
+static inline const zero_sharding *zi_flat_sharding(const zi_layout *layout, const zi_flat *flat)
+{
+    return &layout->shardings[flat->sharding];
+}
+
+/* Elements of a rank's optimizer part of a flat. */
+static inline uint64_t zi_part_count(const zi_layout *layout, const zi_flat *flat)
+{
+    return zi_shard_count(layout, flat, zi_flat_sharding(layout, flat)->optimizer);
 }
 
 /* Elements of a flat's shard in a role that it has. */
 static inline uint64_t zi_role_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
-    return zi_shard_count(layout, flat, zi_role_degree(&layout->sharding, role));
+    return zi_shard_count(layout, flat, zi_role_degree(zi_flat_sharding(layout, flat), role));
 }
 
 /* Slots of so many classes. */
@@ -376,10 +396,25 @@ static inline bool zi_role_offloaded(const zi_layout *layout, zero_role role)
     return tier == ZERO_TIER_DISK || (tier == ZERO_TIER_HOST && !layout->can.host_memory);
 }
 
-/* Whether units are gathered or loaded into slots. */
+/* Whether units are gathered, loaded or, where they are not split and others are, copied into
+ * slots. */
 static inline bool zi_params_in_slots(const zi_layout *layout)
 {
-    return layout->sharding.param > 1 || zi_role_offloaded(layout, ZERO_ROLE_PARAM);
+    bool split = zi_role_offloaded(layout, ZERO_ROLE_PARAM);
+    for (uint32_t i = 0; i < layout->sharding_count; i++) {
+        split = split || layout->shardings[i].param > 1;
+    }
+    return split;
+}
+
+/* Whether some parameters are gathered after their update. */
+static inline bool zi_layout_gathers_params(const zi_layout *layout)
+{
+    bool gathers = false;
+    for (uint32_t i = 0; i < layout->sharding_count; i++) {
+        gathers = gathers || layout->shardings[i].optimizer != layout->shardings[i].param;
+    }
+    return gathers;
 }
 
 /* Whether what ranks hold of the flat's parameters, send and compute with are the same bytes, so
@@ -409,7 +444,7 @@ static inline zi_codec zi_flat_boundary_wire(const zi_flat *flat, bool single)
  * that is offloaded, in a slot that holds it meanwhile. */
 static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat *flat)
 {
-    return layout->sharding.grad == 1 &&
+    return zi_flat_sharding(layout, flat)->grad == 1 &&
            zi_codec_same(flat->slot[ZERO_ROLE_GRAD], flat->kept[ZERO_ROLE_GRAD]);
 }
 

@@ -19,6 +19,36 @@ static const zero_dtype flat_dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_D
 #define IO_WINDOW_MIN 3
 #define EXTENT_BYTES_MIN (UINT64_C(256) << 10)
 
+static bool same_sharding(const zero_sharding *a, const zero_sharding *b)
+{
+    return a->param == b->param && a->grad == b->grad && a->optimizer == b->optimizer;
+}
+
+/* The unit's way to be split: one that there is, or another. */
+static zero_status choose_sharding(zi_layout *layout, const zi_unit_info *info, uint32_t *index)
+{
+    zero_sharding own;
+    *index = 0;
+    if (info->shard_group == 0) {
+        return ZERO_OK;
+    }
+    ZI_TRY(zi_sharding_resolve(&layout->options, layout->world, info->shard_group, &own));
+    while (*index < layout->sharding_count && !same_sharding(&layout->shardings[*index], &own)) {
+        (*index)++;
+    }
+    if (*index == ZI_SHARDINGS_MAX) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "unit \"%.60s\": shard_group %" PRIu32
+                " is one more than the %d ways to split units "
+                "that a model may have",
+                info->name, info->shard_group, ZI_SHARDINGS_MAX);
+    }
+    if (*index == layout->sharding_count) {
+        layout->shardings[layout->sharding_count++] = own;
+    }
+    return ZERO_OK;
+}
+
 static zero_status copy_model(zi_layout *layout, const zero_model *model)
 {
     layout->unit_count = model->unit_count;
@@ -37,6 +67,7 @@ static zero_status copy_model(zi_layout *layout, const zero_model *model)
     for (uint32_t u = 0; u < model->unit_count; u++) {
         zi_unit_info *info = &layout->unit_infos[u];
         *info = model->units[u];
+        ZI_TRY(choose_sharding(layout, info, &layout->units[u].sharding));
         ZI_TRY(zi_names_add(&layout->names, info->name, &info->name));
     }
     for (uint32_t t = 0; t < model->tensor_count; t++) {
@@ -168,8 +199,9 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
     if (!any) {
         return;
     }
-    const uint32_t world = layout->sharding.world;
+    const uint32_t world = layout->world;
     *flat = (zi_flat){.unit = unit,
+                      .sharding = layout->units[unit].sharding,
                       .bucket = ZI_NO_INDEX,
                       .dtype = dtype,
                       .optimizer = optimizer,
@@ -178,7 +210,7 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
     choose_codecs(layout, flat);
     flat->slice_count = zi_align_up(zi_div_up(offset, world), ZI_GRANULE);
     flat->count = flat->slice_count * world;
-    layout->replicates = layout->replicates || flat->replica;
+    layout->replicates = layout->replicates || flat->replica || layout->sharding_count > 1;
     layout->units[unit].flat_count++;
     layout->flat_count++;
 }
@@ -270,7 +302,7 @@ static void resolve_options(zi_layout *layout)
         options->loss_scale = any_f16 ? 65536.0f : 1.0f;
         tuning->loss_scale_static = tuning->loss_scale_static || !any_f16;
     }
-    const zero_sharding *sharding = &layout->sharding;
+    const zero_sharding *sharding = &layout->shardings[0];
     options->shard_group = layout_create_first_set(options->shard_group, sharding->param);
     tuning->grad_group = layout_create_first_set(tuning->grad_group, sharding->grad);
     tuning->optimizer_group = layout_create_first_set(tuning->optimizer_group, sharding->optimizer);
@@ -332,8 +364,8 @@ static void place_step(zi_layout *layout, role_arenas *roles)
 {
     size_message(layout);
     layout->message_at = layout_create_take(roles, ZERO_ROLE_STEP, layout->message_bytes);
-    layout->messages_at = layout_create_take(
-        roles, ZERO_ROLE_STEP, (uint64_t)layout->sharding.world * layout->message_bytes);
+    layout->messages_at =
+        layout_create_take(roles, ZERO_ROLE_STEP, (uint64_t)layout->world * layout->message_bytes);
     layout->parts_at = layout_create_take(
         roles, ZERO_ROLE_STEP,
         layout->part_count > 1 ? (uint64_t)layout->part_count * ZI_PART_BYTES : 0);
@@ -350,8 +382,7 @@ static void place_speculative(const zi_layout *layout, role_arenas *roles)
 {
     for (uint32_t f = 0; f < layout->flat_count && layout->speculative_at != 0; f++) {
         zi_flat *flat = &layout->flats[f];
-        const uint64_t count =
-            flat->trained ? zi_shard_count(layout, flat, layout->sharding.optimizer) : 0;
+        const uint64_t count = flat->trained ? zi_part_count(layout, flat) : 0;
         flat->speculative_at = layout_create_take(
             roles, ZERO_ROLE_IO_WINDOW, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], count));
     }
@@ -539,7 +570,9 @@ static zero_status layout_create_build(zi_layout *layout, const zero_model *mode
     layout->options.disk_directory_count = 0;
     layout->options.disk_path = NULL;
     layout->part_count = (uint32_t)zi_max_u64(1, zero_world_size(layout->options.model_parallel));
-    ZI_TRY(zi_sharding_resolve(&layout->options, world, &layout->sharding));
+    layout->world = world;
+    layout->sharding_count = 1;
+    ZI_TRY(zi_sharding_resolve(&layout->options, world, 0, &layout->shardings[0]));
     ZI_TRY(zi_layout_resolve_backend(layout, threads, can));
     ZI_TRY(copy_model(layout, model));
     ZI_TRY(copy_ties(layout, model));

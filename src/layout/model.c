@@ -141,7 +141,8 @@ static zero_status check_tensor(const zero_model *model, uint32_t tensor)
     return ZERO_OK;
 }
 
-static zero_status add_empty_unit(zero_model *model, const char *name, uint32_t *unit)
+static zero_status add_empty_unit(zero_model *model, const char *name, uint32_t shard_group,
+                                  uint32_t *unit)
 {
     ZI_TRY(model_check_name("unit", name));
     const uint64_t hash = zi_hash_text(ZI_HASH_START, name);
@@ -162,6 +163,7 @@ static zero_status add_empty_unit(zero_model *model, const char *name, uint32_t 
     ZI_TRY(reserve_one(&model->units_by_name));
     ZI_TRY(zi_names_add(&model->names, name, &model->units[model->unit_count].name));
     zi_table_add(&model->units_by_name, hash, model->unit_count);
+    model->units[model->unit_count].shard_group = shard_group;
     *unit = model->unit_count++;
     return ZERO_OK;
 }
@@ -288,7 +290,7 @@ static zero_status add_unit(zero_model *model, const zero_unit_desc *desc)
 {
     uint32_t unit = 0;
     uint32_t tensor = 0;
-    ZI_TRY(add_empty_unit(model, desc->name, &unit));
+    ZI_TRY(add_empty_unit(model, desc->name, desc->shard_group, &unit));
     for (uint32_t i = 0; i < desc->tensor_count; i++) {
         ZI_TRY(zero_tensor_add(model, unit, &desc->tensors[i], &tensor));
     }
@@ -383,7 +385,7 @@ static zero_status add_layers(zero_model *model, const zero_unit_desc *desc)
         char text[ZI_NAME_BYTES];
         uint32_t unit = 0;
         ZI_TRY(layer_name(desc->name, layer, text));
-        ZI_TRY(add_empty_unit(model, text, &unit));
+        ZI_TRY(add_empty_unit(model, text, desc->shard_group, &unit));
         for (uint32_t i = 0; i < desc->tensor_count; i++) {
             ZI_TRY(add_layer_tensor(model, unit, desc->name, layer, &desc->tensors[i]));
         }
@@ -402,6 +404,11 @@ zero_status zero_unit_add(zero_model *model, const zero_unit_desc *given, uint32
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "unit \"%.60s\": tensors is NULL; pass its %" PRIu32 " tensors' descriptions",
                 desc.name, desc.tensor_count);
+    }
+    if (desc.reserved0 != 0) {
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "unit \"%.60s\": reserved0 is %" PRIu32 "; this library knows nothing but 0 there",
+                desc.name, desc.reserved0);
     }
     const model_mark begin = model_mark_of(model);
     const zero_status status = desc.layers == 0 ? add_unit(model, &desc) : add_layers(model, &desc);

@@ -47,8 +47,9 @@ typedef struct zi_tensor_extra {
 
 typedef struct zi_unit_info {
     const char *name;
-    bool ties; /* it uses tensors of other units */
-    bool tied; /* others use tensors of it */
+    bool ties;            /* it uses tensors of other units */
+    bool tied;            /* others use tensors of it */
+    uint32_t shard_group; /* zero_unit_desc's */
 } zi_unit_info;
 
 /* Unit `unit` uses a tensor that another unit, its owner, holds. */

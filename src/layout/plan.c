@@ -56,7 +56,7 @@ zero_status zero_plan_memory(const zero_plan *plan, zero_memory *memory)
 zero_status zero_plan_sharding(const zero_plan *plan, zero_sharding *sharding)
 {
     ZI_TRY(check_plan(plan));
-    return ZI_SIZED_OUT(zero_sharding, sharding, &plan->layout->sharding);
+    return ZI_SIZED_OUT(zero_sharding, sharding, &plan->layout->shardings[0]);
 }
 
 zero_status zero_plan_options(const zero_plan *plan, zero_engine_options *options)
@@ -108,8 +108,13 @@ static void print_roles(printer *out, const zi_layout *layout)
 {
     for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
         const zero_role role = (zero_role)i;
-        char split[16];
-        (void)snprintf(split, sizeof split, "%" PRIu32, zi_role_degree(&layout->sharding, role));
+        char split[64];
+        size_t used = 0;
+        for (uint32_t k = 0; k < layout->sharding_count; k++) {
+            used +=
+                (size_t)snprintf(split + used, sizeof split - used, "%s%" PRIu32, k == 0 ? "" : "/",
+                                 zi_role_degree(&layout->shardings[k], role));
+        }
         print_row(out, zero_role_name(role), zero_tier_name(zi_role_tier(layout, role)), split,
                   layout->memory.bytes[role]);
     }
@@ -122,8 +127,10 @@ static uint64_t slots_for_disk(const zi_layout *layout, zero_role role)
     const zi_slot_class *classes = param ? layout->param_classes : layout->grad_classes;
     const uint32_t count = param ? layout->param_class_count : layout->grad_class_count;
     uint64_t bytes = 0;
-    if ((param ? layout->sharding.param : layout->sharding.grad) > 1) {
-        return 0; /* gathers and reductions need them anyway */
+    for (uint32_t k = 0; k < layout->sharding_count; k++) {
+        if ((param ? layout->shardings[k].param : layout->shardings[k].grad) > 1) {
+            return 0; /* gathers and reductions need them anyway */
+        }
     }
     for (uint32_t i = 0; i < count; i++) {
         bytes += classes[i].slot_bytes * classes[i].slot_count;
@@ -210,7 +217,7 @@ size_t zero_plan_print(const zero_plan *plan, char *text, size_t text_bytes)
           "stage %d: %" PRIu32 " units, %" PRIu32 " tensors, %" PRIu64 " elements, %" PRIu32
           " ranks\n",
           (int)layout->options.stage, layout->unit_count, layout->tensor_count, elements,
-          layout->sharding.world);
+          layout->world);
     print(&out, "%-12s %-7s %10s %18s %12s\n", "role", "tier", "split over", "bytes per rank",
           "MiB");
     print_roles(&out, layout);

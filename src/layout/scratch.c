@@ -13,6 +13,7 @@ typedef struct reduction {
     bool whole;        /* all receive the same, as after an ALL_REDUCE */
     bool before_wired; /* a reduction before this one has crossed already */
     bool shards;       /* what is sent may be the sum of several micro-steps */
+    uint32_t sharding; /* of the flats that it is of */
 } reduction;
 
 /* What one flat's part of a batch takes: every rank's part at once, or this rank's where the
@@ -38,7 +39,7 @@ static uint64_t largest_batch(const zi_layout *layout, const reduction *r)
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
         const zi_bucket *bucket = &layout->buckets[b];
         uint64_t need = 0;
-        for (uint32_t i = 0; i < bucket->flat_count; i++) {
+        for (uint32_t i = 0; i < bucket->flat_count && bucket->sharding == r->sharding; i++) {
             need +=
                 flat_need(layout, &layout->flats[layout->bucket_flats[bucket->flat_first + i]], r);
         }
@@ -58,9 +59,10 @@ static uint64_t scratch_sums_of(const zi_layout *layout, const reduction *r)
                : zi_min_u64(need, zi_max_u64(ZI_SCRATCH_SUMS_FEW, most));
 }
 
-uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
+/* What the sums of one way to split units take. */
+static uint64_t sharding_sums(const zi_layout *layout, uint32_t sharding)
 {
-    const zero_sharding *s = &layout->sharding;
+    const zero_sharding *s = &layout->shardings[sharding];
     const uint32_t boundary = s->optimizer / s->grad;
     const reduction reductions[] = {
         {.size = s->grad, .degree = s->grad},
@@ -72,12 +74,22 @@ uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
          .shards = true},
     };
     uint64_t sums = 0;
+    for (size_t i = 0; i < sizeof reductions / sizeof reductions[0]; i++) {
+        reduction r = reductions[i];
+        r.sharding = sharding;
+        sums = r.size > 1 ? zi_max_u64(sums, scratch_sums_of(layout, &r)) : sums;
+    }
+    return sums;
+}
+
+uint64_t zi_layout_scratch_bytes(const zi_layout *layout)
+{
+    uint64_t sums = 0;
     if (!layout->can.lent_scratch) {
         return 0;
     }
-    for (size_t i = 0; i < sizeof reductions / sizeof reductions[0]; i++) {
-        const reduction *r = &reductions[i];
-        sums = r->size > 1 ? zi_max_u64(sums, scratch_sums_of(layout, r)) : sums;
+    for (uint32_t i = 0; i < layout->sharding_count; i++) {
+        sums = zi_max_u64(sums, sharding_sums(layout, i));
     }
     /* The zeros come first, in whole pages. */
     const uint64_t eighth = zi_align_up(zi_div_up(sums, 8), ZI_PAGE_BYTES);

@@ -2,6 +2,7 @@
 #include "layout/sharding.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 
 #include "core/check.h"
 #include "core/error.h"
@@ -71,23 +72,26 @@ static uint32_t sharding_first_set(uint32_t a, uint32_t b)
 }
 
 zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t world,
-                                zero_sharding *sharding)
+                                uint32_t unit_group, zero_sharding *sharding)
 {
     split splits = {0, 0, 0};
+    const bool own = unit_group != 0;
+    const uint32_t grad_group = own ? 0 : options->tuning->grad_group;
+    const uint32_t optimizer_group = own ? 0 : options->tuning->optimizer_group;
+    const uint32_t shard_group = own ? unit_group : options->shard_group;
     ZI_TRY(split_of(options->stage, &splits));
-    ZI_TRY(sharding_check_group("shard_group", options->shard_group, splits.optimizer, world));
-    ZI_TRY(sharding_check_group("grad_group", options->tuning->grad_group, splits.grad, world));
-    ZI_TRY(sharding_check_group("optimizer_group", options->tuning->optimizer_group,
+    ZI_TRY(sharding_check_group(own ? "a unit's shard_group" : "shard_group", shard_group,
                                 splits.optimizer, world));
-    const uint32_t shard = sharding_first_set(options->shard_group, world);
-    const uint32_t grad = sharding_first_set(options->tuning->grad_group, shard);
+    ZI_TRY(sharding_check_group("grad_group", grad_group, splits.grad, world));
+    ZI_TRY(sharding_check_group("optimizer_group", optimizer_group, splits.optimizer, world));
+    const uint32_t shard = sharding_first_set(shard_group, world);
+    const uint32_t grad = sharding_first_set(grad_group, shard);
     *sharding = (zero_sharding){
         .world = world,
         .param = splits.param ? shard : 1,
         .grad = splits.grad && options->tuning->accumulation != ZERO_ACCUMULATION_LOCAL ? grad : 1,
-        .optimizer = splits.optimizer ? sharding_first_set(options->tuning->optimizer_group,
-                                                           splits.grad ? grad : shard)
-                                      : 1,
+        .optimizer =
+            splits.optimizer ? sharding_first_set(optimizer_group, splits.grad ? grad : shard) : 1,
     };
     if (sharding->grad != 1 && sharding->grad % sharding->param != 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,

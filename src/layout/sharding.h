@@ -15,9 +15,10 @@
 #include "zero/options.h"
 #include "zero/plan.h"
 
-/* Degrees from stage and group sizes. The only reader of the stage. */
+/* Degrees from stage and group sizes. The only reader of the stage. unit_group: the shard group of
+ * units that have one of their own, or 0. */
 zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t world,
-                                zero_sharding *sharding);
+                                uint32_t unit_group, zero_sharding *sharding);
 
 /* Over how many ranks a role is split; 1 for slots, which every rank has whole. */
 uint32_t zi_role_degree(const zero_sharding *sharding, zero_role role);

@@ -34,19 +34,18 @@ static uint64_t fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index
 /* Whether the wire type differs anywhere where ranks really exchange, or zeros are sent. */
 static bool needs_grad_wire(const zi_layout *layout)
 {
-    const zero_sharding *s = &layout->sharding;
     if (zi_grads_sends_zeros(layout)) {
         return true;
     }
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
-        const bool scatters = s->grad > 1;
+        const bool scatters = zi_flat_sharding(layout, flat)->grad > 1;
         const zi_codec source = flat->kept[ZERO_ROLE_GRAD];
         const bool cast =
             scatters ? !zi_codec_same(flat->wire[ZERO_ROLE_GRAD], flat->slot[ZERO_ROLE_GRAD])
                      : !zi_codec_same(zi_flat_boundary_wire(flat, true), source) ||
                            !zi_codec_same(zi_flat_boundary_wire(flat, false), source);
-        if (flat->trained && s->world > 1 && cast) {
+        if (flat->trained && layout->world > 1 && cast) {
             return true;
         }
     }
@@ -70,9 +69,12 @@ zero_status zi_layout_make_buckets(zi_layout *layout)
         /* A tied owner waits for more than its neighbours do, so it never shares. */
         const bool alone = layout->units[i].tied_by != 0;
         if (!open || alone ||
+            layout->buckets[layout->bucket_count - 1].sharding != layout->units[i].sharding ||
             layout->buckets[layout->bucket_count - 1].flat_count + trained > ZI_BUCKET_FLATS_MAX) {
             layout->buckets[layout->bucket_count++] =
-                (zi_bucket){.flat_first = flats, .grad_class = ZI_NO_INDEX};
+                (zi_bucket){.flat_first = flats,
+                            .sharding = layout->units[i].sharding,
+                            .grad_class = ZI_NO_INDEX};
             open_bytes = 0;
         }
         zi_bucket *bucket = &layout->buckets[layout->bucket_count - 1];

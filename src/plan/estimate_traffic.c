@@ -1,5 +1,5 @@
-/* Owns what a step moves. Invariant: bytes of collectives are those that an engine of this layout
- * counts in its statistics. */
+/* Owns what a step moves, of models whose units are all split in one way. Invariant: bytes of
+ * collectives are those that an engine of this layout counts in its statistics. */
 #include "plan/estimate_traffic.h"
 
 #include "core/check.h"
@@ -23,7 +23,7 @@ static double gathers_of(const zi_layout *layout, uint32_t unit, uint32_t before
 
 static void count_gathers(const zi_layout *layout, uint32_t micro_steps, zi_traffic *traffic)
 {
-    const uint32_t degree = layout->sharding.param;
+    const uint32_t degree = layout->shardings[0].param;
     const bool disk = zi_role_tier(layout, ZERO_ROLE_PARAM) == ZERO_TIER_DISK;
     const bool link = zi_role_offloaded(layout, ZERO_ROLE_PARAM) && !layout->can.host_memory;
     uint32_t before[CLASSES_MAX] = {0}; /* members of a class among the units so far */
@@ -67,7 +67,7 @@ static void count_sum(const zi_layout *layout, const zi_flat *flat, uint32_t deg
 static void count_flat(const zi_layout *layout, const zi_flat *flat, uint32_t micro_steps,
                        zi_traffic *traffic)
 {
-    const zero_sharding *s = &layout->sharding;
+    const zero_sharding *s = &layout->shardings[0];
     const zi_codec kept = flat->kept[ZERO_ROLE_GRAD];
     zi_codec codec = zi_flat_boundary_wire(flat, micro_steps == 1); /* until ranks have added up */
     if (s->grad > 1) {
@@ -129,7 +129,7 @@ static void count_role(const zi_layout *layout, double read, double written, zer
 
 static void count_update(const zi_layout *layout, zi_traffic *traffic)
 {
-    const zero_sharding *s = &layout->sharding;
+    const zero_sharding *s = &layout->shardings[0];
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
         const uint64_t count = zi_shard_count(layout, flat, s->optimizer);
@@ -151,7 +151,7 @@ static void count_update(const zi_layout *layout, zi_traffic *traffic)
 
 zi_traffic zi_traffic_of(const zi_layout *layout, uint32_t micro_steps)
 {
-    const zero_sharding *s = &layout->sharding;
+    const zero_sharding *s = &layout->shardings[0];
     zi_traffic traffic = {.gathers = {.stride = 1, .size = s->param},
                           .param_gathers = {.stride = s->param, .size = s->optimizer / s->param},
                           .scatter = {.stride = 1, .size = s->grad},

@@ -96,7 +96,7 @@ static void make_param_gathers(zi_optim *optim)
         unsigned char *shard = optim->flats[f].param; /* NULL: on disk, so nobody else has it */
         if (flat->trained) {
             optim->param_gathers[f] =
-                param_gather_of(flat, zi_shard_count(layout, flat, layout->sharding.optimizer),
+                param_gather_of(flat, zi_part_count(layout, flat),
                                 shard != NULL ? zi_optim_param_part(optim, f) : NULL, shard);
         }
     }
@@ -107,13 +107,13 @@ zero_status zi_optim_connect(zi_optim *optim)
     const zi_layout *layout = optim->layout;
     const bool staged = optim->desc.param_staging != NULL;
     for (uint32_t p = 0; p < layout->chunk_count && staged; p++) {
-        ZI_TRY(zi_group_connect(optim->desc.param_gather, optim->desc.step_stream,
-                                &optim->param_gathers[p], 1));
+        ZI_TRY(zi_group_connect(zi_optim_gather(optim, layout->chunks[p].flat),
+                                optim->desc.step_stream, &optim->param_gathers[p], 1));
     }
     for (uint32_t u = 0; u < layout->unit_count && !staged; u++) {
-        ZI_TRY(zi_group_connect(optim->desc.param_gather, optim->desc.step_stream,
-                                &optim->param_gathers[layout->units[u].flat_first],
-                                zi_unit_trained_count(layout, u)));
+        ZI_TRY(zi_group_connect(
+            optim->desc.param_gather[layout->units[u].sharding], optim->desc.step_stream,
+            &optim->param_gathers[layout->units[u].flat_first], zi_unit_trained_count(layout, u)));
     }
     return ZERO_OK;
 }

@@ -41,7 +41,7 @@ typedef struct zi_optim_desc {
     const zi_device *device;
     const zi_kernels *kernels;
     uint32_t rank;
-    zi_group *param_gather; /* param -> optimizer */
+    zi_group *param_gather[ZI_SHARDINGS_MAX]; /* by sharding, param -> optimizer */
     zi_stream *step_stream;
     unsigned char *state[ZI_STATES]; /* arenas of ZERO_ROLE_MASTER on; NULL: empty or on disk */
     zi_window *window;               /* used on the step stream; NULL: no state is on disk */

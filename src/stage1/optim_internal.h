@@ -72,6 +72,12 @@ static inline void *optim_self_of(const zi_optim *optim)
     return optim->desc.device->self;
 }
 
+/* Of a flat's updated parameters. */
+static inline zi_group *zi_optim_gather(const zi_optim *optim, uint32_t flat)
+{
+    return optim->desc.param_gather[optim->layout->flats[flat].sharding];
+}
+
 /* Put a task on the step stream. */
 static inline zero_status zi_optim_enqueue(const zi_optim *optim, zi_task_fn fn,
                                            const optim_work *work)

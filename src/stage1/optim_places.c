@@ -4,7 +4,7 @@
 
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count)
 {
-    const zero_sharding *s = &optim->layout->sharding;
+    const zero_sharding *s = zi_flat_sharding(optim->layout, &optim->layout->flats[flat]);
     *count = zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
     *first = *count * zi_shard_index(s, optim->desc.rank, s->optimizer);
 }
@@ -23,7 +23,7 @@ void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
 
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat)
 {
-    const zero_sharding *s = &optim->layout->sharding;
+    const zero_sharding *s = zi_flat_sharding(optim->layout, &optim->layout->flats[flat]);
     return zi_shard_own_part(s, optim->desc.rank, zi_role_degree(s, role)) *
            zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
 }
@@ -33,7 +33,7 @@ zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part
     const zi_layout *layout = optim->layout;
     const zi_chunk *chunk = &layout->chunks[p];
     const zi_flat *flat = &layout->flats[chunk->flat];
-    const uint64_t whole = zi_shard_count(layout, flat, layout->sharding.optimizer);
+    const uint64_t whole = zi_part_count(layout, flat);
     return (zi_offload_move){.flat = chunk->flat,
                              .first = part * whole + chunk->first,
                              .count = chunk->count,
@@ -44,7 +44,8 @@ zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part
 
 zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
 {
-    const zero_sharding *s = &optim->layout->sharding;
+    const zi_layout *layout = optim->layout;
+    const zero_sharding *s = zi_flat_sharding(layout, &layout->flats[layout->chunks[p].flat]);
     return zi_optim_staged(optim, p, zi_shard_own_part(s, optim->desc.rank, s->param));
 }
 

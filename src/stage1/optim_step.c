@@ -136,7 +136,8 @@ static zero_status store_staged_chunk(void *argument)
     if (is_asked(optim) && work->outcome->skip) {
         return ZERO_OK;
     }
-    for (uint32_t part = 0; part < optim->desc.param_gather->size; part++) {
+    for (uint32_t part = 0;
+         part < zi_optim_gather(optim, optim->layout->chunks[work->chunk].flat)->size; part++) {
         const zi_offload_move move = zi_optim_staged(optim, work->chunk, part);
         ZI_TRY(zi_offload_store(optim->desc.params, optim->desc.step_stream, &move));
     }
@@ -186,13 +187,15 @@ static zero_status begin_step(zi_optim *optim, const optim_work *work)
                                 : ZERO_OK;
 }
 
-static zero_status gather_params(zi_optim *optim, const zi_collective *batch, uint32_t batch_count)
+static zero_status gather_params(zi_optim *optim, uint32_t unit, const zi_collective *batch,
+                                 uint32_t batch_count)
 {
+    zi_group *group = optim->desc.param_gather[optim->layout->units[unit].sharding];
     for (uint32_t i = 0; i < batch_count; i++) {
-        optim->desc.stats->gather_bytes += zi_codec_bytes(
-            (zi_codec){batch[i].send_dtype}, batch[i].count * optim->desc.param_gather->size);
+        optim->desc.stats->gather_bytes +=
+            zi_codec_bytes((zi_codec){batch[i].send_dtype}, batch[i].count * group->size);
     }
-    return zi_group_submit(optim->desc.param_gather, optim->desc.step_stream, batch, batch_count);
+    return zi_group_submit(group, optim->desc.step_stream, batch, batch_count);
 }
 
 /* A unit whose parameters are offloaded and gathered after their update: chunk by chunk. */
@@ -205,7 +208,7 @@ static zero_status step_chunks(const optim_work *unit)
     for (uint32_t i = 0; i < chunks; i++) {
         work.chunk = first + (work.down ? chunks - 1 - i : i);
         ZI_TRY(enqueue_chunk(optim, update_staged_chunk, &work));
-        ZI_TRY(gather_params(optim, &optim->param_gathers[work.chunk], 1));
+        ZI_TRY(gather_params(optim, unit->unit, &optim->param_gathers[work.chunk], 1));
         ZI_TRY(zi_optim_enqueue(optim, store_staged_chunk, &work));
         work.first = false;
     }
@@ -245,13 +248,15 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
                              .step = optim->shared_steps,
                              .outcome = outcome};
     ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
-    optim->desc.stats->param_gathers += optim->desc.param_gather->size > 1;
+    const zi_group *group = optim->desc.param_gather[optim->layout->units[unit].sharding];
+    optim->desc.stats->param_gathers += group->size > 1;
     if (optim->desc.param_staging != NULL) {
         return step_chunks(&work);
     }
     ZI_TRY(enqueue_unit(&work));
-    return optim->desc.param_gather->size > 1
-               ? gather_params(optim, &optim->param_gathers[optim->layout->units[unit].flat_first],
+    return group->size > 1
+               ? gather_params(optim, unit,
+                               &optim->param_gathers[optim->layout->units[unit].flat_first],
                                zi_unit_trained_count(optim->layout, unit))
                : ZERO_OK;
 }

@@ -60,8 +60,7 @@ static zero_status copy_speculative(const zi_optim *optim, uint32_t flat, bool a
     const zi_offload_move move = {.flat = flat,
                                   .first = zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat),
                                   .count =
-                                      zi_shard_count(optim->layout, &optim->layout->flats[flat],
-                                                     optim->layout->sharding.optimizer),
+                                      zi_part_count(optim->layout, &optim->layout->flats[flat]),
                                   .memory = speculate_part(optim, flat)};
     const zi_codec codec = optim->layout->flats[flat].kept[ZERO_ROLE_PARAM];
     const uint64_t bytes = zi_codec_bytes(codec, move.count);

@@ -97,7 +97,8 @@ static inline zero_status zi_grads_end(const zi_grads *grads, zi_mark *mark)
 /* Where the squares of a flat's final sums are added. */
 static inline zi_norm_sum *norm_of(const zi_grads *grads, const zi_flat *flat)
 {
-    return flat->replica ? grads->desc.replicas : grads->desc.norm;
+    return flat->replica || !grads->desc.counts[flat->sharding] ? grads->desc.replicas
+                                                                : grads->desc.norm;
 }
 
 /* Enqueue the reduction of bucket grads->next and step to the one after. */

@@ -32,7 +32,7 @@ unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
 
 uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat)
 {
-    const zero_sharding *s = &grads->layout->sharding;
+    const zero_sharding *s = zi_flat_sharding(grads->layout, &grads->layout->flats[flat]);
     return zi_shard_own_part(s, grads->desc.rank, s->grad) *
            zi_shard_count(grads->layout, &grads->layout->flats[flat], s->optimizer);
 }

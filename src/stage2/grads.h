@@ -56,15 +56,17 @@ typedef struct zi_grads_desc {
     const zi_device *device;
     const zi_kernels *kernels;
     uint32_t rank;
-    zi_group *scatter;  /* 1 -> grad */
-    zi_group *boundary; /* grad -> optimizer */
-    zi_group *replica;  /* optimizer -> world */
+    zi_group *scatter[ZI_SHARDINGS_MAX];  /* by sharding, 1 -> grad */
+    zi_group *boundary[ZI_SHARDINGS_MAX]; /* grad -> optimizer */
+    zi_group *replica[ZI_SHARDINGS_MAX];  /* optimizer -> world */
     zi_stream *reduce_stream;
-    unsigned char *shards; /* arena of ZERO_ROLE_GRAD; NULL: they are on disk */
-    unsigned char *slots;  /* arena of ZERO_ROLE_GRAD_SLOT */
-    zi_offload *offload;   /* NULL: they are where the device computes */
-    zi_norm_sum *norm;     /* device memory: this rank's squares of its optimizer part */
-    zi_norm_sum *replicas; /* likewise, of what another model-parallel rank counts */
+    unsigned char *shards;         /* arena of ZERO_ROLE_GRAD; NULL: they are on disk */
+    unsigned char *slots;          /* arena of ZERO_ROLE_GRAD_SLOT */
+    zi_offload *offload;           /* NULL: they are where the device computes */
+    zi_norm_sum *norm;             /* device memory: this rank's squares of its optimizer part */
+    zi_norm_sum *replicas;         /* likewise, of what another rank counts */
+    bool counts[ZI_SHARDINGS_MAX]; /* by sharding: this rank's squares of it count, and not a
+                                      replica's */
     zero_stats *stats;
 } zi_grads_desc;
 

@@ -8,7 +8,7 @@
 static bool adds_in_window(const zi_grads *grads)
 {
     return grads->desc.offload != NULL && zi_offload_window(grads->desc.offload) != NULL &&
-           grads->layout->sharding.world == 1;
+           grads->layout->world == 1;
 }
 
 static uint64_t shard_count(const zi_grads *grads, uint32_t flat)
@@ -239,8 +239,7 @@ zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own)
         const zi_offload_move move = {
             .flat = flat,
             .first = first,
-            .count = own ? zi_shard_count(layout, &layout->flats[flat], layout->sharding.optimizer)
-                         : shard_count(grads, flat),
+            .count = own ? zi_part_count(layout, &layout->flats[flat]) : shard_count(grads, flat),
             .memory = zi_grads_shard(grads, flat) +
                       zi_codec_offset(layout->flats[flat].kept[ZERO_ROLE_GRAD], first)};
         ZI_TRY(zi_offload_store(grads->desc.offload, grads->desc.reduce_stream, &move));

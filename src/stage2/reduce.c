@@ -96,9 +96,9 @@ static uint32_t how_flag(const zi_grads *grads)
 
 /* Flags of the reduction that every micro-step has. In a group of one no library adds, and what did
  * not come is NULL. */
-static uint32_t micro_flags(const zi_grads *grads)
+static uint32_t micro_flags(const zi_grads *grads, const bucket_job *job)
 {
-    const uint32_t how = grads->desc.scatter->size > 1 ? how_flag(grads) : 0;
+    const uint32_t how = grads->desc.scatter[job->place->sharding]->size > 1 ? how_flag(grads) : 0;
     return how | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE) |
            (grads->last ? (uint32_t)ZI_COLLECTIVE_LAST : 0);
 }
@@ -119,9 +119,11 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
 }
 
 /* Whether the sums are final once they are in the gradient shard. */
-static bool scatter_is_last(const zi_grads *grads)
+static bool scatter_is_last(const zi_grads *grads, const bucket_job *job)
 {
-    return grads->last && grads->desc.boundary->size == 1 && grads->desc.replica->size == 1;
+    const uint32_t sharding = job->place->sharding;
+    return grads->last && grads->desc.boundary[sharding]->size == 1 &&
+           grads->desc.replica[sharding]->size == 1;
 }
 
 /* A reduction of a bucket, ready to be submitted. */
@@ -136,7 +138,8 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
 {
     const zi_layout *layout = grads->layout;
     zi_collective *batch = &grads->batches.scatter[job->place->flat_first];
-    const bool crosses = grads->desc.scatter->size > 1;
+    zi_group *group = grads->desc.scatter[job->place->sharding];
+    const bool crosses = group->size > 1;
     uint32_t used = 0;
     uint64_t wire_at = 0;
     for (uint32_t i = 0; i < job->place->flat_count; i++) {
@@ -149,23 +152,23 @@ static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *
         zi_collective *c = &batch[used++];
         *c = (zi_collective){
             .kind = ZI_REDUCE_SCATTER,
-            .flags = micro_flags(grads),
+            .flags = micro_flags(grads, job),
             .send_dtype = flat->slot[ZERO_ROLE_GRAD].dtype,
             .recv_dtype = layout->tuning.accum_dtype,
             .tag = flat->unit,
             .count = zi_role_count(layout, flat, ZERO_ROLE_GRAD),
             .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
             .recv = zi_grads_shard(grads, index),
-            .squares = scatter_is_last(grads) ? norm_of(grads, flat) : NULL};
+            .squares = scatter_is_last(grads, job) ? norm_of(grads, flat) : NULL};
         if (crosses) {
             const zero_dtype dtype = flat->wire[ZERO_ROLE_GRAD].dtype;
-            set_sums(grads, flat, grads->desc.scatter, dtype, 1, c);
+            set_sums(grads, flat, group, dtype, 1, c);
             ZI_TRY(to_wire(grads, job->place->flat_first + i, dtype, wire_at, flat->count, c));
             wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], flat->count);
         }
     }
     job->wired = crosses && used != 0;
-    *out = (bucket_batch){.group = grads->desc.scatter, .batch = batch, .count = used};
+    *out = (bucket_batch){.group = group, .batch = batch, .count = used};
     return ZERO_OK;
 }
 
@@ -175,8 +178,9 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
 {
     const zi_layout *layout = grads->layout;
     const bool scatters = kind == ZI_REDUCE_SCATTER;
-    const bool last = !scatters || grads->desc.replica->size == 1;
-    zi_group *group = scatters ? grads->desc.boundary : grads->desc.replica;
+    const uint32_t sharding = job->place->sharding;
+    const bool last = !scatters || grads->desc.replica[sharding]->size == 1;
+    zi_group *group = scatters ? grads->desc.boundary[sharding] : grads->desc.replica[sharding];
     zi_collective *batch =
         (scatters ? grads->batches.boundary : grads->batches.replica) + job->place->flat_first;
     *out = (bucket_batch){.group = group, .batch = batch};
@@ -187,7 +191,7 @@ static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective
     for (uint32_t i = 0; i < job->place->flat_count; i++) {
         const uint32_t index = flat_at(grads, job, i);
         const zi_flat *flat = &layout->flats[index];
-        const uint64_t part = zi_shard_count(layout, flat, layout->sharding.optimizer);
+        const uint64_t part = zi_part_count(layout, flat);
         const uint64_t sent = scatters ? part * group->size : part;
         batch[i] = (zi_collective){.kind = kind,
                                    .flags = how_flag(grads),
@@ -271,7 +275,7 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
 {
     const zi_layout *layout = grads->layout;
     const zi_kernels *kernels = grads->desc.kernels;
-    for (uint32_t i = 0; i < job->place->flat_count && scatter_is_last(grads); i++) {
+    for (uint32_t i = 0; i < job->place->flat_count && scatter_is_last(grads, job); i++) {
         const uint32_t index = flat_at(grads, job, i);
         const zi_flat *flat = &layout->flats[index];
         const bool missing = grads->buckets[job->bucket].slot == ZI_NO_INDEX;
@@ -279,7 +283,7 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         if (zi_flat_grad_in_place(layout, flat) && missing && grads->desc.offload != NULL) {
             ZI_TRY(zi_grads_square_offloaded(grads, job->place->flat_first + i));
         } else if (zi_flat_grad_in_place(layout, flat)) {
-            const uint64_t count = zi_shard_count(layout, flat, layout->sharding.optimizer);
+            const uint64_t count = zi_part_count(layout, flat);
             ZI_TRY(zi_grads_begin(grads, ZI_SPAN_NORM, flat,
                                   count * zero_dtype_bytes(layout->tuning.accum_dtype), &mark));
             ZI_TRY(kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
@@ -368,8 +372,12 @@ static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
 zero_status zi_grads_connect(zi_grads *grads)
 {
     const zi_grads_desc *desc = &grads->desc;
-    if (!zi_group_connects(desc->scatter) && !zi_group_connects(desc->boundary) &&
-        !zi_group_connects(desc->replica)) {
+    bool connects = false;
+    for (uint32_t i = 0; i < grads->layout->sharding_count; i++) {
+        connects = connects || zi_group_connects(desc->scatter[i]) ||
+                   zi_group_connects(desc->boundary[i]) || zi_group_connects(desc->replica[i]);
+    }
+    if (!connects) {
         return ZERO_OK;
     }
     /* The first micro-step of a step and the others go other ways; any may be the last. */

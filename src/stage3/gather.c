@@ -11,7 +11,7 @@ static unsigned char *own_part(const zi_params *params, uint32_t flat)
     const zi_flat *place = &params->layout->flats[flat];
     return zi_params_flat(params, flat) +
            zi_codec_offset(place->wire[ZERO_ROLE_PARAM],
-                           params->desc.gather->rank *
+                           params->desc.gather[place->sharding]->rank *
                                zi_role_count(params->layout, place, ZERO_ROLE_PARAM));
 }
 
@@ -84,11 +84,12 @@ zero_status zi_params_gather(zi_params *params, uint32_t unit)
     make_batch(params, unit);
     ZI_TRY(param_ops_of(params)->stream_wait(param_self_of(params), stream, target->updated, NULL));
     ZI_TRY(gather_load(params, unit));
-    if (params->desc.gather->size > 1) {
-        ZI_TRY(zi_group_submit(params->desc.gather, stream, &params->collectives[place->flat_first],
+    zi_group *group = params->desc.gather[place->sharding];
+    if (group->size > 1 || params->desc.offload == NULL) {
+        ZI_TRY(zi_group_submit(group, stream, &params->collectives[place->flat_first],
                                place->flat_count));
-        params->desc.stats->gather_bytes += place->slot_bytes;
     }
+    params->desc.stats->gather_bytes += group->size > 1 ? place->slot_bytes : 0;
     params->desc.stats->gathers++;
     return param_ops_of(params)->event_record(param_self_of(params), target->gathered, stream);
 }
@@ -107,7 +108,7 @@ zero_status zi_params_connect(zi_params *params)
         unit->slot = unit->fixed_slot != ZI_NO_INDEX ? unit->fixed_slot : 0; /* all are empty */
         make_batch(params, u);
         const zero_status status =
-            zi_group_connect(params->desc.gather, params->desc.gather_stream,
+            zi_group_connect(params->desc.gather[place->sharding], params->desc.gather_stream,
                              &params->collectives[place->flat_first], place->flat_count);
         unit->slot = ZI_NO_INDEX;
         ZI_TRY(status);

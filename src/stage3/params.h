@@ -37,11 +37,11 @@ typedef struct zi_params zi_params;
 typedef struct zi_params_desc {
     const zi_layout *layout;
     const zi_device *device;
-    zi_group *gather;         /* the ranks that a unit's parameters are split over */
-    zi_stream *gather_stream; /* only gathers, fills and waits of this object run on it */
-    unsigned char *shards;    /* arena of ZERO_ROLE_PARAM; not used where they are offloaded */
-    unsigned char *slots;     /* arena of ZERO_ROLE_PARAM_SLOT */
-    zi_offload *offload;      /* NULL: they are not */
+    zi_group *gather[ZI_SHARDINGS_MAX]; /* by sharding: the ranks that parameters are split over */
+    zi_stream *gather_stream;           /* only gathers, fills and waits of this object run on it */
+    unsigned char *shards; /* arena of ZERO_ROLE_PARAM; not used where they are offloaded */
+    unsigned char *slots;  /* arena of ZERO_ROLE_PARAM_SLOT */
+    zi_offload *offload;   /* NULL: they are not */
     zero_stats *stats;
     /* Called when a unit's place in backward has gone by, after the gathers that a rank that uses
      * it has put on the stream by then: its gradient is left out, unless it came. NULL: nobody

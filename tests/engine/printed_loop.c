@@ -61,10 +61,11 @@ static struct {
 
 #define HELD (UINT64_C(1) << 32)
 
-HELPER void unit(const char *name)
+HELPER void unit(const char *name, uint32_t shard_group)
 {
-    MUST(model.units < UNITS_MAX && zero_unit_add(model.described, &(zero_unit_desc){.name = name},
-                                                  &model.units, NULL) == ZERO_OK);
+    const zero_unit_desc desc = {.name = name, .shard_group = shard_group};
+    MUST(model.units < UNITS_MAX &&
+         zero_unit_add(model.described, &desc, &model.units, NULL) == ZERO_OK);
     model.acquires[model.units][model.units] = true;
     model.units++;
 }

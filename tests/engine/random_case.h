@@ -121,13 +121,16 @@ static void add_alike_tensor(random_case *s, zero_dtype dtype)
     }
 }
 
-/* A unit of all parts, with `more` tensors than are drawn. */
-static void draw_unit(random_case *s, uint32_t unit, uint32_t more, zero_dtype dtype, bool alike)
+/* A unit of all parts, with `more` tensors than are drawn. apart: it may have a shard group. */
+static void draw_unit(random_case *s, uint32_t unit, uint32_t more, zero_dtype dtype, bool alike,
+                      bool apart)
 {
     const uint64_t count_at = s->draws;
     const uint32_t count = random_case_choose(s, 5) + more;
     const bool tied = random_case_one_in(s, 6) && unit > 0;
+    const uint32_t group = (uint32_t)DRAW_OR_0(s, 1, 2, s->ranks);
     for (uint32_t part = 0; part < s->parts; part++) {
+        s->models[part].shard_group = apart && s->ranks % (group + !group) == 0 ? group : 0;
         (void)toy_model_layer(&s->models[part], "unit", unit);
     }
     if (alike) {
@@ -151,6 +154,7 @@ static void draw_model(random_case *s)
     const zero_dtype dtype =
         (zero_dtype)random_case_choose(s, 4); /* default: any, tensor by tensor */
     const bool alike = random_case_one_in(s, 4);
+    const bool apart = random_case_one_in(s, 3);
     random_case_section(s, UNIT_CHOICES);
     const uint64_t end = s->draws + (uint64_t)UNITS_MAX * UNIT_CHOICES;
     for (uint32_t part = 0; part < s->parts; part++) {
@@ -159,7 +163,7 @@ static void draw_model(random_case *s)
     for (uint32_t u = 0; u < units; u++) {
         random_case_section(s, UNIT_CHOICES);
         random_choices_item(s->draws, UNIT_CHOICES, count_at);
-        draw_unit(s, u, u == 0, dtype, alike);
+        draw_unit(s, u, u == 0, dtype, alike, apart);
     }
     s->draws = end;
 }

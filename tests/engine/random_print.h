@@ -4,6 +4,7 @@
 #ifndef TESTS_ENGINE_RANDOM_PRINT_H
 #define TESTS_ENGINE_RANDOM_PRINT_H
 
+#include "layout/model.h"
 #include "random_case.h"
 
 /* What is called before a step. */
@@ -70,7 +71,8 @@ static void print_model(FILE *file, const toy_model *model)
 {
     (void)fprintf(file, "static void describe(void)\n{\n");
     for (uint32_t u = 0; u < model->unit_count; u++) {
-        (void)fprintf(file, "    unit(\"%s\");\n", model->units[u].name);
+        const uint32_t group = model->model->units[u].shard_group;
+        (void)fprintf(file, "    unit(\"%s\", %" PRIu32 ");\n", model->units[u].name, group);
         for (uint32_t t = 0; t < model->tensor_count; t++) {
             if (model->tensors[t].unit == u) {
                 print_tensor(file, &model->tensors[t]);

@@ -64,6 +64,7 @@ static inline toy_run plain_run(const program *p)
     run.options.moment_dtype = given->moment_dtype;
     run.options.loss_scale = given->loss_scale;
     run.options.seed = given->seed;
+    run.plain = true;
     run.options.optimizer = given->optimizer;
     memcpy(run.options.group_optimizer, given->group_optimizer, sizeof run.options.group_optimizer);
     run.options.update = given->update;

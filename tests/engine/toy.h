@@ -66,6 +66,8 @@ typedef struct toy_unit {
 /* A description, kept beside the library's own so that the toy can walk it. */
 typedef struct toy_model {
     zero_model *model;
+    zero_model *plain;    /* the same without shard groups of units */
+    uint32_t shard_group; /* of units that are added; 0: they have none of their own */
     uint32_t unit_count;
     uint32_t tensor_count;
     uint64_t element_count;
@@ -119,6 +121,7 @@ typedef struct toy_run {
     const uint32_t *shares; /* NULL, or samples that each rank takes at once in its micro-step */
     bool predicted;         /* every step is, before its last micro-step */
     bool split;             /* the toy's hooks are the split calls */
+    bool plain;             /* units have no shard groups of their own */
 } toy_run;
 
 /* 20 steps of one micro-step, real-valued, all options at their default but threads 1. */

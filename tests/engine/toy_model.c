@@ -11,13 +11,17 @@
 void toy_model_open(toy_model *model)
 {
     memset(model, 0, sizeof *model);
-    TOY_CHECK(zero_model_create(&model->model) == ZERO_OK, "%s", zero_last_error()->message);
+    TOY_CHECK(zero_model_create(&model->model) == ZERO_OK &&
+                  zero_model_create(&model->plain) == ZERO_OK,
+              "%s", zero_last_error()->message);
 }
 
 void toy_model_close(toy_model *model)
 {
     zero_model_destroy(model->model);
+    zero_model_destroy(model->plain);
     model->model = NULL;
+    model->plain = NULL;
 }
 
 uint32_t toy_model_unit(toy_model *model, const char *name)
@@ -26,7 +30,9 @@ uint32_t toy_model_unit(toy_model *model, const char *name)
     toy_unit *unit = &model->units[model->unit_count];
     (void)snprintf(unit->name, sizeof unit->name, "%s", name);
     uint32_t index = UINT32_MAX;
-    TOY_CHECK(zero_unit_add(model->model, &(zero_unit_desc){.name = name}, &index, NULL) == ZERO_OK,
+    const zero_unit_desc desc = {.name = name, .shard_group = model->shard_group};
+    TOY_CHECK(zero_unit_add(model->plain, &(zero_unit_desc){.name = name}, NULL, NULL) == ZERO_OK &&
+                  zero_unit_add(model->model, &desc, &index, NULL) == ZERO_OK,
               "%s", zero_last_error()->message);
     TOY_CHECK(index == model->unit_count, "unit %s has index %u, not %u", name, index,
               model->unit_count);
@@ -55,8 +61,9 @@ static uint32_t add_tensor(toy_model *model, const zero_tensor_desc *desc, uint3
     zero_tensor_desc named = *desc;
     named.name = tensor->name;
     uint32_t given = UINT32_MAX;
-    TOY_CHECK(zero_tensor_add(model->model, tensor->unit, &named, &given) == ZERO_OK, "%s",
-              zero_last_error()->message);
+    TOY_CHECK(zero_tensor_add(model->plain, tensor->unit, &named, &given) == ZERO_OK &&
+                  zero_tensor_add(model->model, tensor->unit, &named, &given) == ZERO_OK,
+              "%s", zero_last_error()->message);
     TOY_CHECK(given == index, "tensor %s has index %u, not %u", tensor->name, given, index);
     return index;
 }
@@ -105,8 +112,9 @@ void toy_model_tie(toy_model *model, uint32_t unit, uint32_t tensor)
     toy_unit *user = &model->units[unit];
     TOY_CHECK(user->tie_count < TOY_TIES_MAX, "too many ties");
     user->ties[user->tie_count++] = tensor;
-    TOY_CHECK(zero_tensor_tie(model->model, unit, tensor) == ZERO_OK, "%s",
-              zero_last_error()->message);
+    TOY_CHECK(zero_tensor_tie(model->plain, unit, tensor) == ZERO_OK &&
+                  zero_tensor_tie(model->model, unit, tensor) == ZERO_OK,
+              "%s", zero_last_error()->message);
 }
 
 uint32_t toy_model_layer(toy_model *model, const char *kind, uint32_t index)

@@ -21,7 +21,8 @@ zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world
     trainer->result = zero_step_result_init();
     void *model = (void *)(uintptr_t)run->model; /* is only read */
     zero_status status =
-        zero_engine_create(world, run->model->model, TOY_OPTIONS(run), &trainer->engine);
+        zero_engine_create(world, run->plain ? run->model->plain : run->model->model,
+                           TOY_OPTIONS(run), &trainer->engine);
     status = status == ZERO_OK ? zero_engine_fill(trainer->engine, toy_fill, model) : status;
     if (status != ZERO_OK) {
         toy_close(trainer);

@@ -67,7 +67,7 @@ static void check_tiling(const zi_layout *l)
     uint32_t next = 0;
     for (uint32_t f = 0; f < l->flat_count; f++) {
         const zi_flat *flat = &l->flats[f];
-        const uint64_t part = flat->trained ? flat->count / l->sharding.optimizer : 0;
+        const uint64_t part = flat->trained ? flat->count / l->shardings[0].optimizer : 0;
         uint64_t first = 0;
         CHECK_EQ(flat->chunk_first, next);
         for (uint32_t i = 0; i < flat->chunk_count; i++, next++) {
@@ -91,7 +91,7 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
 {
     const zi_offload_place *place = &l->offload[role];
     const bool param = role == ZERO_ROLE_PARAM;
-    const uint32_t degree = param ? l->sharding.param : l->sharding.grad;
+    const uint32_t degree = param ? l->shardings[0].param : l->shardings[0].grad;
     uint32_t index = 0;
     uint64_t largest = 0;
     uint64_t sums = 0;
@@ -99,7 +99,7 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
         const zi_flat *flat = &l->flats[f];
         const uint64_t size = zero_dtype_bytes(param ? flat->dtype : l->tuning.accum_dtype);
         const uint64_t all = param || flat->trained ? flat->count / degree : 0;
-        const uint64_t part = flat->count / l->sharding.optimizer;
+        const uint64_t part = flat->count / l->shardings[0].optimizer;
         for (uint64_t first = 0; first < all; index++) {
             const zi_extent_place found = zi_layout_find_extent(l, role, f, first);
             const uint64_t last = found.first + found.count - 1;

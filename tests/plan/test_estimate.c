@@ -29,8 +29,8 @@ static zero_status compare_step(toy_trainer *trainer)
     const double reduced = (double)(after.reduce_bytes - before.reduce_bytes);
     if (gathers != gathered || reductions != reduced) {
         TEST_FAIL("param %u, grad %u, optimizer %u: %.0f gathered (%.0f), %.0f reduced (%.0f)",
-                  layout->sharding.param, layout->sharding.grad, layout->sharding.optimizer,
-                  gathered, gathers, reduced, reductions);
+                  layout->shardings[0].param, layout->shardings[0].grad,
+                  layout->shardings[0].optimizer, gathered, gathers, reduced, reductions);
     }
     return ZERO_OK;
 }
