@@ -264,8 +264,8 @@ static inline zero_load_report zero_load_report_init(void)
  *    where a group would have tensors whose moments are of different updates or betas, and for
  *    another options.seed than the saved one where both runs round stochastically, unless the load
  *    is partial or of parameters only; with refuse_overflow for values out of range;
- *    CORRUPT naming file, tensor and offset; IO; UNSUPPORTED for a newer format and without
- *    jansson; STATE as for zero_shard_write. Until tensors are read the engine is as it was; after
+ *    CORRUPT naming file, tensor and offset; IO; UNSUPPORTED for a newer format;
+ *    STATE as for zero_shard_write. Until tensors are read the engine is as it was; after
  *    a later failure it is poisoned, so that nobody trains on half a state. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_load(zero_engine *engine,
                                                const zero_load_options *options,

@@ -84,7 +84,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_cluster_preset(const char *name, zero_
  *  - cluster: as in zero_cluster_preset.
  *  - Local call.
  *  - Errors: INVALID_ARGUMENT naming the file and the key: unknown, no whole number, or out of
- * bounds; those of zero_cluster_check; IO; UNSUPPORTED where the library was built without jansson.
+ * bounds; those of zero_cluster_check; IO.
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_cluster_read(const char *path, zero_cluster *cluster);
 

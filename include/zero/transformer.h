@@ -114,8 +114,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_preset(const char *name,
  *  - Local call.
  *  - Errors: INVALID_ARGUMENT naming the file and the key or tensor: it is missing, of another type
  *    or shape, overlaps with another, or is of a model type or a feature that a zero_transformer
- *    cannot describe; those of zero_transformer_check; IO; UNSUPPORTED where the library was built
- *    without jansson.
+ *    cannot describe; those of zero_transformer_check; IO.
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_read(const char *path,
                                                            zero_transformer *transformer);

@@ -17,7 +17,7 @@ typedef struct zi_checkpoint_weights {
 /* Read the headers of a safetensors file, or of those that an index of JSON lists. A tensor of a
  * type that no parameter has here is in the map without a role. Errors: those of
  * zi_safetensors_read; INVALID_ARGUMENT for a name that two files have; CORRUPT for a file that is
- * not as long as its header says; UNSUPPORTED without jansson. */
+ * not as long as its header says. */
 zero_status zi_checkpoint_weights_read(zi_checkpoint_weights *weights, const char *path);
 
 /* After zi_checkpoint_weights_read, whatever it returned. */

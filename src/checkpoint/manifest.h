@@ -60,10 +60,10 @@ typedef struct zi_manifest {
  * boxes: of each global tensor the box that has its first element counts. */
 uint64_t zi_manifest_model_hash(const zi_checkpoint_map *map);
 
-/* The text. *text: zi_free gives it back. Errors: OUT_OF_MEMORY. Needs no jansson. */
+/* The text. *text: zi_free gives it back. Errors: OUT_OF_MEMORY. */
 zero_status zi_manifest_write(const zi_manifest *manifest, char **text, size_t *bytes);
 
-/* What can be said of a checkpoint without a reader of JSON. */
+/* What can be said of a checkpoint without reading all of its manifest. */
 typedef struct zi_manifest_head {
     uint64_t step;   /* updates and skipped */
     uint64_t commit; /* one more than those that were committed before it in its directory; 0: it is
@@ -71,7 +71,7 @@ typedef struct zi_manifest_head {
     bool weights;    /* parameters alone: no run goes on from it */
 } zi_manifest_head;
 
-/* Of the checkpoint in a folder whose manifest is as it was written. Needs no jansson. files:
+/* Of the checkpoint in a folder whose manifest is as it was written. files:
  * whether the files that it names are there, in their length, too. Errors: CORRUPT for a text that
  * is not as it was written, and for such a file; UNSUPPORTED for another version; INVALID_ARGUMENT
  * for a folder that has no manifest, because its save did not end, and for what is none; IO;
@@ -83,7 +83,7 @@ uint64_t zi_manifest_commit(const char *folder);
 /* Read the manifest in a folder, and check all of it: places are compared with those that
  * zi_checkpoint_map_make gives, and nothing outside the folder can be named. Neither sums nor
  * tensors are read. Errors: as above, INVALID_ARGUMENT naming the member also for a text that
- * somebody else wrote, and UNSUPPORTED without jansson. */
+ * somebody else wrote. */
 zero_status zi_manifest_read(zi_manifest *manifest, const char *folder);
 /* After zi_manifest_read, whatever it returned. */
 void zi_manifest_free(zi_manifest *manifest);

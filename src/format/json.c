@@ -11,7 +11,6 @@ zero_status zi_json_parse(zi_json *json, const char *path, const char *text, siz
     json_error_t error;
     json->path = path;
     json->root = NULL;
-    ZI_TRY(zi_jansson_load());
     json->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (json->root == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s, line %d: %s", json->path, error.line, error.text);

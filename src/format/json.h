@@ -3,11 +3,11 @@
 #ifndef ZI_FORMAT_JSON_H
 #define ZI_FORMAT_JSON_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "core/private_api.h"
-#include "format/json_library.h"
 #include "format/regular_file.h"
 #include "zero/status.h"
 

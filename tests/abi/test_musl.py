@@ -3,8 +3,8 @@
 
 Usage: test_musl.py SOURCE BUILD
 
-BUILD has nothing that is optional: what it compiles needs a C library, Linux and xxhash. The last
-line is "N passed, N failed, N skipped"."""
+BUILD has nothing that is optional: what it compiles needs a C library, Linux, xxhash and jansson.
+The last line is "N passed, N failed, N skipped"."""
 
 import concurrent.futures
 import json
@@ -19,12 +19,17 @@ from checks import Fail, Skip, Tally
 
 
 def headers(folder):
-    """A folder of headers that come from elsewhere: those of Linux, and xxhash's."""
-    xxhash = subprocess.run(["pkg-config", "--variable=includedir", "libxxhash"], check=False,
-                            capture_output=True, text=True).stdout.strip() or "/usr/include"
-    shutil.copy(f"{xxhash}/xxhash.h", folder)
+    """A folder of headers that come from elsewhere: those of Linux, xxhash and jansson."""
     triple = subprocess.run(["gcc", "-print-multiarch"], check=False, capture_output=True,
                             text=True).stdout.strip()
+    needed = {"libxxhash": ["xxhash.h"], "jansson": ["jansson.h", "jansson_config.h"]}
+    for module, names in needed.items():
+        place = subprocess.run(["pkg-config", "--variable=includedir", module], check=False,
+                               capture_output=True, text=True).stdout.strip() or "/usr/include"
+        for name in names:
+            folders = [place, f"/usr/include/{triple}"]
+            shutil.copy(next(f"{at}/{name}" for at in folders if os.path.exists(f"{at}/{name}")),
+                        folder)
     for name in ("linux", "asm-generic", "asm"):
         places = [f"/usr/include/{triple}/{name}", f"/usr/include/{name}"]
         os.symlink(next(filter(os.path.isdir, places), places[-1]), f"{folder}/{name}")

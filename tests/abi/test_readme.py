@@ -259,7 +259,7 @@ def demo_needs_little(scratch):
                                     scratch.copy))
     names = {target["name"] for target in listed}
     if "gpt2_train" not in names or "zero" not in names:
-        raise Skip("OpenBLAS or jansson is not installed (Debian: libopenblas-dev, libjansson-dev)")
+        raise Skip("OpenBLAS is not installed (Debian: libopenblas-dev)")
     none_of(listed, "tests")
     steps = scratch.run(["ninja", "-C", "demo", "-n", "examples/gpt2/gpt2_train", "tools/zero"],
                         scratch.copy)
