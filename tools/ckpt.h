@@ -9,7 +9,9 @@
 #include <stdio.h>
 
 #include "bench.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_joined.h"
+#include "checkpoint/checkpoint_reader.h"
 
 /* What the line asks for. */
 typedef struct ckpt_line {
@@ -45,7 +47,7 @@ typedef struct ckpt_source {
 } ckpt_source;
 
 /* All of a tensor, of whose boxes `head` is the first. source: the caller keeps it. */
-zi_joined ckpt_joined(zi_checkpoint_reader *reader, uint32_t head, const ckpt_source *source);
+zi_joined ckpt_joined(zi_source *reader, uint32_t head, const ckpt_source *source);
 /* After a balance that does not add up: bench_fail with what is damaged. Returns 1. */
 int ckpt_find_damage(const zi_joined *joined, uint64_t count);
 
@@ -59,11 +61,11 @@ typedef struct ckpt_whole {
 
 /* 1 after bench_fail, also for elements that no part has; so for what follows. Free it in any case.
  */
-int ckpt_whole_make(zi_checkpoint_reader *reader, ckpt_whole *whole);
+int ckpt_whole_make(zi_source *reader, ckpt_whole *whole);
 void ckpt_whole_free(ckpt_whole *whole);
 /* The sum of a tensor as if it had been saved whole: of several boxes all elements are read. */
-int ckpt_whole_sum(zi_checkpoint_reader *reader, const ckpt_whole *whole, uint32_t tensor,
-                   zero_role role, uint64_t *sum);
+int ckpt_whole_sum(zi_source *reader, const ckpt_whole *whole, uint32_t tensor, zero_role role,
+                   uint64_t *sum);
 
 /* ---- ckpt_copy.c ---- */
 
@@ -92,7 +94,7 @@ typedef struct ckpt_overflow {
 
 /* A tensor in one role, and what becomes of it. */
 typedef struct ckpt_copy {
-    zi_checkpoint_reader *reader;
+    zi_source *reader;
     uint32_t tensor; /* the reader's; the first of its boxes */
     ckpt_source from;
     const zi_checkpoint_tensor *target; /* of the same elements: its type, place and cuts count */
@@ -116,8 +118,7 @@ int ckpt_fail(void);
  * folder, or weights alone. 1 after bench_fail; so for what follows. */
 int ckpt_find(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES]);
 /* The reader of that, to be closed. folder: out. */
-int ckpt_open(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES],
-              zi_checkpoint_reader **reader);
+int ckpt_open(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES], zi_source **reader);
 
 /* Of all files, the sums' included. */
 uint64_t ckpt_bytes(const zi_checkpoint_map *map, const zi_manifest *manifest);

@@ -48,8 +48,7 @@ int ckpt_find(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES])
     return failed;
 }
 
-int ckpt_open(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES],
-              zi_checkpoint_reader **reader)
+int ckpt_open(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES], zi_source **reader)
 {
     if (is_weights(word)) {
         if (strlen(word) >= ZI_CHECKPOINT_PATH_BYTES) {

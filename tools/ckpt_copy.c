@@ -182,7 +182,7 @@ static const void *read_values(const ckpt_copy *copy, const zi_joined *joined, u
                                uint64_t count)
 {
     const zero_dtype type = copy->target->role[copy->to].dtype;
-    const bool counted = zi_checkpoint_reader_manifest(joined->reader) != NULL;
+    const bool counted = joined->source->manifest != NULL;
     const size_t element = zero_dtype_bytes(type);
     for (uint64_t at = 0; at < count;) {
         zero_dtype from = ZERO_DTYPE_NONE;
@@ -222,7 +222,7 @@ int ckpt_copy_tensor(const ckpt_copy *copy)
 {
     const uint64_t count = copy->target->count;
     const zi_joined joined = ckpt_joined(copy->reader, copy->tensor, &copy->from);
-    const uint64_t before = zi_checkpoint_reader_count(copy->reader).balance;
+    const uint64_t before = zi_source_count(copy->reader).balance;
     for (uint64_t first = 0; first < count;) {
         const zi_checkpoint_piece piece = zi_checkpoint_piece_at(copy->target, first);
         if (copy_piece(copy, &joined, piece) != 0) {
@@ -230,7 +230,5 @@ int ckpt_copy_tensor(const ckpt_copy *copy)
         }
         first = piece.first + piece.count;
     }
-    return zi_checkpoint_reader_count(copy->reader).balance == before
-               ? 0
-               : ckpt_find_damage(&joined, count);
+    return zi_source_count(copy->reader).balance == before ? 0 : ckpt_find_damage(&joined, count);
 }

@@ -10,7 +10,7 @@ enum { SAME = 0, DIFFERS = 1, ERROR = 2, LISTED_MAX = 20 };
 
 typedef struct diff_side {
     char folder[ZI_CHECKPOINT_PATH_BYTES];
-    zi_checkpoint_reader *reader;
+    zi_source *reader;
     const zi_manifest *manifest;
     const zi_checkpoint_map *map;
     ckpt_whole whole;
@@ -29,14 +29,14 @@ static int open_side(const char *word, diff_side *side)
     if (ckpt_open(word, side->folder, &side->reader) != 0) {
         return 1;
     }
-    side->manifest = zi_checkpoint_reader_manifest(side->reader);
-    side->map = zi_checkpoint_reader_map(side->reader);
+    side->manifest = side->reader->manifest;
+    side->map = side->reader->map;
     if (side->manifest == NULL) {
         return bench_fail("%s has weights alone, without sums to compare; `zero ckpt import` makes "
                           "a checkpoint of them",
                           side->folder);
     }
-    return CKPT_TRY(zi_checkpoint_reader_check_files(side->reader)) ||
+    return CKPT_TRY(zi_source_check_files(side->reader)) ||
            ckpt_whole_make(side->reader, &side->whole);
 }
 
@@ -160,8 +160,8 @@ static bool same_boxes(const ckpt_difference *d, const uint32_t heads[2])
         if (!zi_box_same(&boxes[0], &boxes[1])) {
             return false;
         }
-        left = zi_checkpoint_reader_next(a->reader, left);
-        right = zi_checkpoint_reader_next(b->reader, right);
+        left = zi_source_next(a->reader, left);
+        right = zi_source_next(b->reader, right);
     }
     return left == right;
 }
@@ -174,12 +174,12 @@ static int compare_boxes(ckpt_difference *d, const uint32_t heads[2], int role, 
     while (tensors[0] != UINT32_MAX && *same) {
         uint64_t sums[2] = {0, 0};
         for (int i = 0; i < 2; i++) {
-            zi_checkpoint_reader *reader = d->sides[i].reader;
-            if (CKPT_TRY(zi_checkpoint_tensor_sum(reader, tensors[i], (zero_role)role, &sums[i])) !=
+            zi_source *reader = d->sides[i].reader;
+            if (CKPT_TRY(zi_source_tensor_sum(reader, tensors[i], (zero_role)role, &sums[i])) !=
                 0) {
                 return 1;
             }
-            tensors[i] = zi_checkpoint_reader_next(reader, tensors[i]);
+            tensors[i] = zi_source_next(reader, tensors[i]);
         }
         *same = sums[0] == sums[1];
     }
@@ -262,8 +262,7 @@ static bool alike_in_numbers(const ckpt_difference *d, const uint32_t heads[2])
 {
     const group_numbers first = numbers_of(&d->sides[0], heads[0]);
     for (int i = 0; i < 2; i++) {
-        for (uint32_t t = heads[i]; t != UINT32_MAX;
-             t = zi_checkpoint_reader_next(d->sides[i].reader, t)) {
+        for (uint32_t t = heads[i]; t != UINT32_MAX; t = zi_source_next(d->sides[i].reader, t)) {
             const group_numbers other = numbers_of(&d->sides[i], t);
             if (!same_numbers(&first, &other)) {
                 return false;
@@ -307,7 +306,7 @@ static int compare_tensor(ckpt_difference *d, uint32_t left, uint32_t right)
 /* A tensor by its first box; UINT32_MAX: there is none. */
 static uint32_t find_whole(const diff_side *side, const char *name)
 {
-    const uint32_t head = zi_checkpoint_reader_find(side->reader, name);
+    const uint32_t head = zi_source_find(side->reader, name);
     uint32_t first = 0;
     uint32_t end = side->whole.count; /* heads ascend */
     while (first < end) {
@@ -423,7 +422,7 @@ int ckpt_diff(const ckpt_line *line)
     }
     for (int i = 0; i < 2; i++) {
         ckpt_whole_free(&d.sides[i].whole);
-        zi_checkpoint_reader_close(d.sides[i].reader);
+        zi_source_close(d.sides[i].reader);
     }
     json_decref(d.state);
     json_decref(d.tensors);

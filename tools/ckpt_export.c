@@ -21,7 +21,7 @@ enum { FILE_NAME_BYTES = 64 };
 typedef struct export_job {
     const ckpt_line *line;
     const char *folder; /* OUT */
-    zi_checkpoint_reader *reader;
+    zi_source *reader;
     ckpt_whole whole;
     zi_checkpoint_tensor *tensors; /* as they are exported: parameters alone */
     uint32_t *shard_first;         /* of each file, its first tensor; one more at the end */
@@ -293,7 +293,7 @@ int ckpt_export(const ckpt_line *line)
                ckpt_amount(job.bytes, amount), job.whole.count, job.shard_count,
                job.shard_count == 1 ? "file" : "files and their index");
     }
-    zi_checkpoint_reader_close(job.reader);
+    zi_source_close(job.reader);
     json_decref(job.index);
     ckpt_whole_free(&job.whole);
     free(job.tensors);

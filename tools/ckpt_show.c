@@ -317,11 +317,11 @@ static json_t *show_json(const ckpt_line *line, const char *folder, const zi_che
 int ckpt_show(const ckpt_line *line)
 {
     char folder[ZI_CHECKPOINT_PATH_BYTES];
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     int failed = ckpt_open(line->words[0], folder, &reader);
     if (failed == 0) {
-        const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
-        const zi_manifest *manifest = zi_checkpoint_reader_manifest(reader);
+        const zi_checkpoint_map *map = reader->map;
+        const zi_manifest *manifest = reader->manifest;
         if (ckpt_has_text(line)) {
             print_text(line, folder, map, manifest);
         }
@@ -329,6 +329,6 @@ int ckpt_show(const ckpt_line *line)
             failed = ckpt_put_json(line, show_json(line, folder, map, manifest));
         }
     }
-    zi_checkpoint_reader_close(reader);
+    zi_source_close(reader);
     return ckpt_flush() || failed;
 }

@@ -33,14 +33,14 @@ typedef struct verify {
 /* A thread, with a reader of its own. */
 typedef struct verify_thread {
     verify *all;
-    zi_checkpoint_reader *reader;
+    zi_source *reader;
     pthread_t thread;
 } verify_thread;
 
 /* ---- runs of pieces ---- */
 
 /* With the lock: the next run, in the order of the files. */
-static bool take_run(verify *v, zi_checkpoint_range *run)
+static bool take_run(verify *v, zi_source_range *run)
 {
     for (; v->role < ZI_SHARD_ROLES; v->role++, v->tensor = 0) {
         for (; v->tensor < v->map->tensor_count; v->tensor++, v->element = 0) {
@@ -52,11 +52,11 @@ static bool take_run(verify *v, zi_checkpoint_range *run)
             const uint64_t left = tensor->count - v->element;
             const zi_checkpoint_piece last =
                 zi_checkpoint_piece_at(tensor, v->element + (left < most ? left : most) - 1);
-            *run = (zi_checkpoint_range){.tensor = v->tensor,
-                                         .role = (zero_role)v->role,
-                                         .first = v->element,
-                                         .count = last.first + last.count - v->element,
-                                         .direct = true};
+            *run = (zi_source_range){.tensor = v->tensor,
+                                     .role = (zero_role)v->role,
+                                     .first = v->element,
+                                     .count = last.first + last.count - v->element,
+                                     .direct = true};
             v->element += run->count;
             return true;
         }
@@ -64,7 +64,7 @@ static bool take_run(verify *v, zi_checkpoint_range *run)
     return false;
 }
 
-static bool next_run(verify *v, zi_checkpoint_range *run)
+static bool next_run(verify *v, zi_source_range *run)
 {
     (void)pthread_mutex_lock(&v->lock);
     const bool found = take_run(v, run);
@@ -114,9 +114,9 @@ static void note_damage(verify *v, const char *text)
 static void *check_runs(void *user)
 {
     verify_thread *self = user;
-    zi_checkpoint_range run;
+    zi_source_range run;
     while (next_run(self->all, &run)) {
-        if (zi_checkpoint_check_range(self->reader, &run, count_bytes, self->all) != ZERO_OK) {
+        if (zi_source_check_range(self->reader, &run, count_bytes, self->all) != ZERO_OK) {
             note_damage(self->all, zero_last_error()->message);
         }
     }
@@ -126,7 +126,7 @@ static void *check_runs(void *user)
 /* ---- all of it ---- */
 
 /* The calling thread is one of `count`; those that cannot be had are done without. */
-static void check_all(verify *v, zi_checkpoint_reader *reader, uint32_t count)
+static void check_all(verify *v, zi_source *reader, uint32_t count)
 {
     verify_thread threads[THREADS_MAX] = {{.all = v, .reader = reader}};
     uint32_t started = 1;
@@ -135,14 +135,14 @@ static void check_all(verify *v, zi_checkpoint_reader *reader, uint32_t count)
         next->all = v;
         if (zi_checkpoint_reader_open(v->folder, &next->reader) != ZERO_OK ||
             pthread_create(&next->thread, NULL, check_runs, next) != 0) {
-            zi_checkpoint_reader_close(next->reader);
+            zi_source_close(next->reader);
             break;
         }
     }
     (void)check_runs(&threads[0]);
     for (uint32_t i = 1; i < started; i++) {
         (void)pthread_join(threads[i].thread, NULL);
-        zi_checkpoint_reader_close(threads[i].reader);
+        zi_source_close(threads[i].reader);
     }
 }
 
@@ -180,10 +180,10 @@ static int report(const ckpt_line *line, const verify *v, double seconds)
     return ckpt_flush() || failed || v->damaged_count != 0;
 }
 
-static int verify_reader(const ckpt_line *line, const char *folder, zi_checkpoint_reader *reader)
+static int verify_reader(const ckpt_line *line, const char *folder, zi_source *reader)
 {
     verify v = {.folder = folder,
-                .map = zi_checkpoint_reader_map(reader),
+                .map = reader->map,
                 .began = bench_now(),
                 .lock = PTHREAD_MUTEX_INITIALIZER,
                 .damaged = json_array()};
@@ -197,7 +197,7 @@ static int verify_reader(const ckpt_line *line, const char *folder, zi_checkpoin
     const uint64_t most = cpus < THREADS_MAX ? cpus : THREADS_MAX;
     const uint64_t threads = most > THREADS_MIN ? most : THREADS_MIN;
     /* Sums that are damaged say nothing about tensors. */
-    if (zi_checkpoint_reader_check_files(reader) != ZERO_OK) {
+    if (zi_source_check_files(reader) != ZERO_OK) {
         note_damage(&v, zero_last_error()->message);
     } else {
         v.live = live_line_open(stderr);
@@ -212,15 +212,15 @@ static int verify_reader(const ckpt_line *line, const char *folder, zi_checkpoin
 int ckpt_verify(const ckpt_line *line)
 {
     char folder[ZI_CHECKPOINT_PATH_BYTES];
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     int failed = ckpt_open(line->words[0], folder, &reader);
-    if (failed == 0 && zi_checkpoint_reader_manifest(reader) == NULL) {
+    if (failed == 0 && reader->manifest == NULL) {
         failed = bench_fail("%s has weights alone, without sums to compare with; `zero ckpt "
                             "import` makes a checkpoint of them",
                             folder);
     } else if (failed == 0) {
         failed = verify_reader(line, folder, reader);
     }
-    zi_checkpoint_reader_close(reader);
+    zi_source_close(reader);
     return failed;
 }

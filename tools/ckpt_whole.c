@@ -14,10 +14,10 @@ static zero_role role_of(const zi_checkpoint_tensor *saved, const void *user)
     return source->best && ckpt_has_role(saved, ZERO_ROLE_MASTER) ? ZERO_ROLE_MASTER : source->role;
 }
 
-zi_joined ckpt_joined(zi_checkpoint_reader *reader, uint32_t head, const ckpt_source *source)
+zi_joined ckpt_joined(zi_source *reader, uint32_t head, const ckpt_source *source)
 {
-    const zi_box box = zi_box_of(&zi_checkpoint_reader_map(reader)->tensors[head]);
-    return (zi_joined){.reader = reader,
+    const zi_box box = zi_box_of(&reader->map->tensors[head]);
+    return (zi_joined){.source = reader,
                        .head = head,
                        .wanted = zi_box_whole(box.dims, box.global),
                        .role_of = role_of,
@@ -26,12 +26,11 @@ zi_joined ckpt_joined(zi_checkpoint_reader *reader, uint32_t head, const ckpt_so
 }
 
 /* The one type that all boxes of a tensor have in a role; fp32 where they differ. */
-static int join_types(const zi_checkpoint_reader *reader, uint32_t head,
-                      zi_checkpoint_tensor *whole)
+static int join_types(const zi_source *reader, uint32_t head, zi_checkpoint_tensor *whole)
 {
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
-    for (uint32_t t = zi_checkpoint_reader_next(reader, head); t != UINT32_MAX;
-         t = zi_checkpoint_reader_next(reader, t)) {
+    const zi_checkpoint_map *map = reader->map;
+    for (uint32_t t = zi_source_next(reader, head); t != UINT32_MAX;
+         t = zi_source_next(reader, t)) {
         for (int r = 0; r < ZI_SHARD_ROLES; r++) {
             const zero_dtype type = map->tensors[t].role[r].dtype;
             if (ckpt_has_role(whole, r) != ckpt_has_role(&map->tensors[t], r)) {
@@ -46,11 +45,11 @@ static int join_types(const zi_checkpoint_reader *reader, uint32_t head,
     return 0;
 }
 
-static int join_tensor(zi_checkpoint_reader *reader, uint32_t head, zi_checkpoint_tensor *whole)
+static int join_tensor(zi_source *reader, uint32_t head, zi_checkpoint_tensor *whole)
 {
     const ckpt_source source = {.role = ZERO_ROLE_PARAM};
     const zi_joined joined = ckpt_joined(reader, head, &source);
-    *whole = zi_checkpoint_reader_map(reader)->tensors[head];
+    *whole = reader->map->tensors[head];
     memcpy(whole->shape, joined.wanted.shape, sizeof whole->shape);
     whole->is_box = false;
     whole->part = 0;
@@ -65,16 +64,16 @@ static int join_tensor(zi_checkpoint_reader *reader, uint32_t head, zi_checkpoin
                                                 whole->name, covered, whole->count);
 }
 
-int ckpt_whole_make(zi_checkpoint_reader *reader, ckpt_whole *whole)
+int ckpt_whole_make(zi_source *reader, ckpt_whole *whole)
 {
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
+    const zi_checkpoint_map *map = reader->map;
     *whole = (ckpt_whole){.tensors = calloc((size_t)map->tensor_count + 1, sizeof *whole->tensors),
                           .heads = calloc((size_t)map->tensor_count + 1, sizeof *whole->heads)};
     if (whole->tensors == NULL || whole->heads == NULL) {
         return bench_fail("no memory for %" PRIu32 " tensors", map->tensor_count);
     }
     for (uint32_t i = 0; i < map->tensor_count; i++) {
-        if (zi_checkpoint_reader_find(reader, map->tensors[i].name) == i) {
+        if (zi_source_find(reader, map->tensors[i].name) == i) {
             whole->heads[whole->count] = i;
             if (join_tensor(reader, i, &whole->tensors[whole->count++]) != 0) {
                 return 1;
@@ -104,7 +103,7 @@ static int read_sum(const zi_joined *joined, uint64_t count, uint64_t *sum)
         zero_dtype type = ZERO_DTYPE_NONE;
         if (zi_joined_alike(joined, first, first + run, &type) != run) {
             return bench_fail("tensor \"%.127s\": its parts were saved in different types",
-                              zi_checkpoint_reader_map(joined->reader)->tensors[joined->head].name);
+                              joined->source->map->tensors[joined->head].name);
         }
         if (CKPT_TRY(zi_joined_read(joined, first, run, true, values)) != 0) {
             return 1;
@@ -114,27 +113,27 @@ static int read_sum(const zi_joined *joined, uint64_t count, uint64_t *sum)
     return 0;
 }
 
-int ckpt_whole_sum(zi_checkpoint_reader *reader, const ckpt_whole *whole, uint32_t tensor,
-                   zero_role role, uint64_t *sum)
+int ckpt_whole_sum(zi_source *reader, const ckpt_whole *whole, uint32_t tensor, zero_role role,
+                   uint64_t *sum)
 {
     const ckpt_source source = {.role = role};
     const uint32_t head = whole->heads[tensor];
     const zi_joined joined = ckpt_joined(reader, head, &source);
-    if (zi_checkpoint_reader_next(reader, head) == UINT32_MAX) {
-        return CKPT_TRY(zi_checkpoint_tensor_sum(reader, head, role, sum));
+    if (zi_source_next(reader, head) == UINT32_MAX) {
+        return CKPT_TRY(zi_source_tensor_sum(reader, head, role, sum));
     }
-    const uint64_t before = zi_checkpoint_reader_count(reader).balance;
+    const uint64_t before = zi_source_count(reader).balance;
     if (read_sum(&joined, whole->tensors[tensor].count, sum) != 0) {
         return 1;
     }
-    return zi_checkpoint_reader_count(reader).balance == before
+    return zi_source_count(reader).balance == before
                ? 0
                : ckpt_find_damage(&joined, whole->tensors[tensor].count);
 }
 
 int ckpt_find_damage(const zi_joined *joined, uint64_t count)
 {
-    const char *name = zi_checkpoint_reader_map(joined->reader)->tensors[joined->head].name;
+    const char *name = joined->source->map->tensors[joined->head].name;
     return CKPT_TRY(zi_joined_check(joined, 0, count)) != 0
                ? 1
                : bench_fail("tensor \"%.127s\" changed while it was read", name);

@@ -13,7 +13,7 @@
 #include "layout/codec.h"
 
 typedef struct write_job {
-    zi_checkpoint_reader *reader;
+    zi_source *reader;
     ckpt_whole whole;
     const char *copied; /* the folder whose files hold the same bytes; NULL: none */
     char run[ZI_CHECKPOINT_PATH_BYTES];
@@ -167,7 +167,7 @@ static int take_tensors(write_job *job)
 static void say_done(const ckpt_line *line, const write_job *job)
 {
     char amount[CKPT_TEXT_BYTES];
-    const zi_checkpoint_reader_counts counts = zi_checkpoint_reader_count(job->reader);
+    const zi_source_counts counts = zi_source_count(job->reader);
     printf("%s: a checkpoint of %" PRIu32 " tensors, %s read\n", line->words[1],
            job->manifest.map.tensor_count, ckpt_amount(counts.read_bytes, amount));
 }
@@ -216,7 +216,7 @@ int ckpt_import(const ckpt_line *line)
     job = (write_job){.manifest.state = zero_step_state_init(), .manifest.weights = true};
     int failed = split_path(line->words[1], &job) ||
                  CKPT_TRY(zi_checkpoint_reader_open(line->words[0], &job.reader));
-    if (failed == 0 && zi_checkpoint_reader_manifest(job.reader) != NULL) {
+    if (failed == 0 && job.reader->manifest != NULL) {
         failed = bench_fail("%s is a checkpoint already", line->words[0]);
     }
     failed = failed || take_tensors(&job) || check_types(line, &job);
@@ -228,7 +228,7 @@ int ckpt_import(const ckpt_line *line)
         say_done(line, &job);
     }
     ckpt_whole_free(&job.whole);
-    zi_checkpoint_reader_close(job.reader);
+    zi_source_close(job.reader);
     return ckpt_flush() || failed;
 }
 
@@ -314,7 +314,7 @@ static int reshard(const ckpt_line *line, write_job *job, const zi_manifest *old
     job->manifest.map = (zi_checkpoint_map){0};
     job->manifest.parts = NULL;
     job->manifest.world = (uint32_t)line->world;
-    if (take_tensors(job) != 0 || CKPT_TRY(zi_checkpoint_reader_check_files(job->reader)) != 0) {
+    if (take_tensors(job) != 0 || CKPT_TRY(zi_source_check_files(job->reader)) != 0) {
         return 1;
     }
     if (old->parts != NULL) { /* other files: boxes become whole tensors */
@@ -338,11 +338,11 @@ int ckpt_reshard(const ckpt_line *line)
     }
     const int failed = split_path(line->words[1], &job) ||
                        ckpt_open(line->words[0], folder, &job.reader) ||
-                       reshard(line, &job, zi_checkpoint_reader_manifest(job.reader));
+                       reshard(line, &job, job.reader->manifest);
     if (failed == 0) {
         say_done(line, &job);
     }
     ckpt_whole_free(&job.whole);
-    zi_checkpoint_reader_close(job.reader);
+    zi_source_close(job.reader);
     return ckpt_flush() || failed;
 }

@@ -84,14 +84,13 @@ static uint64_t needed_end(const box_read *read, const zi_box_run *run)
 
 /* ---- reading ---- */
 
-static zi_checkpoint_range range_of(const box_read *read, uint64_t first, uint64_t end,
-                                    bool counted)
+static zi_source_range range_of(const box_read *read, uint64_t first, uint64_t end, bool counted)
 {
-    return (zi_checkpoint_range){.tensor = read->tensor,
-                                 .role = read->role,
-                                 .first = first,
-                                 .count = end - first,
-                                 .counted = counted};
+    return (zi_source_range){.tensor = read->tensor,
+                             .role = read->role,
+                             .first = first,
+                             .count = end - first,
+                             .counted = counted};
 }
 
 static unsigned char *checkpoint_joined_target_of(const box_read *read, const zi_box_run *run)
@@ -139,8 +138,8 @@ static zero_status take_span(const box_read *read, run_walk *walk, const run_spa
         memcpy(checkpoint_joined_target_of(read, &run),
                staging + (run.saved - span->first) * read->width, run.count * read->width);
         if (read->counted && granules < end) {
-            const zi_checkpoint_range range = range_of(read, granules, end, true);
-            ZI_TRY(zi_checkpoint_count(read->joined->reader, &range,
+            const zi_source_range range = range_of(read, granules, end, true);
+            ZI_TRY(zi_source_add_range(read->joined->source, &range,
                                        staging + (granules - span->first) * read->width));
         }
         *walk = next;
@@ -150,21 +149,20 @@ static zero_status take_span(const box_read *read, run_walk *walk, const run_spa
 
 static zero_status checkpoint_joined_read_box(const box_read *read)
 {
-    zi_checkpoint_reader *reader = read->joined->reader;
+    zi_source *source = read->joined->source;
     run_walk walk = {zi_box_first_run(&read->cut, read->first), read->first};
     run_walk next = walk;
     zi_box_run run;
-    while (checkpoint_joined_next_run(read, &next, ZI_CHECKPOINT_READ_BYTES_MAX, &run)) {
+    while (checkpoint_joined_next_run(read, &next, ZI_SOURCE_READ_BYTES_MAX, &run)) {
         if (stands_alone(read, &run)) {
-            zi_checkpoint_range range =
-                range_of(read, run.saved, run.saved + run.count, read->counted);
+            zi_source_range range = range_of(read, run.saved, run.saved + run.count, read->counted);
             range.direct = read->joined->direct;
-            ZI_TRY(zi_checkpoint_read(reader, &range, checkpoint_joined_target_of(read, &run)));
+            ZI_TRY(zi_source_read(source, &range, checkpoint_joined_target_of(read, &run)));
             walk = next;
         } else {
             const run_span span = find_span(read, walk);
-            const zi_checkpoint_range range = range_of(read, span.first, span.end, false);
-            ZI_TRY(zi_checkpoint_read(reader, &range, read->joined->staging));
+            const zi_source_range range = range_of(read, span.first, span.end, false);
+            ZI_TRY(zi_source_read(source, &range, read->joined->staging));
             ZI_TRY(take_span(read, &walk, &span));
         }
         next = walk;
@@ -176,7 +174,7 @@ static zero_status checkpoint_joined_read_box(const box_read *read)
 
 static const zi_checkpoint_tensor *saved_at(const zi_joined *joined, uint32_t tensor)
 {
-    return &zi_checkpoint_reader_map(joined->reader)->tensors[tensor];
+    return &joined->source->map->tensors[tensor];
 }
 
 static zi_box_cut cut_of(const zi_joined *joined, uint32_t tensor)
@@ -188,8 +186,7 @@ static zi_box_cut cut_of(const zi_joined *joined, uint32_t tensor)
 uint64_t zi_joined_covers(const zi_joined *joined)
 {
     uint64_t count = 0;
-    for (uint32_t t = joined->head; t != UINT32_MAX;
-         t = zi_checkpoint_reader_next(joined->reader, t)) {
+    for (uint32_t t = joined->head; t != UINT32_MAX; t = zi_source_next(joined->source, t)) {
         const zi_box_cut cut = cut_of(joined, t);
         count += cut.runs * cut.run_count;
     }
@@ -210,8 +207,7 @@ uint64_t zi_joined_alike(const zi_joined *joined, uint64_t first, uint64_t end, 
     bool alike = true;
     zero_dtype before = ZERO_DTYPE_NONE;
     zi_box_run here = {0};
-    for (uint32_t t = joined->head; t != UINT32_MAX;
-         t = zi_checkpoint_reader_next(joined->reader, t)) {
+    for (uint32_t t = joined->head; t != UINT32_MAX; t = zi_source_next(joined->source, t)) {
         const zi_checkpoint_tensor *saved = saved_at(joined, t);
         const zero_dtype type = saved->role[joined->role_of(saved, joined->user)].dtype;
         const zi_box_run run = run_with(joined, t, first);
@@ -227,11 +223,10 @@ uint64_t zi_joined_alike(const zi_joined *joined, uint64_t first, uint64_t end, 
     return (alike ? end : zi_min_u64(end, here.wanted + here.count)) - first;
 }
 
-zi_checkpoint_range zi_joined_find(const zi_joined *joined, uint64_t element)
+zi_source_range zi_joined_find(const zi_joined *joined, uint64_t element)
 {
-    zi_checkpoint_range range = {.tensor = joined->head};
-    for (uint32_t t = joined->head; t != UINT32_MAX;
-         t = zi_checkpoint_reader_next(joined->reader, t)) {
+    zi_source_range range = {.tensor = joined->head};
+    for (uint32_t t = joined->head; t != UINT32_MAX; t = zi_source_next(joined->source, t)) {
         const zi_box_run run = run_with(joined, t, element);
         if (run.count != 0) {
             range.tensor = t;
@@ -245,15 +240,15 @@ zi_checkpoint_range zi_joined_find(const zi_joined *joined, uint64_t element)
 
 uint64_t zi_joined_page_offset(const zi_joined *joined, uint64_t element)
 {
-    const zi_checkpoint_range range = zi_joined_find(joined, element);
-    return zi_checkpoint_page_offset(joined->reader, &range);
+    const zi_source_range range = zi_joined_find(joined, element);
+    return zi_source_page_offset(joined->source, &range);
 }
 
 zero_status zi_joined_read(const zi_joined *joined, uint64_t first, uint64_t count, bool counted,
                            void *values)
 {
     for (uint32_t t = joined->head; t != UINT32_MAX && count != 0;
-         t = zi_checkpoint_reader_next(joined->reader, t)) {
+         t = zi_source_next(joined->source, t)) {
         const zi_checkpoint_tensor *saved = saved_at(joined, t);
         box_read read = {.joined = joined,
                          .tensor = t,
@@ -275,12 +270,12 @@ zero_status zi_joined_read(const zi_joined *joined, uint64_t first, uint64_t cou
 zero_status zi_joined_check(const zi_joined *joined, uint64_t first, uint64_t count)
 {
     for (uint32_t t = joined->head; t != UINT32_MAX && count != 0;
-         t = zi_checkpoint_reader_next(joined->reader, t)) {
+         t = zi_source_next(joined->source, t)) {
         const zi_checkpoint_tensor *saved = saved_at(joined, t);
         const zi_box_cut cut = cut_of(joined, t);
         const uint64_t from = zi_box_first_run(&cut, first);
         const uint64_t to = zi_box_first_run(&cut, first + count - 1);
-        zi_checkpoint_range range = {.tensor = t, .role = joined->role_of(saved, joined->user)};
+        zi_source_range range = {.tensor = t, .role = joined->role_of(saved, joined->user)};
         if (from == cut.runs || zi_box_run_at(&cut, from).wanted >= first + count) {
             continue;
         }
@@ -291,7 +286,7 @@ zero_status zi_joined_check(const zi_joined *joined, uint64_t first, uint64_t co
             last.saved +
             zi_min_u64(last.count, first + count > last.wanted ? first + count - last.wanted : 0) -
             range.first;
-        ZI_TRY(zi_checkpoint_check_range(joined->reader, &range, NULL, NULL));
+        ZI_TRY(zi_source_check_range(joined->source, &range, NULL, NULL));
     }
     return ZERO_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef ZI_CHECKPOINT_CHECKPOINT_JOINED_H
 #define ZI_CHECKPOINT_CHECKPOINT_JOINED_H
 
-#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/source.h"
 
 /* Of short runs, which are read together with what is between them, if that is less than a page. */
 #define ZI_JOINED_STAGING_BYTES ((uint64_t)1 << 20)
@@ -11,13 +11,13 @@
 typedef zero_role (*zi_joined_role_fn)(const zi_checkpoint_tensor *saved, const void *user);
 
 typedef struct zi_joined {
-    zi_checkpoint_reader *reader;
-    uint32_t head; /* the first of the tensor's saved boxes: zi_checkpoint_reader_find */
+    zi_source *source;
+    uint32_t head; /* the first of the tensor's saved boxes: zi_source_find */
     zi_box wanted; /* of the same global shape */
     zi_joined_role_fn role_of;
     const void *user;       /* for that */
     unsigned char *staging; /* ZI_JOINED_STAGING_BYTES; needed by zi_joined_read alone */
-    bool direct;            /* of long runs: as zi_checkpoint_range's */
+    bool direct;            /* of long runs: as zi_source_range's */
 } zi_joined;
 
 /* Elements of the wanted box that saved ones have. */
@@ -29,20 +29,20 @@ uint64_t zi_joined_alike(const zi_joined *joined, uint64_t first, uint64_t end, 
 
 /* Where the element of the wanted box is that is saved, and how many of those behind it follow it
  * there. It is covered. */
-zi_checkpoint_range zi_joined_find(const zi_joined *joined, uint64_t element);
+zi_source_range zi_joined_find(const zi_joined *joined, uint64_t element);
 
-/* As zi_checkpoint_page_offset, of an element of the wanted box, which is covered. */
+/* As zi_source_page_offset, of an element of the wanted box, which is covered. */
 uint64_t zi_joined_page_offset(const zi_joined *joined, uint64_t element);
 
 /* Values := so many elements of the wanted box, in the type that zi_joined_alike says of all of
  * them. They are covered, and at most 8 MiB. counted: add each granule of a saved box whose first
- * element is among them to the reader's balance; it has sums. Errors: those of zi_checkpoint_read.
+ * element is among them to the reader's balance; it has sums. Errors: those of zi_source_read.
  */
 zero_status zi_joined_read(const zi_joined *joined, uint64_t first, uint64_t count, bool counted,
                            void *values);
 
 /* Read again all pieces that have one of these elements, and compare each with its sum. Errors:
- * those of zi_checkpoint_check_range. */
+ * those of zi_source_check_range. */
 zero_status zi_joined_check(const zi_joined *joined, uint64_t first, uint64_t count);
 
 #endif

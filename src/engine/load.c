@@ -43,10 +43,9 @@ _Static_assert(sizeof((zero_load_report *)NULL)->passed_over == ZI_CHECKPOINT_PA
                "zi_checkpoint_find writes it");
 
 /* What to open: a file, a folder that has weights alone, or a checkpoint. */
-static zero_status find_folder(engine_load *load)
+static zero_status find_folder(engine_load *load, char folder[ZI_CHECKPOINT_PATH_BYTES])
 {
     const char *path = load->options.path;
-    char *folder = load->folder;
     struct stat info;
     if (path == NULL || path[0] == '\0') {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
@@ -95,27 +94,39 @@ static bool is_none(const engine_load *load, zero_status status)
            load->options.if_any != 0 && load->options.name == NULL;
 }
 
-static zero_status open_checkpoint(engine_load *load)
+/* The files that the options name, where no source was given. */
+static zero_status open_files(engine_load *load)
 {
-    const zero_status found = find_folder(load);
+    char folder[ZI_CHECKPOINT_PATH_BYTES];
+    const zero_status found = find_folder(load, folder);
     load->none = is_none(load, found);
     if (load->none || found != ZERO_OK) {
         return load->none ? ZERO_OK : found;
     }
+    return zi_checkpoint_reader_open(folder, &load->source);
+}
+
+static zero_status open_checkpoint(engine_load *load)
+{
+    if (load->source == NULL) {
+        ZI_TRY(open_files(load));
+    }
+    if (load->none) {
+        return ZERO_OK;
+    }
+    const zi_manifest *manifest = load->source->manifest;
     (void)snprintf(load->report.folder, sizeof load->report.folder, "%.*s",
-                   (int)sizeof load->report.folder - 1, load->folder);
-    ZI_TRY(zi_checkpoint_reader_open(load->folder, &load->reader));
-    const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
+                   (int)sizeof load->report.folder - 1, load->source->name);
     if (manifest == NULL && load->options.params_only == 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%.160s has parameters alone; set params_only to begin a new run with them",
-                load->folder);
+                load->source->name);
     }
     if (manifest != NULL) {
         report_manifest(load, manifest);
         if (zero_world_rank(load->engine->world) == 0 &&
             (load->engine->mesh == NULL || zero_world_rank(load->engine->mesh) == 0)) {
-            ZI_TRY(zi_checkpoint_reader_check_files(load->reader));
+            ZI_TRY(zi_source_check_files(load->source));
         }
     }
     return ZERO_OK;
@@ -144,9 +155,8 @@ static uint64_t load_hash_of(const engine_load *load)
     if (load->none) {
         return ZI_HASH_START; /* other ranks find none either */
     }
-    const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
-    uint64_t hash =
-        zi_hash_u64(ZI_HASH_START, zi_manifest_model_hash(zi_checkpoint_reader_map(load->reader)));
+    const zi_manifest *manifest = load->source->manifest;
+    uint64_t hash = zi_hash_u64(ZI_HASH_START, zi_manifest_model_hash(load->source->map));
     hash = zi_hash_u64(hash, (uint64_t)(load->options.refuse_overflow != 0) << 2 |
                                  (uint64_t)(load->options.params_only != 0) << 1 |
                                  (uint64_t)(load->options.partial != 0));
@@ -256,7 +266,7 @@ static zero_status check_slices(engine_load *load)
 static zero_status check_balance(engine_load *load)
 {
     zero_engine *engine = load->engine;
-    const zi_checkpoint_reader_counts own = zi_checkpoint_reader_count(load->reader);
+    const zi_source_counts own = zi_source_count(load->source);
     uint64_t sums[2] = {own.balance, own.coverage};
     ZI_TRY(zi_engine_add_up(engine, sums, 2));
     if (sums[0] == 0 && sums[1] == 0) {
@@ -269,7 +279,7 @@ static zero_status check_balance(engine_load *load)
     ZI_FAIL(ZERO_ERR_CORRUPT,
             "%.160s: what ranks read together differs from its sums, but no piece does when it is "
             "read again; the disk or its connection is at fault",
-            load->folder);
+            load->source->name);
 }
 
 /* A scale that never changes is the engine's own. One that changes begins anew where the saved one
@@ -297,7 +307,7 @@ static zero_status set_state(engine_load *load)
         uint64_t resumes = load->resumes;
         ZI_TRY(zi_engine_add_up(load->engine, &resumes, 1));
         state = load->state;
-        choose_scaler(load, zi_checkpoint_reader_manifest(load->reader), &state);
+        choose_scaler(load, load->source->manifest, &state);
         if (resumes == 0) {
             state = load->own;
         }
@@ -333,7 +343,7 @@ static zero_status report_overflow(engine_load *load)
             "%.100s: %" PRIu64 " finite values are beyond the range of the engine's type, first "
             "element %" PRIu64 " of tensor %" PRIu64 " \"%.60s\"; load it as bf16 or f32, or leave "
             "refuse_overflow 0 to make them infinite",
-            load->folder, overflow->count, overflow->index, overflow->tensor,
+            load->source->name, overflow->count, overflow->index, overflow->tensor,
             engine->layout->tensor_infos[overflow->tensor].name);
     } else if (zero_world_rank(engine->world) == 0) {
         zi_engine_warn_overflow(engine, overflow, "zero_load");
@@ -367,10 +377,10 @@ static void close_load(engine_load *load)
     const zero_error error = *zero_last_error();
     zi_load_close_feed(load);
     zi_load_close_share(load);
-    if (load->reader != NULL) {
-        load->report.read_bytes = zi_checkpoint_reader_count(load->reader).read_bytes;
+    if (load->source != NULL) {
+        load->report.read_bytes = zi_source_count(load->source).read_bytes;
     }
-    zi_checkpoint_reader_close(load->reader);
+    zi_source_close(load->source);
     zi_free(load->found);
     zi_free(load->expected);
     (void)zi_error_adopt(&error);
@@ -413,17 +423,18 @@ static zero_status load_all(engine_load *load, const zero_load_options *options,
     return status != ZERO_OK ? zi_engine_poison(engine, status) : ZERO_OK;
 }
 
-zero_status zero_load(zero_engine *engine, const zero_load_options *options,
-                      zero_load_report *report)
+zero_status zi_engine_load(zero_engine *engine, zi_source *source, const zero_load_options *options,
+                           zero_load_report *report)
 {
-    ZI_TRY(zi_engine_check(engine));
-    zi_engine_enter_call(engine, ZI_IN_LOAD);
     engine_load *load = NULL;
+    zi_engine_enter_call(engine, ZI_IN_LOAD);
     const zero_status made = zi_calloc(1, sizeof *load, (void **)&load);
     if (made != ZERO_OK) {
+        zi_source_close(source);
         return load_agree(engine, made, 0);
     }
     load->engine = engine;
+    load->source = source;
     load->options = zero_load_options_init();
     load->report = zero_load_report_init();
     load->own = zero_step_state_init();
@@ -436,4 +447,11 @@ zero_status zero_load(zero_engine *engine, const zero_load_options *options,
     }
     zi_free(load);
     return status;
+}
+
+zero_status zero_load(zero_engine *engine, const zero_load_options *options,
+                      zero_load_report *report)
+{
+    ZI_TRY(zi_engine_check(engine));
+    return zi_engine_load(engine, NULL, options, report);
 }

@@ -3,7 +3,9 @@
 #ifndef ZI_ENGINE_LOAD_H
 #define ZI_ENGINE_LOAD_H
 
+#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_joined.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "engine/engine_internal.h"
 #include "engine/overflow.h"
 #include "engine/shard.h"
@@ -12,8 +14,7 @@
 typedef struct engine_load {
     zero_engine *engine;
     zero_load_options options;
-    char folder[ZI_CHECKPOINT_PATH_BYTES];
-    zi_checkpoint_reader *reader;
+    zi_source *source;  /* of the elements; NULL: it is not open */
     uint32_t *found;    /* by the engine's tensor: the first of its boxes in the reader's map;
                            ZI_NO_INDEX: it stays as it is */
     uint64_t *expected; /* bits by the map's tensor: some part of the model has one of this name; of
@@ -28,6 +29,12 @@ typedef struct engine_load {
     engine_overflow overflow; /* values beyond the range of the engine's types */
     zero_load_report report;
 } engine_load;
+
+/* As zero_load, from a source of elements.
+ * - source: NULL: the files that the options name. Else options->path and name are not read, all
+ *   ranks give one of the same elements, and it is closed, whatever is returned. */
+zero_status zi_engine_load(zero_engine *engine, zi_source *source, const zero_load_options *options,
+                           zero_load_report *report);
 
 /* Roles that are loaded, in the order in which they are read. */
 #define LOAD_ROLES 4
@@ -74,12 +81,12 @@ typedef struct load_run {
  * (load_feed.c) */
 zero_status zi_load_open_feed(engine_load *load);
 /* The next run; its values stay until the call after. NULL: there are no more. Errors: those of
- * zi_checkpoint_read. (load_feed.c) */
+ * zi_source_read. (load_feed.c) */
 zero_status zi_load_next(engine_load *load, const load_run **run);
 void zi_load_close_feed(engine_load *load); /* also where there is none */
 /* Elements of a tensor, from a multiple of it on, that are read in all roles before the next ones
  * are, so that extents of state on disk are written once. Those of one role are one read. */
-#define LOAD_STRIDE (ZI_CHECKPOINT_READ_BYTES_MAX / sizeof(float))
+#define LOAD_STRIDE (ZI_SOURCE_READ_BYTES_MAX / sizeof(float))
 
 /* Find what of the state on disk may share blocks with the checkpoint: after zi_load_match. Errors:
  * OUT_OF_MEMORY. (load_share.c) */

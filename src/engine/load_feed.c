@@ -17,7 +17,7 @@
 #define THREADS 4
 /* So that threads need not wait while runs are taken. */
 #define BUFFERS (THREADS + 2)
-_Static_assert(THREADS <= ZI_CHECKPOINT_READERS_MAX, "reads of one reader");
+_Static_assert(THREADS <= ZI_SOURCE_READS_MAX, "reads of one reader");
 
 const zero_role zi_load_roles[LOAD_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT1,
                                              ZERO_ROLE_MOMENT2};
@@ -60,7 +60,7 @@ typedef struct load_feed {
 static bool reads_alone(const engine_load *load, uint32_t tensor, const load_source *source)
 {
     const zi_layout *layout = load->engine->layout;
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
+    const zi_checkpoint_map *map = load->source->map;
     const zi_checkpoint_tensor *saved = &map->tensors[load->found[tensor]];
     const zero_role from = zi_load_source(saved, source->role, source->dtype);
     bool alone = zi_engine_degree(layout, tensor, source->role) == layout->world;
@@ -94,7 +94,7 @@ static bool find_in_role(const engine_load *load, feed_position *p, load_run *ru
     const zi_joined joined = zi_load_joined(load, p->tensor, load->found[p->tensor], &source);
     *run = (load_run){.tensor = p->tensor, .role = role, .first = first};
     run->count = zi_joined_alike(&joined, first, end, &run->dtype);
-    *counted = inside && zi_checkpoint_reader_manifest(load->reader) != NULL;
+    *counted = inside && load->source->manifest != NULL;
     p->next = first + run->count;
     return true;
 }
@@ -141,7 +141,7 @@ static void *load_feed_in_place(const engine_load *load, const load_run *run, ui
     void *place = zi_engine_shard_in_place(load->engine, &shard, run->first - shard.tensor_first);
     load_source source;
     const zi_joined joined = joined_of(load, run, &source);
-    const uint64_t align = zi_checkpoint_reader_align(load->reader);
+    const uint64_t align = load->source->align;
     *page_offset = zi_joined_page_offset(&joined, run->first);
     const bool fits = !joined.direct || (uintptr_t)place % align == *page_offset % align;
     return run->dtype == shard.dtype && fits ? place : NULL;

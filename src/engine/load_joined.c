@@ -38,10 +38,10 @@ static zero_role role_of(const zi_checkpoint_tensor *saved, const void *user)
 zi_joined zi_load_joined(const engine_load *load, uint32_t tensor, uint32_t head,
                          const load_source *source)
 {
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
+    const zi_checkpoint_map *map = load->source->map;
     const zi_tensor_info *info = &load->engine->layout->tensor_infos[tensor];
     const zi_box saved = zi_box_of(&map->tensors[head]);
-    zi_joined joined = {.reader = load->reader,
+    zi_joined joined = {.source = load->source,
                         .head = head,
                         .wanted = load_joined_describe(load->engine, tensor),
                         .role_of = role_of,

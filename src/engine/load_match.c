@@ -66,9 +66,8 @@ static void add_mismatch(zero_load_report *report, const char *name, const zi_bo
 /* Whether each saved box that has elements of the tensor has them in all roles. */
 static bool boxes_have_roles(const engine_load *load, uint32_t tensor, const zi_joined *joined)
 {
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
-    for (uint32_t t = joined->head; t != UINT32_MAX;
-         t = zi_checkpoint_reader_next(load->reader, t)) {
+    const zi_checkpoint_map *map = load->source->map;
+    for (uint32_t t = joined->head; t != UINT32_MAX; t = zi_source_next(load->source, t)) {
         const zi_box saved = zi_box_of(&map->tensors[t]);
         if (zi_box_meet(&joined->wanted, &saved).runs != 0 &&
             !has_all_roles(load, tensor, &map->tensors[t])) {
@@ -82,7 +81,7 @@ static bool boxes_have_roles(const engine_load *load, uint32_t tensor, const zi_
 static zero_status match(engine_load *load, uint32_t tensor)
 {
     const zi_tensor_info *info = &load->engine->layout->tensor_infos[tensor];
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
+    const zi_checkpoint_map *map = load->source->map;
     const char *prefix = load->options.prefix != NULL ? load->options.prefix : "";
     zero_load_report *report = &load->report;
     char name[2 * ZI_NAME_BYTES];
@@ -91,7 +90,7 @@ static zero_status match(engine_load *load, uint32_t tensor)
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "prefix \"%.40s\" has more than %d bytes", prefix,
                 ZI_NAME_BYTES);
     }
-    const uint32_t head = zi_checkpoint_reader_find(load->reader, name);
+    const uint32_t head = zi_source_find(load->source, name);
     if (head == UINT32_MAX) {
         report->missing++;
         add_line(report, "missing", "", name);
@@ -171,11 +170,10 @@ static zero_status load_match_check_optimizer(const engine_load *load, uint32_t 
 /* Of the saved boxes that have elements of the tensor: those of their part and group. */
 static zero_status join_saved(engine_load *load, load_carried *groups, uint32_t tensor)
 {
-    const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
+    const zi_manifest *manifest = load->source->manifest;
+    const zi_checkpoint_map *map = load->source->map;
     const zi_joined joined = zi_load_joined(load, tensor, load->found[tensor], NULL);
-    for (uint32_t t = joined.head; t != UINT32_MAX;
-         t = zi_checkpoint_reader_next(load->reader, t)) {
+    for (uint32_t t = joined.head; t != UINT32_MAX; t = zi_source_next(load->source, t)) {
         const zi_checkpoint_tensor *saved = &map->tensors[t];
         const zi_box box = zi_box_of(saved);
         const zi_manifest_part *part =
@@ -207,7 +205,7 @@ static void begin_carried(engine_load *load, const zi_manifest *manifest)
  * them. */
 static zero_status choose_carried(engine_load *load)
 {
-    const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
+    const zi_manifest *manifest = load->source->manifest;
     const zi_layout *layout = load->engine->layout;
     load_carried groups[ZERO_STEP_GROUPS];
     uint32_t trained = 0;
@@ -278,12 +276,12 @@ static bool is_rounded_there(const zi_checkpoint_map *map)
  * several parts the manifest has the first one's seed, so only the first part compares. */
 static zero_status check_seed(const engine_load *load)
 {
-    const zi_manifest *manifest = zi_checkpoint_reader_manifest(load->reader);
+    const zi_manifest *manifest = load->source->manifest;
     const uint64_t seed = load->engine->layout->options.seed;
     zero_world *mesh = load->engine->mesh;
     if (load->options.params_only != 0 || load->options.partial != 0 || manifest->seed == seed ||
         (mesh != NULL && zero_world_rank(mesh) != 0) || !is_rounded_here(load) ||
-        !is_rounded_there(zi_checkpoint_reader_map(load->reader))) {
+        !is_rounded_there(load->source->map)) {
         return ZERO_OK;
     }
     ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
@@ -299,7 +297,7 @@ static zero_status check_seed(const engine_load *load)
 
 static uint32_t expected_words(const engine_load *load)
 {
-    return zi_checkpoint_reader_map(load->reader)->tensor_count / 64 + 1;
+    return load->source->map->tensor_count / 64 + 1;
 }
 
 /* Expected is what any part of the model has. */
@@ -329,9 +327,9 @@ static zero_status match_own(engine_load *load)
 
 static void list_unexpected(engine_load *load)
 {
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
+    const zi_checkpoint_map *map = load->source->map;
     for (uint32_t i = 0; i < map->tensor_count; i++) {
-        const bool is_head = zi_checkpoint_reader_find(load->reader, map->tensors[i].name) == i;
+        const bool is_head = zi_source_find(load->source, map->tensors[i].name) == i;
         if (is_head && (load->expected[i / 64] >> i % 64 & 1) == 0) {
             load->report.unexpected++;
             add_line(&load->report, "unexpected", "", map->tensors[i].name);

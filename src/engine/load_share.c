@@ -22,10 +22,10 @@ typedef struct load_twin {
     uint64_t bytes;
     uint32_t tensor; /* the engine's */
     zero_role role;
-    uint64_t first;            /* element of the tensor */
-    uint64_t width;            /* bytes of an element */
-    zi_checkpoint_range saved; /* the same elements */
-    uint64_t counted;          /* bytes of the extent before this one are in shared_bytes */
+    uint64_t first;        /* element of the tensor */
+    uint64_t width;        /* bytes of an element */
+    zi_source_range saved; /* the same elements */
+    uint64_t counted;      /* bytes of the extent before this one are in shared_bytes */
 } load_twin;
 
 /* Those of one window, in the order of the store. */
@@ -52,12 +52,12 @@ static uint64_t add_twin(twin_table *table, uint32_t tensor, const engine_shard 
                          uint64_t first, uint64_t count)
 {
     const engine_load *load = table->load;
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(load->reader);
+    const zi_checkpoint_map *map = load->source->map;
     const uint64_t width = zero_dtype_bytes(shard->dtype);
     const load_source source = {shard->role, shard->dtype};
     const zi_joined joined = zi_load_joined(load, tensor, load->found[tensor], &source);
     const engine_extent extent = zi_engine_shard_extent(load->engine, shard, first);
-    zi_checkpoint_range saved = zi_joined_find(&joined, shard->tensor_first + first);
+    zi_source_range saved = zi_joined_find(&joined, shard->tensor_first + first);
     const uint64_t together = zi_min_u64(zi_min_u64(count, extent.count), saved.count);
     const uint64_t at = zi_align_up(extent.at, ZI_CHECKPOINT_ALIGN);
     const uint64_t lead = (at - extent.at) / width;
@@ -65,7 +65,7 @@ static uint64_t add_twin(twin_table *table, uint32_t tensor, const engine_shard 
         (together - zi_min_u64(together, lead)) * width / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     const bool alike =
         map->tensors[saved.tensor].role[saved.role].dtype == shard->dtype &&
-        extent.at % ZI_CHECKPOINT_ALIGN == zi_checkpoint_page_offset(load->reader, &saved);
+        extent.at % ZI_CHECKPOINT_ALIGN == zi_source_page_offset(load->source, &saved);
     if (pages >= SHARED_BYTES_MIN && alike) {
         if (table->twins != NULL) {
             saved.first += lead;
@@ -159,12 +159,12 @@ static bool share_bytes(const twin_table *table, load_twin *twin, const zi_io_pi
                         uint64_t bytes)
 {
     engine_load *load = table->load;
-    zi_checkpoint_range range = twin->saved;
+    zi_source_range range = twin->saved;
     range.first += (piece->at - twin->at) / twin->width;
     range.count = bytes / twin->width;
-    if (!zi_checkpoint_share(load->reader, &range, piece->fd, piece->offset)) {
+    if (!zi_source_share(load->source, &range, piece->fd, piece->offset)) {
         zi_log(ZERO_LOG_WARN, "checkpoint: state on disk is written, not shared (%s): %s",
-               strerror(errno), load->folder);
+               strerror(errno), load->source->name);
         load->share->refused = true;
         return false;
     }

@@ -6,6 +6,7 @@
 #include "sanitizer.h"
 
 #include "checkpoint/checkpoint_joined.h"
+#include "checkpoint/checkpoint_reader.h"
 
 static char *home;
 static case_model model; /* in parts */
@@ -146,7 +147,7 @@ typedef struct reading {
 static zero_status read_wanted(const reading *r, const zi_joined *joined, uint64_t first,
                                uint64_t end)
 {
-    zi_checkpoint_tensor of = zi_checkpoint_reader_map(joined->reader)->tensors[joined->head];
+    zi_checkpoint_tensor of = joined->source->map->tensors[joined->head];
     const zero_role role = *(const zero_role *)joined->user;
     of.is_box = true;
     memcpy(of.global_shape, joined->wanted.global, sizeof of.global_shape);
@@ -192,8 +193,7 @@ static zi_box part_box(const zi_box *saved, const reading *r, uint32_t part)
  * an engine do. */
 static zero_status read_slice(reading *r, const zi_joined *joined, uint32_t rank)
 {
-    const zi_checkpoint_tensor *t =
-        &zi_checkpoint_reader_map(joined->reader)->tensors[joined->head];
+    const zi_checkpoint_tensor *t = &joined->source->map->tensors[joined->head];
     const zero_role role = *(const zero_role *)joined->user;
     const uint64_t count = count_of(&joined->wanted);
     const uint64_t slice = zi_align_up(zi_div_up(count, r->world), 256);
@@ -209,17 +209,17 @@ static zero_status read_slice(reading *r, const zi_joined *joined, uint32_t rank
 
 static zero_status read_as(reading *r, uint32_t part, uint32_t rank)
 {
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     zero_status status = ZERO_OK;
     CHECK_OK(zi_checkpoint_reader_open(folder, &reader));
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
-    const uint64_t opened = zi_checkpoint_reader_count(reader).read_bytes;
+    const zi_checkpoint_map *map = reader->map;
+    const uint64_t opened = zi_source_count(reader).read_bytes;
     for (uint32_t i = 0; i < map->tensor_count; i++) {
         const zi_box saved = zi_box_of(&map->tensors[i]);
         /* The first box of a tensor stands for it. */
-        const bool is_head = zi_checkpoint_reader_find(reader, map->tensors[i].name) == i;
+        const bool is_head = zi_source_find(reader, map->tensors[i].name) == i;
         for (zero_role role = 0; role < ZI_SHARD_ROLES && is_head && status == ZERO_OK; role++) {
-            const zi_joined joined = {.reader = reader,
+            const zi_joined joined = {.source = reader,
                                       .head = i,
                                       .wanted = part_box(&saved, r, part),
                                       .role_of = role_of,
@@ -228,11 +228,11 @@ static zero_status read_as(reading *r, uint32_t part, uint32_t rank)
             status = read_slice(r, &joined, rank);
         }
     }
-    const zi_checkpoint_reader_counts counts = zi_checkpoint_reader_count(reader);
+    const zi_source_counts counts = zi_source_count(reader);
     r->balance += counts.balance;
     r->coverage += counts.coverage;
     r->read_bytes += counts.read_bytes - opened;
-    zi_checkpoint_reader_close(reader);
+    zi_source_close(reader);
     return status;
 }
 

@@ -81,7 +81,7 @@ ssize_t __wrap_pread64(int file, void *data, size_t bytes, off_t at)
 static char *home;
 static case_model model;
 static char folder[256];
-static zi_checkpoint_reader *reader;
+static zi_source *reader;
 
 static void make_home(bool in_memory)
 {
@@ -96,25 +96,25 @@ static void make_home(bool in_memory)
 
 static void remove_home(void)
 {
-    zi_checkpoint_reader_close(reader);
+    zi_source_close(reader);
     case_free(&model);
     case_remove(home, true);
     free(home);
 }
 
 /* Read a range where it can go past the page cache; beside it no byte may change. */
-static void read_range(const zi_checkpoint_range *range)
+static void read_range(const zi_source_range *range)
 {
     const zi_checkpoint_tensor *t = &model.map.tensors[range->tensor];
     const uint64_t bytes = range->count * zero_dtype_bytes(t->role[range->role].dtype);
-    const uint64_t offset = zi_checkpoint_page_offset(reader, range);
+    const uint64_t offset = zi_source_page_offset(reader, range);
     const uint64_t all = zi_align_up(offset + bytes, PAGE) + PAGE;
     unsigned char *memory = aligned_alloc(PAGE, all);
     unsigned char *written = calloc(1, bytes + 1);
     CHECK(memory != NULL && written != NULL);
     memset(memory, 0xa5, all);
     case_values(t, range->role, model.seed, range->first, range->count, written);
-    CHECK_OK(zi_checkpoint_read(reader, range, memory + offset));
+    CHECK_OK(zi_source_read(reader, range, memory + offset));
     CHECK_BYTES(memory + offset, written, bytes);
     for (uint64_t i = 0; i < all; i++) {
         CHECK((i >= offset && i < offset + bytes) || memory[i] == 0xa5);
@@ -136,7 +136,7 @@ static uint64_t read_ranges(uint64_t chance)
                 const uint64_t first = n == 0 ? 0 : random % (t->count / 4 + 1);
                 const uint64_t end =
                     n == 0 ? t->count : t->count - (random >> 32) % (t->count / 4 + 1);
-                read_range(&(zi_checkpoint_range){i, role, first, end - first, false, true});
+                read_range(&(zi_source_range){i, role, first, end - first, false, true});
                 bytes += (end - first) * zero_dtype_bytes(t->role[role].dtype);
             }
         }
@@ -149,9 +149,9 @@ static uint64_t read_ranges(uint64_t chance)
 TEST(ranges_that_begin_and_end_anywhere)
 {
     make_home(false);
-    const uint64_t before = zi_checkpoint_reader_count(reader).read_bytes;
+    const uint64_t before = zi_source_count(reader).read_bytes;
     const uint64_t bytes = read_ranges(1);
-    const uint64_t read = zi_checkpoint_reader_count(reader).read_bytes - before;
+    const uint64_t read = zi_source_count(reader).read_bytes - before;
     CHECK(direct_calls > 0);
     CHECK(read >= bytes);
     CHECK(read <= bytes + 3 * 8 * (uint64_t)model.map.piece_count); /* and sums */
@@ -201,9 +201,9 @@ TEST(files_in_memory)
 }
 
 /* The longest tensor in one role. */
-static zi_checkpoint_range longest(void)
+static zi_source_range longest(void)
 {
-    zi_checkpoint_range range = {.role = ZERO_ROLE_PARAM, .direct = true};
+    zi_source_range range = {.role = ZERO_ROLE_PARAM, .direct = true};
     for (uint32_t i = 0; i < model.map.tensor_count; i++) {
         if (model.map.tensors[i].count > range.count) {
             range.tensor = i;
@@ -216,7 +216,7 @@ static zi_checkpoint_range longest(void)
 TEST(a_file_that_is_cut_while_it_is_read)
 {
     make_home(false);
-    const zi_checkpoint_range range = longest();
+    const zi_source_range range = longest();
     const zi_checkpoint_place *place = &model.map.tensors[range.tensor].role[ZERO_ROLE_PARAM];
     const uint64_t bytes = range.count * zero_dtype_bytes(place->dtype);
     unsigned char *memory = aligned_alloc(PAGE, zi_align_up(bytes, PAGE) + PAGE);
@@ -227,9 +227,8 @@ TEST(a_file_that_is_cut_while_it_is_read)
                              place->at};
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
         CHECK(ftruncate(file, (off_t)cuts[i]) == 0);
-        CHECK_FAILS(
-            zi_checkpoint_read(reader, &range, memory + zi_checkpoint_page_offset(reader, &range)),
-            ZERO_ERR_CORRUPT, "truncated");
+        CHECK_FAILS(zi_source_read(reader, &range, memory + zi_source_page_offset(reader, &range)),
+                    ZERO_ERR_CORRUPT, "truncated");
     }
     CHECK(close(file) == 0);
     free(memory);
@@ -239,11 +238,11 @@ TEST(a_file_that_is_cut_while_it_is_read)
 TEST(a_read_that_fails_is_said)
 {
     make_home(false);
-    const zi_checkpoint_range range = longest();
+    const zi_source_range range = longest();
     unsigned char *memory = calloc(range.count, 4);
     CHECK(memory != NULL);
     zi_fault_arm(ZI_FAULT_IO, 1);
-    CHECK_FAILS(zi_checkpoint_read(reader, &range, memory), ZERO_ERR_IO, "param");
+    CHECK_FAILS(zi_source_read(reader, &range, memory), ZERO_ERR_IO, "param");
     zi_fault_arm(ZI_FAULT_IO, 0);
     read_range(&range);
     free(memory);
@@ -258,17 +257,17 @@ static void *read_some(void *argument)
 
 TEST(reads_at_once)
 {
-    pthread_t threads[ZI_CHECKPOINT_READERS_MAX];
-    uint64_t chances[ZI_CHECKPOINT_READERS_MAX];
+    pthread_t threads[ZI_SOURCE_READS_MAX];
+    uint64_t chances[ZI_SOURCE_READS_MAX];
     make_home(false);
     now = INTERRUPTED;
-    for (uint64_t i = 0; i < ZI_CHECKPOINT_READERS_MAX; i++) {
+    for (uint64_t i = 0; i < ZI_SOURCE_READS_MAX; i++) {
         chances[i] = i;
         CHECK(pthread_create(&threads[i], NULL, read_some, &chances[i]) == 0);
     }
-    for (uint64_t i = 0; i < ZI_CHECKPOINT_READERS_MAX; i++) {
+    for (uint64_t i = 0; i < ZI_SOURCE_READS_MAX; i++) {
         CHECK(pthread_join(threads[i], NULL) == 0);
     }
-    CHECK_EQ(zi_checkpoint_reader_count(reader).balance, 0);
+    CHECK_EQ(zi_source_count(reader).balance, 0);
     remove_home();
 }

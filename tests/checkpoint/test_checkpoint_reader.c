@@ -39,15 +39,15 @@ static uint64_t width_of(const zi_checkpoint_tensor *t, zero_role role)
 /* ---- ranges ---- */
 
 /* Read a range and compare it with what was written. */
-static void read_range(zi_checkpoint_reader *reader, const zi_checkpoint_range *range)
+static void read_range(zi_source *reader, const zi_source_range *range)
 {
-    const zi_checkpoint_tensor *t = &zi_checkpoint_reader_map(reader)->tensors[range->tensor];
+    const zi_checkpoint_tensor *t = &reader->map->tensors[range->tensor];
     const uint64_t width = width_of(t, range->role);
     unsigned char *read = calloc(range->count + 1, width);
     unsigned char *written = calloc(range->count + 1, width);
     CHECK(read != NULL && written != NULL);
     case_values(t, range->role, model.seed, range->first, range->count, written);
-    CHECK_OK(zi_checkpoint_read(reader, range, read));
+    CHECK_OK(zi_source_read(reader, range, read));
     CHECK_BYTES(read, written, range->count * width);
     free(read);
     free(written);
@@ -55,26 +55,26 @@ static void read_range(zi_checkpoint_reader *reader, const zi_checkpoint_range *
 
 TEST(any_range_is_read)
 {
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     make_home(20, 3000, 4);
     CHECK_OK(zi_checkpoint_reader_open(folder, &reader));
-    CHECK_EQ(zi_checkpoint_reader_manifest(reader)->world, 4);
-    CHECK_OK(zi_checkpoint_reader_check_files(reader));
+    CHECK_EQ(reader->manifest->world, 4);
+    CHECK_OK(zi_source_check_files(reader));
     for (uint32_t i = 0; i < 20; i++) {
-        const zi_checkpoint_tensor *t = &zi_checkpoint_reader_map(reader)->tensors[i];
-        CHECK_EQ(zi_checkpoint_reader_find(reader, model.map.tensors[i].name), i);
+        const zi_checkpoint_tensor *t = &reader->map->tensors[i];
+        CHECK_EQ(zi_source_find(reader, model.map.tensors[i].name), i);
         for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             for (uint64_t turn = 0; case_has(t, role) && turn < 10; turn++) {
                 const uint64_t first = test_chance(turn * 7 + i, (uint32_t)t->count + 1);
                 const uint64_t count = test_chance(turn * 7 + 3, (uint32_t)(t->count - first) + 1);
-                read_range(reader, &(zi_checkpoint_range){i, role, first, count, false, false});
+                read_range(reader, &(zi_source_range){i, role, first, count, false, false});
             }
         }
     }
-    CHECK_EQ(zi_checkpoint_reader_find(reader, "none"), UINT32_MAX);
-    CHECK_EQ(zi_checkpoint_reader_count(reader).balance, 0);
-    zi_checkpoint_reader_close(reader);
-    zi_checkpoint_reader_close(NULL);
+    CHECK_EQ(zi_source_find(reader, "none"), UINT32_MAX);
+    CHECK_EQ(zi_source_count(reader).balance, 0);
+    zi_source_close(reader);
+    zi_source_close(NULL);
     remove_home();
 }
 
@@ -86,7 +86,7 @@ static uint64_t read_in_slices(uint32_t world, uint64_t *read_bytes)
     case_make(&c, model.map.tensor_count, 700000, world, model.seed);
     *read_bytes = 0;
     for (uint32_t rank = 0; rank < world; rank++) {
-        zi_checkpoint_reader *reader = NULL;
+        zi_source *reader = NULL;
         CHECK_OK(zi_checkpoint_reader_open(folder, &reader));
         for (uint32_t i = 0; i < c.map.tensor_count; i++) {
             const zi_checkpoint_tensor *t = &c.map.tensors[i];
@@ -96,15 +96,15 @@ static uint64_t read_in_slices(uint32_t world, uint64_t *read_bytes)
                 const uint64_t count = zi_min_u64(cut == 0 ? t->cut_first : t->cut_every, left);
                 for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
                     if (case_has(t, role) && (cut + i) % world == rank) {
-                        read_range(reader, &(zi_checkpoint_range){i, role, at, count, true, false});
+                        read_range(reader, &(zi_source_range){i, role, at, count, true, false});
                     }
                 }
                 at += count;
             }
         }
-        balance += zi_checkpoint_reader_count(reader).balance;
-        *read_bytes += zi_checkpoint_reader_count(reader).read_bytes;
-        zi_checkpoint_reader_close(reader);
+        balance += zi_source_count(reader).balance;
+        *read_bytes += zi_source_count(reader).read_bytes;
+        zi_source_close(reader);
     }
     case_free(&c);
     return balance;
@@ -176,21 +176,21 @@ TEST(damage_in_pieces_that_nobody_reads_whole)
     const zi_checkpoint_tensor *t = &model.map.tensors[i];
     const uint64_t damaged_at = t->role[ZERO_ROLE_PARAM].at + t->count;
     flip("param.safetensors", damaged_at);
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     unsigned char *values = calloc(t->count, 4);
     CHECK(values != NULL);
     CHECK_OK(zi_checkpoint_reader_open(folder, &reader));
     for (uint64_t at = 0; at < t->count; at += 25600) {
-        const zi_checkpoint_range part = {
+        const zi_source_range part = {
             i, ZERO_ROLE_PARAM, at, zi_min_u64(25600, t->count - at), true, false};
-        CHECK_OK(zi_checkpoint_read(reader, &part, values));
+        CHECK_OK(zi_source_read(reader, &part, values));
     }
-    CHECK(zi_checkpoint_reader_count(reader).balance != 0);
-    const zi_checkpoint_range whole = {i, ZERO_ROLE_PARAM, 0, t->count, false, false};
-    CHECK_FAILS(zi_checkpoint_check_range(reader, &whole, NULL, NULL), ZERO_ERR_CORRUPT, t->name);
+    CHECK(zi_source_count(reader).balance != 0);
+    const zi_source_range whole = {i, ZERO_ROLE_PARAM, 0, t->count, false, false};
+    CHECK_FAILS(zi_source_check_range(reader, &whole, NULL, NULL), ZERO_ERR_CORRUPT, t->name);
     check_place(zero_last_error()->message, "param.safetensors", damaged_at);
     CHECK_EQ(located, 1);
-    zi_checkpoint_reader_close(reader);
+    zi_source_close(reader);
     free(values);
     remove_home();
 }
@@ -198,7 +198,7 @@ TEST(damage_in_pieces_that_nobody_reads_whole)
 /* The same granule of two tensors, each for the other's: sums alone would not tell. */
 TEST(damage_that_makes_up_for_damage)
 {
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     unsigned char granule[2][1024];
     unsigned char values[4096];
     home = rig_folder(true);
@@ -224,17 +224,17 @@ TEST(damage_that_makes_up_for_damage)
     CHECK(close(file) == 0);
     CHECK_OK(zi_checkpoint_reader_open(folder, &reader));
     for (uint32_t i = 0; i < 4; i++) {
-        const zi_checkpoint_range half = {i / 2, ZERO_ROLE_PARAM, i % 2 * 256, 256, true, false};
-        CHECK_OK(zi_checkpoint_read(reader, &half, values));
+        const zi_source_range half = {i / 2, ZERO_ROLE_PARAM, i % 2 * 256, 256, true, false};
+        CHECK_OK(zi_source_read(reader, &half, values));
     }
-    CHECK(zi_checkpoint_reader_count(reader).balance != 0);
-    zi_checkpoint_reader_close(reader);
+    CHECK(zi_source_count(reader).balance != 0);
+    zi_source_close(reader);
     remove_home();
 }
 
 TEST(reads_that_are_too_long)
 {
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     home = rig_folder(true);
     case_make(&model, 1, 10, 1, 1);
     zi_checkpoint_map_free(&model.map);
@@ -244,13 +244,12 @@ TEST(reads_that_are_too_long)
     CHECK_OK(zi_checkpoint_map_make(&model.map));
     case_write(&model, home, "a", 7);
     CHECK_OK(zi_checkpoint_reader_open(test_text("%s/a", home), &reader));
-    CHECK_FAILS(zi_checkpoint_read(
-                    reader,
-                    &(zi_checkpoint_range){0, ZERO_ROLE_PARAM, 0, (1 << 21) + 1, false, false},
-                    &model),
-                ZERO_ERR_INVALID_ARGUMENT, "8 MiB");
-    read_range(reader, &(zi_checkpoint_range){0, ZERO_ROLE_PARAM, 1, 1 << 21, false, false});
-    zi_checkpoint_reader_close(reader);
+    CHECK_FAILS(
+        zi_source_read(
+            reader, &(zi_source_range){0, ZERO_ROLE_PARAM, 0, (1 << 21) + 1, false, false}, &model),
+        ZERO_ERR_INVALID_ARGUMENT, "8 MiB");
+    read_range(reader, &(zi_source_range){0, ZERO_ROLE_PARAM, 1, 1 << 21, false, false});
+    zi_source_close(reader);
     remove_home();
 }
 
@@ -267,23 +266,23 @@ static void progress(void *user, uint64_t bytes)
 /* All of a checkpoint, as `zero ckpt verify` does. */
 static zero_status verify(void)
 {
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     zero_status status = zi_checkpoint_reader_open(folder, &reader);
     if (status != ZERO_OK) {
         return status;
     }
     progressed = 0;
-    status = zi_checkpoint_reader_check_files(reader);
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
+    status = zi_source_check_files(reader);
+    const zi_checkpoint_map *map = reader->map;
     for (uint32_t i = 0; i < map->tensor_count; i++) {
         for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
-            const zi_checkpoint_range whole = {i, role, 0, map->tensors[i].count, false, false};
+            const zi_source_range whole = {i, role, 0, map->tensors[i].count, false, false};
             if (case_has(&map->tensors[i], role) && status == ZERO_OK) {
-                status = zi_checkpoint_check_range(reader, &whole, progress, &progressed);
+                status = zi_source_check_range(reader, &whole, progress, &progressed);
             }
         }
     }
-    zi_checkpoint_reader_close(reader);
+    zi_source_close(reader);
     return status;
 }
 
@@ -355,12 +354,12 @@ TEST(any_allocation_may_fail)
     CHECK_OK(verify());
     status = ZERO_ERR_OUT_OF_MEMORY;
     for (uint64_t nth = 1; status != ZERO_OK; nth++) {
-        zi_checkpoint_reader *reader = NULL;
+        zi_source *reader = NULL;
         zi_fault_arm(ZI_FAULT_ALLOC, nth);
         status = zi_checkpoint_reader_open(test_text("%s/param.safetensors", folder), &reader);
         zi_fault_arm(ZI_FAULT_ALLOC, 0);
         CHECK(status == ZERO_OK || status == ZERO_ERR_OUT_OF_MEMORY);
-        zi_checkpoint_reader_close(reader);
+        zi_source_close(reader);
     }
     remove_home();
 }
@@ -396,28 +395,28 @@ static void put_weights(const char *name, const char *json, size_t data)
 
 static void check_weights(const char *path, uint32_t tensors)
 {
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     unsigned char values[24];
     CHECK_OK(zi_checkpoint_reader_open(path, &reader));
-    CHECK(zi_checkpoint_reader_manifest(reader) == NULL);
-    CHECK_OK(zi_checkpoint_reader_check_files(reader));
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
+    CHECK(reader->manifest == NULL);
+    CHECK_OK(zi_source_check_files(reader));
+    const zi_checkpoint_map *map = reader->map;
     CHECK_EQ(map->tensor_count, tensors);
-    const uint32_t a = zi_checkpoint_reader_find(reader, "a");
-    const uint32_t b = zi_checkpoint_reader_find(reader, "b");
-    const uint32_t i = zi_checkpoint_reader_find(reader, "i");
+    const uint32_t a = zi_source_find(reader, "a");
+    const uint32_t b = zi_source_find(reader, "b");
+    const uint32_t i = zi_source_find(reader, "i");
     CHECK(a < tensors && b < tensors && i < tensors);
     CHECK(map->tensors[a].dims == 2 && map->tensors[a].shape[1] == 3);
     CHECK_EQ(map->tensors[b].role[ZERO_ROLE_PARAM].dtype, ZERO_DTYPE_BF16);
     CHECK(!case_has(&map->tensors[i], ZERO_ROLE_PARAM));
     CHECK(!case_has(&map->tensors[a], ZERO_ROLE_MASTER));
     CHECK_EQ(zi_checkpoint_piece_count(&map->tensors[a]), 0);
-    const zi_checkpoint_range range = {b, ZERO_ROLE_PARAM, 1, 4, true, false};
-    CHECK_OK(zi_checkpoint_read(reader, &range, values));
+    const zi_source_range range = {b, ZERO_ROLE_PARAM, 1, 4, true, false};
+    CHECK_OK(zi_source_read(reader, &range, values));
     CHECK(values[0] == (map->file_count == 1 ? 26 : 2) && values[7] == values[0] + 7);
-    CHECK_FAILS(zi_checkpoint_check_range(reader, &range, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
+    CHECK_FAILS(zi_source_check_range(reader, &range, NULL, NULL), ZERO_ERR_INVALID_ARGUMENT,
                 "no sums");
-    zi_checkpoint_reader_close(reader);
+    zi_source_close(reader);
 }
 
 TEST(weights_of_other_programs)
@@ -492,7 +491,7 @@ TEST(hostile_weights_are_refused)
     home = rig_folder(true);
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const refusal *r = &refusals[i];
-        zi_checkpoint_reader *reader = NULL;
+        zi_source *reader = NULL;
         put_weights(ONE, "{\"a\": {\"dtype\": \"F32\", \"shape\": [], \"data_offsets\": [0, 4]}}",
                     4);
         if (strcmp(r->name, INDEX) == 0) {
@@ -507,7 +506,7 @@ TEST(hostile_weights_are_refused)
         }
         CHECK(reader == NULL);
     }
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     CHECK_FAILS(zi_checkpoint_reader_open("/nowhere", &reader), ZERO_ERR_IO, "/nowhere");
     case_remove(home, false);
     CHECK_FAILS(zi_checkpoint_reader_open(home, &reader), ZERO_ERR_INVALID_ARGUMENT, home);
@@ -556,19 +555,19 @@ static double direct_rate(const char *path, uint64_t bytes)
 static double reader_rate(uint64_t bytes)
 {
     enum { COUNT = 1 << 21 };
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     void *block = calloc(COUNT, 4);
     CHECK(block != NULL);
     const double began = seconds();
     CHECK_OK(zi_checkpoint_reader_open(folder, &reader));
     for (uint64_t at = 0; at < model.map.tensors[0].count; at += COUNT) {
         const uint64_t count = zi_min_u64(COUNT, model.map.tensors[0].count - at);
-        CHECK_OK(zi_checkpoint_read(
-            reader, &(zi_checkpoint_range){0, ZERO_ROLE_PARAM, at, count, true, false}, block));
+        CHECK_OK(zi_source_read(
+            reader, &(zi_source_range){0, ZERO_ROLE_PARAM, at, count, true, false}, block));
     }
     const double took = seconds() - began;
-    CHECK_EQ(zi_checkpoint_reader_count(reader).balance, 0);
-    zi_checkpoint_reader_close(reader);
+    CHECK_EQ(zi_source_count(reader).balance, 0);
+    zi_source_close(reader);
     free(block);
     return (double)bytes / took;
 }

@@ -209,22 +209,22 @@ static bool read_manifest(void)
 
 static bool read_weights(const char *name)
 {
-    zi_checkpoint_reader *reader = NULL;
+    zi_source *reader = NULL;
     unsigned char values[256];
     if (refused(zi_checkpoint_reader_open(test_text("%s/%s", home, name), &reader))) {
         return false;
     }
-    const zi_checkpoint_map *map = zi_checkpoint_reader_map(reader);
+    const zi_checkpoint_map *map = reader->map;
     check_map(map);
     for (uint32_t i = 0; i < map->tensor_count; i++) {
         const uint64_t count = zi_min_u64(map->tensors[i].count, 64);
-        const zi_checkpoint_range end = {i,     ZERO_ROLE_PARAM, map->tensors[i].count - count,
-                                         count, false,           false};
+        const zi_source_range end = {i,     ZERO_ROLE_PARAM, map->tensors[i].count - count,
+                                     count, false,           false};
         if (case_has(&map->tensors[i], ZERO_ROLE_PARAM)) {
-            CHECK_OK(zi_checkpoint_read(reader, &end, values));
+            CHECK_OK(zi_source_read(reader, &end, values));
         }
     }
-    zi_checkpoint_reader_close(reader);
+    zi_source_close(reader);
     return true;
 }
 
