@@ -7,7 +7,7 @@
  *    connections keeps it from those that it has;
  *  - the first failure stays; whoever waits is woken by an answer, a failure or the deadline.
  * `mutex` guards all that the thread and callers share. */
-#include "control/control_plane.h"
+#include "control/control_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,8 +17,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "control/control_link.h"
-#include "control/control_round.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/deadline.h"
@@ -27,310 +25,19 @@
 #include "core/sizes.h"
 #include "core/thread.h"
 
-#define NS_PER_MS UINT64_C(1000000)
 #define TURN_MS 100
-#define BEAT_NS (300 * NS_PER_MS)
 /* How long a connection may take until either end knows the other, and how many may be about to. */
-#define HELLO_NS (2000 * NS_PER_MS)
+#define HELLO_NS (2000 * CONTROL_NS_PER_MS)
 #define NEWCOMERS 64
 /* How many are accepted in one turn. */
 #define ACCEPTS 16
 /* How long the listener is left alone when the process can take no connection. */
-#define FULL_NS (500 * NS_PER_MS)
+#define FULL_NS (500 * CONTROL_NS_PER_MS)
 /* Between two tries to join. */
 #define RETRY_NS 50000000
 /* How long rank 0 may take to answer a goodbye, or a gather whose deadline has passed, and stays
  * for others after a failure; how long the thread may take to say why it could not join. */
 #define ANSWER_MS 1000
-
-/* A rank has aborted or died; a gather has failed, and all after it do. */
-enum { LOST, LATE };
-
-struct zi_control {
-    zi_control_desc desc; /* of rank 0, before it joins: rank, size and deadline */
-    zi_control_place place;
-    pthread_t thread;
-    bool opened; /* the thread listens or has joined, or `error` is not OK */
-    bool orphan; /* nobody waits for that any more: the thread frees this */
-    zero_error error;
-    int wake;         /* an eventfd: there is something to send, or the end has come */
-    int listener;     /* rank 0's; -1 elsewhere */
-    uint64_t full_ns; /* of the thread: until then the listener is not polled; 0: it ever was */
-    pthread_mutex_t mutex;
-    pthread_cond_t moved;           /* an answer or a failure has come */
-    uint64_t end_ns;                /* 0: the rank is not leaving */
-    uint16_t refusal;               /* the last one, of any try to join; 0: none */
-    bool told;                      /* `lost` has been called */
-    zi_control_message failures[2]; /* NOTICE at LOST, FAILED at LATE, the first of each */
-    zi_control_round *round;
-    struct pollfd *polled; /* links, listener, wake */
-    uint32_t link_count;
-    zi_control_link links[];
-};
-
-/* ---- failures ---- */
-
-/* The first of a kind stays. */
-static void control_plane_set_failure(zi_control *control, const zi_control_message *message)
-{
-    zi_control_message *kept = &control->failures[message->frame.kind == ZI_CONTROL_FAILED];
-    if (kept->frame.kind == 0) {
-        *kept = *message;
-        (void)pthread_cond_broadcast(&control->moved);
-    }
-}
-
-/* A rank has aborted or died. */
-static void set_lost(zi_control *control, uint32_t rank, const zero_error *error)
-{
-    const bool differs = error->status == ZERO_ERR_MISMATCH;
-    const char *cause = zi_error_cause(error, &rank);
-    const zi_control_frame frame = {.kind = ZI_CONTROL_NOTICE,
-                                    .status = differs ? ZERO_ERR_MISMATCH : ZERO_ERR_COMM,
-                                    .rank = rank,
-                                    .native = error->native};
-    const zi_control_message message = zi_control_message_make(frame, cause);
-    control_plane_set_failure(control, &message);
-}
-
-static zero_status check_lost(const zi_control *control)
-{
-    const zi_control_message *lost = &control->failures[LOST];
-    if (lost->frame.kind == 0) {
-        return ZERO_OK;
-    }
-    ZI_FAIL_NATIVE((zero_status)lost->frame.status, lost->frame.native, "rank %u: %.240s",
-                   lost->frame.rank, lost->text);
-}
-
-/* Tell every rank each failure once, unless the rank has told it. */
-static void settle_failures(zi_control *control)
-{
-    for (uint32_t i = 0; i < 2 * control->link_count; i++) {
-        zi_control_link *link = &control->links[i / 2];
-        const zi_control_message *message = &control->failures[i % 2];
-        if (message->frame.kind != 0 && link->proved && !link->told[i % 2]) {
-            link->told[i % 2] = zi_control_link_put(link, message->frame, message->text);
-        }
-    }
-}
-
-/* Close a connection. That of a rank ends with its process, unless one of the two is leaving. */
-static void control_plane_drop(zi_control *control, zi_control_link *link)
-{
-    if (link->proved && (control->desc.rank == 0 || control->end_ns == 0)) {
-        (void)zi_silence_died(link->name.pid, link->name.host,
-                              ", its connection ended without a goodbye");
-        set_lost(control, link->name.rank, zero_last_error());
-    }
-    if (link->proved && control->desc.rank == 0) {
-        control->round->ranks[link->name.rank].presence = ZI_CONTROL_GONE;
-    }
-    link->proved = false;
-    zi_control_link_close(link);
-}
-
-/* ---- who is at the other end ---- */
-
-static bool control_plane_refuse(zi_control_link *link, zi_control_refusal why)
-{
-    (void)zi_control_link_put(
-        link, (zi_control_frame){.kind = ZI_CONTROL_REFUSAL, .status = (uint16_t)why}, NULL);
-    (void)zi_control_link_send(link);
-    return false;
-}
-
-static void trust(zi_control *control, zi_control_link *link, const zi_control_name *name)
-{
-    const uint32_t size = control->desc.size;
-    link->proved = true;
-    link->name = *name;
-    link->name.host[sizeof name->host - 1] = '\0';
-    link->inbox.from = control->desc.rank == 0 ? ZI_CONTROL_RANK : ZI_CONTROL_SERVER;
-    link->inbox.records = (control->desc.rank == 0 ? 1 : size) * (uint64_t)zi_control_most(control);
-}
-
-static bool take_hello(zi_control *control, zi_control_link *link)
-{
-    zi_control_hello hello;
-    zi_control_welcome welcome;
-    const zi_control_frame frame = {.kind = ZI_CONTROL_WELCOME, .bytes = sizeof welcome};
-    memcpy(&hello, link->inbox.payload, sizeof hello);
-    if (hello.own.magic != ZI_CONTROL_MAGIC || hello.own.version != ZI_CONTROL_VERSION) {
-        return control_plane_refuse(link, ZI_CONTROL_OTHER_VERSION);
-    }
-    if (hello.proof != zi_control_proof(&control->place.key, &link->nonce, &hello.name)) {
-        return control_plane_refuse(link, ZI_CONTROL_OTHER_JOB);
-    }
-    if (hello.name.size != control->desc.size || hello.name.rank >= control->desc.size) {
-        return control_plane_refuse(link, ZI_CONTROL_OTHER_SIZE);
-    }
-    zi_control_round_rank *rank = &control->round->ranks[hello.name.rank];
-    if (rank->presence != ZI_CONTROL_AWAY) {
-        return control_plane_refuse(link, ZI_CONTROL_RANK_TAKEN);
-    }
-    rank->presence = ZI_CONTROL_HERE;
-    trust(control, link, &hello.name);
-    zi_control_own_name(0, control->desc.size, &welcome.name);
-    welcome.proof = zi_control_proof(&control->place.key, &hello.own.nonce, &welcome.name);
-    return zi_control_link_put(link, frame, &welcome);
-}
-
-static bool take_challenge(zi_control *control, zi_control_link *link)
-{
-    zi_control_challenge challenge;
-    zi_control_hello hello = {
-        .own = {.magic = ZI_CONTROL_MAGIC, .version = ZI_CONTROL_VERSION, .nonce = link->nonce}};
-    const zi_control_frame frame = {.bytes = sizeof hello, .kind = ZI_CONTROL_HELLO};
-    memcpy(&challenge, link->inbox.payload, sizeof challenge);
-    zi_control_own_name(control->desc.rank, control->desc.size, &hello.name);
-    hello.proof = zi_control_proof(&control->place.key, &challenge.nonce, &hello.name);
-    return zi_control_link_put(link, frame, &hello);
-}
-
-static bool take_welcome(zi_control *control, zi_control_link *link)
-{
-    zi_control_welcome welcome;
-    memcpy(&welcome, link->inbox.payload, sizeof welcome);
-    if (welcome.proof != zi_control_proof(&control->place.key, &link->nonce, &welcome.name)) {
-        control->refusal = ZI_CONTROL_OTHER_JOB;
-        return false;
-    }
-    trust(control, link, &welcome.name);
-    return true;
-}
-
-/* ---- what a rank says, or rank 0; the mutex is held ---- */
-
-static bool take_failure(zi_control *control, zi_control_link *link)
-{
-    zi_control_message message = zi_control_message_of(&link->inbox);
-    if (control->desc.rank == 0) {
-        message.frame.rank = link->name.rank;
-    }
-    link->told[message.frame.kind == ZI_CONTROL_FAILED] = true;
-    control_plane_set_failure(control, &message);
-    return true;
-}
-
-/* Who was silent and is not listed is heard again. Rank 0 is judged by its heartbeats. */
-static void take_silence(const zi_control *control, const zi_control_link *link)
-{
-    zi_control_silent silent[ZI_CONTROL_SILENT_MAX];
-    const uint32_t count = link->inbox.frame.bytes / (uint32_t)sizeof *silent;
-    if (count != 0) {
-        memcpy(silent, link->inbox.payload, link->inbox.frame.bytes);
-    }
-    for (uint32_t rank = 1; rank < control->desc.size && control->desc.rank != 0; rank++) {
-        uint32_t i = 0;
-        while (i < count && silent[i].rank != rank) {
-            i++;
-        }
-        const bool listed = i < count && rank != control->desc.rank;
-        zi_silence_set(control->desc.silence, rank,
-                       listed ? link->heard_ns - silent[i].ms * NS_PER_MS : 0,
-                       listed ? silent[i].host : "", "no heartbeat");
-    }
-}
-
-/* A rank leaves, or rank 0 has seen that this one does. */
-static bool take_goodbye(zi_control *control, zi_control_link *link)
-{
-    link->proved = false;
-    link->inbox.from = ZI_CONTROL_NOBODY; /* it says nothing more, and closes */
-    link->opened_ns = link->heard_ns;
-    if (control->desc.rank == 0) {
-        control->round->ranks[link->name.rank].presence = ZI_CONTROL_GONE;
-        (void)zi_control_link_put(link, (zi_control_frame){.kind = ZI_CONTROL_GOODBYE}, NULL);
-    }
-    return true;
-}
-
-/* `settle` draws the conclusions. */
-static bool take_frame(void *user, zi_control_link *link)
-{
-    zi_control *control = user;
-    zi_control_inbox *inbox = &link->inbox;
-    switch (inbox->frame.kind) {
-    case ZI_CONTROL_CHALLENGE:
-        return take_challenge(control, link);
-    case ZI_CONTROL_HELLO:
-        return take_hello(control, link);
-    case ZI_CONTROL_WELCOME:
-        return take_welcome(control, link);
-    case ZI_CONTROL_REFUSAL:
-        control->refusal = inbox->frame.status;
-        return false;
-    case ZI_CONTROL_HEARTBEAT:
-        take_silence(control, link);
-        return true;
-    case ZI_CONTROL_GATHER:
-        return link->large == NULL && zi_control_round_take(control->round, link->name.rank,
-                                                            &inbox->frame, inbox->payload);
-    case ZI_CONTROL_GATHERED:
-        (void)pthread_cond_broadcast(&control->moved);
-        return zi_control_round_keep(control->round, inbox);
-    case ZI_CONTROL_FAILED:
-    case ZI_CONTROL_NOTICE:
-        return take_failure(control, link);
-    default:
-        return take_goodbye(control, link);
-    }
-}
-
-/* ---- what follows from it; the mutex is held ---- */
-
-/* Rank 0 answers the gather, or finds that it has failed. */
-static void settle_gather(zi_control *control)
-{
-    const zi_control_frame *frame = zi_control_round_settle(control->round);
-    if (frame->kind == ZI_CONTROL_FAILED) {
-        control_plane_set_failure(control, &control->round->failed);
-    } else if (frame->kind == ZI_CONTROL_GATHERED) {
-        (void)pthread_cond_broadcast(&control->moved);
-        for (uint32_t i = 0; i < control->link_count; i++) {
-            if (control->links[i].proved) {
-                zi_control_link_put_large(&control->links[i], frame, sizeof *frame + frame->bytes);
-            }
-        }
-    }
-}
-
-/* Note who is silent. Heartbeats of rank 0 list them, and go at once where that has changed. */
-static void settle_silence(zi_control *control)
-{
-    zi_control_silent silent[ZI_CONTROL_SILENT_MAX];
-    const uint64_t now_ns = zi_clock_ns();
-    uint32_t count = 0;
-    bool changed = false;
-    for (uint32_t i = 0; i < control->link_count; i++) {
-        zi_control_link *link = &control->links[i];
-        if (!link->proved) {
-            continue;
-        }
-        const bool is_silent = now_ns - link->heard_ns > ZI_SILENCE_MS * NS_PER_MS;
-        changed = changed || is_silent != link->silent;
-        link->silent = is_silent;
-        zi_silence_set(control->desc.silence, link->name.rank, is_silent ? link->heard_ns : 0,
-                       link->name.host, "no heartbeat");
-        if (is_silent && control->desc.rank == 0 && count < ZI_CONTROL_SILENT_MAX) {
-            zi_control_silent *entry = &silent[count++];
-            entry->rank = link->name.rank;
-            entry->ms = (uint32_t)((now_ns - link->heard_ns) / NS_PER_MS);
-            memcpy(entry->host, link->name.host, sizeof entry->host);
-        }
-    }
-    const zi_control_frame frame = {.kind = ZI_CONTROL_HEARTBEAT,
-                                    .bytes = count * (uint32_t)sizeof *silent};
-    for (uint32_t i = 0; i < control->link_count; i++) {
-        zi_control_link *link = &control->links[i];
-        if (link->proved && link->out_bytes == 0 &&
-            (changed || now_ns - link->told_ns >= BEAT_NS)) {
-            (void)zi_control_link_put(link, frame, silent);
-            link->told_ns = now_ns;
-        }
-    }
-}
 
 /* ---- the thread ---- */
 
@@ -348,7 +55,7 @@ static zi_control_link *free_link(zi_control *control)
             oldest = at;
         }
     }
-    control_plane_drop(control, oldest);
+    zi_control_drop(control, oldest);
     return oldest;
 }
 
@@ -383,11 +90,11 @@ static void challenge_some(zi_control *control, const int *fds, uint32_t count)
 
 static void serve_link(zi_control *control, zi_control_link *link, bool readable)
 {
-    const bool fine = (!readable || zi_control_link_read(link, take_frame, control)) &&
+    const bool fine = (!readable || zi_control_link_read(link, zi_control_take_frame, control)) &&
                       zi_control_link_send(link);
     const bool slow = !link->proved && zi_clock_ns() - link->opened_ns > HELLO_NS;
     if (!fine || slow) {
-        control_plane_drop(control, link);
+        zi_control_drop(control, link);
     }
 }
 
@@ -420,7 +127,7 @@ static bool control_plane_is_over(const zi_control *control)
 /* Call `lost` once, for a failure of another rank. The mutex is held, but not meanwhile. */
 static void control_plane_tell(zi_control *control)
 {
-    const zi_control_message message = control->failures[LOST];
+    const zi_control_message message = control->failures[CONTROL_LOST];
     const zi_control_desc *desc = &control->desc;
     if (message.frame.kind != 0 && message.frame.rank != desc->rank && desc->lost != NULL &&
         !control->told) {
@@ -460,11 +167,11 @@ static bool turn(zi_control *control)
         }
     }
     challenge_some(control, fds, come);
-    if (control->desc.rank == 0 && control->failures[LATE].frame.kind == 0) {
-        settle_gather(control);
+    if (control->desc.rank == 0 && control->failures[CONTROL_LATE].frame.kind == 0) {
+        zi_control_settle_gather(control);
     }
-    settle_failures(control);
-    settle_silence(control);
+    zi_control_settle_failures(control);
+    zi_control_settle_silence(control);
     control_plane_tell(control);
     const bool over = control_plane_is_over(control);
     (void)pthread_mutex_unlock(&control->mutex);
@@ -695,8 +402,9 @@ void zi_control_leave(zi_control *control)
     (void)pthread_mutex_lock(&control->mutex);
     uint32_t stay_ms = ANSWER_MS;
     if (control->desc.rank == 0) {
-        const bool well = control->desc.served != NULL && control->failures[LOST].frame.kind == 0 &&
-                          control->failures[LATE].frame.kind == 0;
+        const bool well = control->desc.served != NULL &&
+                          control->failures[CONTROL_LOST].frame.kind == 0 &&
+                          control->failures[CONTROL_LATE].frame.kind == 0;
         control->round->ranks[0].presence = ZI_CONTROL_GONE;
         stay_ms = well ? control->desc.deadline_ms : stay_ms;
     } else if (control->links[0].proved) {
@@ -712,17 +420,11 @@ void zi_control_leave(zi_control *control)
 
 /* ---- calls ---- */
 
-uint32_t zi_control_most(const zi_control *control)
-{
-    return control->round->record_max;
-}
-
-/* What a gather that is not answered has failed with so far. The mutex is held. */
 static zero_status check_gather(const zi_control *control, const char *what)
 {
     char silent[ZI_SILENCE_TEXT_BYTES];
-    const zi_control_message *late = &control->failures[LATE];
-    ZI_TRY(check_lost(control));
+    const zi_control_message *late = &control->failures[CONTROL_LATE];
+    ZI_TRY(zi_control_check_lost(control));
     if (late->frame.kind == 0) {
         return ZERO_OK;
     }
@@ -748,7 +450,7 @@ static zero_status await_answer(zi_control *control, uint64_t number, const char
             const zi_control_message late = zi_control_message_make(
                 (zi_control_frame){.kind = ZI_CONTROL_FAILED, .status = ZERO_ERR_TIMEOUT},
                 "rank 0");
-            control_plane_set_failure(control, &late);
+            zi_control_set_failure(control, &late);
         }
     }
     return ZERO_OK;
@@ -781,8 +483,8 @@ const void *zi_control_record(const zi_control *control, uint32_t rank)
 void zi_control_abort(zi_control *control, const zero_error *error)
 {
     (void)pthread_mutex_lock(&control->mutex);
-    set_lost(control, control->desc.rank, error);
-    settle_failures(control); /* before a goodbye */
+    zi_control_set_lost(control, control->desc.rank, error);
+    zi_control_settle_failures(control); /* before a goodbye */
     (void)pthread_mutex_unlock(&control->mutex);
     wake_thread(control);
 }
@@ -790,7 +492,7 @@ void zi_control_abort(zi_control *control, const zero_error *error)
 zero_status zi_control_check(zi_control *control)
 {
     (void)pthread_mutex_lock(&control->mutex);
-    const zero_status status = check_lost(control);
+    const zero_status status = zi_control_check_lost(control);
     (void)pthread_mutex_unlock(&control->mutex);
     return status;
 }
