@@ -66,11 +66,9 @@ static void add_real(ckpt_difference *d, const char *what, double left, double r
     add_state(d, what, texts[0], texts[1]);
 }
 
-static const char *scaler_text(zi_manifest_scaler scaler)
+static const char *scale_text(bool dynamic)
 {
-    return scaler == ZI_SCALER_DYNAMIC  ? "dynamic"
-           : scaler == ZI_SCALER_STATIC ? "static"
-                                        : "unknown";
+    return dynamic ? "dynamic" : "static";
 }
 
 static void compare_groups(ckpt_difference *d, const zi_manifest *left, const zi_manifest *right)
@@ -106,7 +104,8 @@ static void compare_state(ckpt_difference *d)
     add_whole(d, "steps", a->updates + a->skipped, b->updates + b->skipped);
     add_whole(d, "skipped", a->skipped, b->skipped);
     add_real(d, "loss scale", (double)a->loss_scale, (double)b->loss_scale);
-    add_state(d, "loss scale is", scaler_text(left->scaler), scaler_text(right->scaler));
+    add_state(d, "loss scale is", scale_text(left->scale_dynamic),
+              scale_text(right->scale_dynamic));
     add_whole(d, "good steps", a->good_steps, b->good_steps);
     add_whole(d, "overflows", a->overflows, b->overflows);
     add_whole(d, "data position", left->data_position, right->data_position);

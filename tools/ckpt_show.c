@@ -51,10 +51,10 @@ static void print_state(const zi_manifest *manifest)
     printf("%-16s%" PRIu64 ", of which %" PRIu64 " skipped\n", "steps",
            state->updates + state->skipped, state->skipped);
     printf("%-16s%.9g", "loss scale", (double)state->loss_scale);
-    if (manifest->scaler == ZI_SCALER_STATIC) {
-        printf(", which never changes\n");
-    } else {
+    if (manifest->scale_dynamic) {
         printf(", unchanged for %" PRIu32 " steps\n", state->good_steps);
+    } else {
+        printf(", which never changes\n");
     }
     printf("%-16sdata position %" PRIu64 "\n", "caller's", manifest->data_position);
     printf("%-16srandom seed %" PRIu64 ", position %" PRIu64 "\n", "", manifest->random_seed,
@@ -256,14 +256,6 @@ static json_t *whole_text(uint64_t number)
     return json_sprintf("%" PRIu64, number);
 }
 
-/* null: the manifest does not say. */
-static json_t *dynamic_json(const zi_manifest *manifest)
-{
-    return manifest->scaler == ZI_SCALER_UNKNOWN
-               ? json_null()
-               : json_boolean(manifest->scaler == ZI_SCALER_DYNAMIC);
-}
-
 static json_t *state_json(const char *folder, const zi_manifest *manifest)
 {
     char hash[CKPT_TEXT_BYTES];
@@ -273,11 +265,11 @@ static json_t *state_json(const char *folder, const zi_manifest *manifest)
         (json_int_t)(state->updates + state->skipped), "skipped", (json_int_t)state->skipped,
         "seconds", (json_int_t)saved_at(folder), "world", (json_int_t)ckpt_ranks(manifest),
         "model_hash", ckpt_hash(manifest->model_hash, hash), "loss_scale",
-        (double)state->loss_scale, "loss_scale_dynamic", dynamic_json(manifest), "good_steps",
-        (json_int_t)state->good_steps, "seed", whole_text(manifest->seed), "data_position",
-        whole_text(manifest->data_position), "random_seed", whole_text(manifest->random_seed),
-        "random_position", whole_text(manifest->random_position), "user_bytes",
-        (json_int_t)manifest->user_bytes, "hyper_parameters",
+        (double)state->loss_scale, "loss_scale_dynamic", json_boolean(manifest->scale_dynamic),
+        "good_steps", (json_int_t)state->good_steps, "seed", whole_text(manifest->seed),
+        "data_position", whole_text(manifest->data_position), "random_seed",
+        whole_text(manifest->random_seed), "random_position", whole_text(manifest->random_position),
+        "user_bytes", (json_int_t)manifest->user_bytes, "hyper_parameters",
         groups_json(manifest->groups, manifest->group_count));
 }
 

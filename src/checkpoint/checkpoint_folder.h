@@ -66,9 +66,8 @@ typedef struct zi_checkpoint_entry {
  * are there. Errors: those of zi_manifest_read_head; CORRUPT for a link to nothing that has the
  * name of a step. INVALID_ARGUMENT: it is none. */
 zero_status zi_checkpoint_look(const char *run, const char *name, zi_checkpoint_entry *entry);
-/* The whole checkpoints of a directory in the order in which they were committed, the newest last;
- * before them, by step and time, those of which that is not known. A link to another one of them is
- * not among them. *entries: zi_free gives it back. Errors: IO. */
+/* The whole checkpoints of a directory in the order in which they were committed, the newest last.
+ * A link to another one of them is not among them. *entries: zi_free gives it back. Errors: IO. */
 zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, uint32_t *count);
 /* The folder of the checkpoint `name`; NULL or "latest": the one that RUN/latest names, or, where
  * that is not whole, the newest whole one that a run can go on from; where there is none, the

@@ -79,7 +79,7 @@ static void keep_reason(unread_entry *unread, zero_status status, const char *na
     }
 }
 
-/* In the order of commits. Those of before they were counted come first, by step and time. */
+/* In the order of commits; a copy from elsewhere may have the number of another. */
 static int compare_entries(const void *left, const void *right)
 {
     const zi_checkpoint_entry *a = left;
@@ -138,8 +138,8 @@ static zi_checkpoint_entry *last_full(zi_checkpoint_entry *entries, uint32_t cou
     return count > 0 ? &entries[count - 1] : NULL;
 }
 
-/* The one that was committed last in this directory is the newest, whatever was copied here since,
- * and also where commits were not counted. */
+/* The one that was committed last in this directory is the newest, whatever was copied here
+ * since. */
 static void move_latest(const char *run, zi_checkpoint_entry *entries, uint32_t count)
 {
     run_pointer latest;

@@ -237,11 +237,9 @@ static void put_body(zi_json_out *out, const zi_manifest *manifest)
                                                          : ZI_MANIFEST_VERSION);
     put_quoted(out, "updates", manifest->state.updates);
     put_quoted(out, "skipped", manifest->state.skipped);
-    if (manifest->commit != 0) {
-        put_quoted(out, "commit", manifest->commit);
-        manifest_put_name(out, "kind");
-        zi_json_put_text(out, manifest->weights ? "weights" : "full");
-    }
+    put_quoted(out, "commit", manifest->commit);
+    manifest_put_name(out, "kind");
+    zi_json_put_text(out, manifest->weights ? "weights" : "full");
     manifest_put_name(out, "byte_order");
     zi_json_put_text(out, "little");
     put_number(out, "world", manifest->world);
@@ -249,10 +247,8 @@ static void put_body(zi_json_out *out, const zi_manifest *manifest)
     put_hash(out, "model_hash", manifest->model_hash);
     manifest_put_name(out, "loss_scale");
     zi_json_put_float(out, manifest->state.loss_scale);
-    if (manifest->scaler != ZI_SCALER_UNKNOWN) {
-        manifest_put_name(out, "loss_scale_dynamic");
-        zi_json_put(out, manifest->scaler == ZI_SCALER_DYNAMIC ? "true" : "false");
-    }
+    manifest_put_name(out, "loss_scale_dynamic");
+    zi_json_put(out, manifest->scale_dynamic ? "true" : "false");
     put_number(out, "good_steps", manifest->state.good_steps);
     put_number(out, "overflows", manifest->state.overflows);
     put_groups(out, manifest->groups, manifest->group_count, manifest->state.carried);
@@ -377,17 +373,12 @@ static bool manifest_take(const char **at, const char *with)
     return found;
 }
 
-/* The two lines behind the first ones. A text of an older version does not have them, and its kind
- * is that of its files. */
+/* The two lines behind the first ones. */
 static zero_status read_kind(zi_manifest_text *text, const char *at)
 {
     zi_manifest_head *head = &text->head;
-    if (!manifest_take(&at, "\"commit\": \"")) {
-        head->weights = strstr(at, "\"role\": \"moment1\"") == NULL &&
-                        strstr(at, "\"role\": \"master\"") == NULL;
-        return ZERO_OK;
-    }
-    if (!manifest_take_number(&at, "\",\n\"kind\": \"", &head->commit) ||
+    if (!manifest_take(&at, "\"commit\": \"") ||
+        !manifest_take_number(&at, "\",\n\"kind\": \"", &head->commit) ||
         !(manifest_take(&at, "full\"") || (head->weights = manifest_take(&at, "weights\"")))) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: its first lines have no \"commit\" and \"kind\"",
                 text->path);

@@ -26,13 +26,6 @@ typedef struct zi_manifest_part {
     double carried[ZERO_STEP_GROUPS][ZERO_STEP_CARRIED]; /* as in zero_step_state */
 } zi_manifest_part;
 
-/* What the loss scale did in the run that was saved. */
-typedef enum zi_manifest_scaler {
-    ZI_SCALER_UNKNOWN, /* the manifest does not say */
-    ZI_SCALER_STATIC,  /* it never changed */
-    ZI_SCALER_DYNAMIC
-} zi_manifest_scaler;
-
 typedef struct zi_manifest {
     uint64_t commit; /* as zi_manifest_head has it, and the next */
     bool weights;
@@ -40,7 +33,7 @@ typedef struct zi_manifest {
     uint64_t seed;       /* options.seed: key of stochastic rounding */
     uint64_t model_hash; /* of names and shapes: zi_manifest_model_hash */
     zero_step_state state;
-    zi_manifest_scaler scaler;
+    bool scale_dynamic;   /* false: the run's loss scale never changes */
     uint32_t group_count; /* groups whose hyper-parameters were given; the others have kinds */
     zi_hyper groups[ZERO_STEP_GROUPS];
     uint64_t data_position; /* the caller's, as given to zero_save; likewise */
@@ -66,8 +59,7 @@ zero_status zi_manifest_write(const zi_manifest *manifest, char **text, size_t *
 /* What can be said of a checkpoint without reading all of its manifest. */
 typedef struct zi_manifest_head {
     uint64_t step;   /* updates and skipped */
-    uint64_t commit; /* one more than those that were committed before it in its directory; 0: it is
-                        of a version of the library that did not count */
+    uint64_t commit; /* one more than those that were committed before it in its directory */
     bool weights;    /* parameters alone: no run goes on from it */
 } zi_manifest_head;
 

@@ -135,19 +135,6 @@ static zero_status read_state(const zi_json *json, zero_step_state *state)
     return get_u32(json, "overflows", UINT32_MAX, &state->overflows);
 }
 
-/* It may be missing. */
-static zero_status read_scaler(const zi_json *json, zi_manifest_scaler *scaler)
-{
-    const zi_json_key key = {.name = "loss_scale_dynamic"};
-    bool dynamic = false;
-    ZI_TRY(zi_json_flag(json, key, &dynamic));
-    *scaler = dynamic ? ZI_SCALER_DYNAMIC : ZI_SCALER_STATIC;
-    if (json_object_get(json->root, key.name) == NULL) {
-        *scaler = ZI_SCALER_UNKNOWN;
-    }
-    return ZERO_OK;
-}
-
 static zero_status read_carried(const zi_json *json, double *carried)
 {
     json_t *array = NULL;
@@ -526,7 +513,8 @@ static zero_status read_members(const zi_json *json, uint64_t version, zi_manife
     ZI_TRY(get_quoted(json, "seed", &manifest->seed));
     ZI_TRY(get_hash(json, "model_hash", &model_hash));
     ZI_TRY(read_state(json, &manifest->state));
-    ZI_TRY(read_scaler(json, &manifest->scaler));
+    ZI_TRY(zi_json_flag(json, (zi_json_key){.name = "loss_scale_dynamic", .required = true},
+                        &manifest->scale_dynamic));
     ZI_TRY(read_numbers(json, manifest));
     ZI_TRY(version == ZI_MANIFEST_VERSION_PARTS ? read_parts(json, manifest) : ZERO_OK);
     ZI_TRY(get_quoted(json, "data_position", &manifest->data_position));

@@ -290,7 +290,7 @@ static void choose_scaler(const engine_load *load, const zi_manifest *manifest,
     const zi_layout *layout = load->engine->layout;
     if (layout->tuning.loss_scale_static) {
         state->loss_scale = layout->options.loss_scale;
-    } else if (manifest->scaler == ZI_SCALER_STATIC) {
+    } else if (!manifest->scale_dynamic) {
         state->loss_scale = layout->options.loss_scale;
         state->good_steps = 0;
         state->overflows = 0;

@@ -120,8 +120,7 @@ static zero_status save_describe(engine_save *save, const zero_save_options *opt
     manifest->random_position = options->user.random_position;
     manifest->state = zero_step_state_init();
     ZI_TRY(zero_step_state_get(save->engine, &manifest->state));
-    manifest->scaler =
-        engine->layout->tuning.loss_scale_static ? ZI_SCALER_STATIC : ZI_SCALER_DYNAMIC;
+    manifest->scale_dynamic = !engine->layout->tuning.loss_scale_static;
     ZI_TRY(take_groups(engine, options->params, manifest));
     ZI_TRY(keep_texts(save, options));
     manifest->user = save->user;

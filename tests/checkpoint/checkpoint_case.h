@@ -32,9 +32,8 @@ typedef struct case_model {
     double own_beta;         /* product of part 1's group 0; 0: as the others' */
     uint64_t seed;
     uint32_t world;
-    zi_manifest_scaler scaler;
-    bool weights;   /* it is saved as weights alone; its roles are the caller's */
-    bool uncounted; /* as a version of the library that did not count commits */
+    bool scale_dynamic;
+    bool weights; /* it is saved as weights alone; its roles are the caller's */
 } case_model;
 
 static inline uint64_t case_random(uint64_t seed, uint64_t index)
@@ -280,14 +279,14 @@ static inline uint64_t case_write_file(const case_model *c, uint32_t index, cons
 /* A manifest that has something in every member; its header_hash is the caller's to free. */
 static inline zi_manifest case_manifest(const case_model *c, uint64_t step)
 {
-    zi_manifest m = {.world = c->world, .seed = UINT64_MAX - c->seed, .map = c->map};
+    zi_manifest m = {.commit = 1, .world = c->world, .seed = UINT64_MAX - c->seed, .map = c->map};
     m.model_hash = zi_manifest_model_hash(&c->map);
     m.state = zero_step_state_init();
     m.state.updates = step - step / 8;
     m.state.skipped = step / 8;
     m.state.loss_scale = 65536.0f;
     m.state.good_steps = (uint32_t)step % 7;
-    m.scaler = c->scaler;
+    m.scale_dynamic = c->scale_dynamic;
     for (uint32_t i = 0; i < ZERO_STEP_GROUPS; i++) {
         m.groups[i].kind = ZERO_OPTIMIZER_ADAMW;
     }
@@ -335,7 +334,7 @@ static inline char *case_begin(const case_model *c, const char *run, const char 
     CHECK_OK(zi_checkpoint_hash_file(&hashed, 8 * c->map.piece_count, &m.sums_hash));
     CHECK(close(sums) == 0);
     CHECK_OK(zi_checkpoint_commits(run, &m.commit));
-    m.commit = c->uncounted ? 0 : m.commit + 1;
+    m.commit++;
     m.weights = c->weights;
     CHECK_OK(zi_manifest_write(&m, &text, bytes));
     free(m.header_hash);

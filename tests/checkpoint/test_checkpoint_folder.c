@@ -500,13 +500,11 @@ static void write_step(uint64_t step)
     } while (0)
 
 /* A run that began anew, or went back, where an older one has left more steps. */
-static void go_back(bool uncounted)
+TEST(the_newest_was_committed_last)
 {
     make_run();
-    model.uncounted = uncounted;
     write_step(20);
     write_step(30);
-    model.uncounted = false;
     for (uint64_t step = 2; step <= 8; step += 2) {
         write_step(step);
     }
@@ -527,9 +525,6 @@ static void go_back(bool uncounted)
     remove_run();
 }
 
-TEST_CALL(the_newest_was_committed_last, go_back(false));
-TEST_CALL(the_newest_was_committed_last_where_others_are_not_counted, go_back(true));
-
 /* A step that is saved again is a new commit; one that is copied here from elsewhere is none. */
 TEST(commits_are_counted_in_each_directory)
 {
@@ -549,14 +544,6 @@ TEST(commits_are_counted_in_each_directory)
                               run)),
              0);
     CHECK_EQ(newest(), 3);
-    /* Of before they were counted, the one that `latest` names was the last. */
-    case_remove(run, false);
-    model.uncounted = true;
-    write_step(9);
-    write_step(3);
-    CHECK_STEPS(9, 3);
-    CHECK(unlink(test_text("%s/latest", run)) == 0);
-    CHECK_STEPS(3, 9);
     remove_run();
 }
 

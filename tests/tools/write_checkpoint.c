@@ -28,14 +28,14 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    zi_manifest_scaler scaler = ZI_SCALER_UNKNOWN;
+    bool scale_dynamic = false;
     if (argc > 1 && argv[1][0] == '-') {
-        scaler = strcmp(argv[1], "--static") == 0 ? ZI_SCALER_STATIC : ZI_SCALER_DYNAMIC;
+        scale_dynamic = strcmp(argv[1], "--dynamic") == 0;
         argc--;
         argv++;
     }
     CHECK(argc >= 6 && argc <= 8);
-    case_model c = {.scaler = scaler,
+    case_model c = {.scale_dynamic = scale_dynamic,
                     .world = (uint32_t)strtoul(argv[3], NULL, 10),
                     .seed = strtoull(argv[5], NULL, 10),
                     .own_beta = argc > 7 ? strtod(argv[7], NULL) : 0,
