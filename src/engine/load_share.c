@@ -200,7 +200,8 @@ static zi_io_shared load_share_share(void *user, const zi_io_piece *piece)
 
 zero_status zi_load_open_share(engine_load *load)
 {
-    if (load->options.reflink == 0 || load->engine->store == NULL) {
+    if (load->options.reflink == 0 || load->engine->store == NULL ||
+        load->source->ops->share == NULL) {
         return ZERO_OK;
     }
     ZI_TRY(zi_calloc(1, sizeof *load->share, (void **)&load->share));
