@@ -64,13 +64,13 @@
 
 typedef struct zi_flat {
     uint32_t unit;
-    uint32_t sharding;        /* in layout->shardings */
-    uint32_t bucket;          /* ZI_NO_INDEX when frozen */
-    zero_dtype dtype;         /* of its tensors */
-    zero_optimizer optimizer; /* what updates them; DEFAULT: they are frozen */
-    bool trained;
-    bool has_master;
-    bool replica;         /* its squares are counted by another model-parallel rank */
+    uint32_t bucket;   /* ZI_NO_INDEX when frozen */
+    zero_dtype dtype;  /* of its tensors */
+    uint8_t sharding;  /* in layout->shardings */
+    uint8_t optimizer; /* a zero_optimizer, which updates them; DEFAULT: they are frozen */
+    bool trained : 1;
+    bool has_master : 1;
+    bool replica : 1;     /* its squares are counted by another model-parallel rank */
     uint64_t slice_count; /* elements of a slice */
     uint64_t count;       /* slice_count * world */
     /* How its elements are kept in shards, by role, where the flat has that role. */

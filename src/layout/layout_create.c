@@ -201,10 +201,10 @@ static void add_flat(zi_layout *layout, uint32_t unit, zero_dtype dtype, flat_ki
     }
     const uint32_t world = layout->world;
     *flat = (zi_flat){.unit = unit,
-                      .sharding = layout->units[unit].sharding,
+                      .sharding = (uint8_t)layout->units[unit].sharding,
                       .bucket = ZI_NO_INDEX,
                       .dtype = dtype,
-                      .optimizer = optimizer,
+                      .optimizer = (uint8_t)optimizer,
                       .trained = kind != FLAT_FROZEN,
                       .replica = kind == FLAT_REPLICA};
     choose_codecs(layout, flat);
