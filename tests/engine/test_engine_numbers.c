@@ -4,6 +4,7 @@
 #include "harness.h"
 #include "reads.h"
 
+#include "grouped.h"
 #include "toy.h"
 
 /* A step of one micro-step in which tensor 0 gets the listed gradients from `rank` (UINT32_MAX:
@@ -449,18 +450,6 @@ TEST(micro_steps_equal_one_step_on_the_mean)
 
 /* ---- groups ---- */
 
-static void grouped_model(toy_model *model)
-{
-    toy_model_open(model);
-    for (uint32_t u = 0; u < 3; u++) {
-        (void)toy_model_layer(model, "layer", u);
-        (void)toy_model_grouped(model, 170, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 0);
-        (void)toy_model_grouped(model, 31, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY, 1);
-        (void)toy_model_grouped(model, 65, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 2);
-        (void)toy_model_grouped(model, 9, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY, 63);
-    }
-}
-
 static zero_status train_groups(zero_world *world, const toy_run *run, void *user)
 {
     const float *expected = user;
@@ -483,7 +472,7 @@ static zero_status train_groups(zero_world *world, const toy_run *run, void *use
 
 TEST(groups_and_decay_survive_sharding)
 {
-    toy_run run = toy_run_made(grouped_model);
+    toy_run run = toy_run_made(toy_grouped_model);
     const zero_hyper groups[3] = {{.adamw = {1e-2f, 0.9f, 0.99f, 1e-8f, 0.5f}},
                                   {.adamw = {3e-3f, 0.8f, 0.999f, 1e-6f, 0.5f}},
                                   {.adamw = {0.0f, 0.9f, 0.999f, 1e-8f, 0.5f}}};

@@ -4,22 +4,11 @@
 #include "harness.h"
 
 #include "folders.h"
+#include "grouped.h"
 #include "saved_runs.h"
 #include "toy.h"
 
 /* ---- numbers ---- */
-
-static void grouped_model(toy_model *model)
-{
-    toy_model_open(model);
-    for (uint32_t u = 0; u < 3; u++) {
-        (void)toy_model_layer(model, "layer", u);
-        (void)toy_model_grouped(model, 170, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 0);
-        (void)toy_model_grouped(model, 31, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY, 1);
-        (void)toy_model_grouped(model, 65, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN, 2);
-        (void)toy_model_grouped(model, 9, ZERO_DTYPE_F32, ZERO_TENSOR_NO_DECAY, 63);
-    }
-}
 
 static zero_status train_groups(zero_world *world, const toy_run *run, void *user)
 {
@@ -37,7 +26,7 @@ static zero_status train_groups(zero_world *world, const toy_run *run, void *use
 /* Of each unit a flat is updated by one optimizer: AdamW has two moments, the others one. */
 TEST(groups_have_optimizers_of_their_own)
 {
-    toy_run run = toy_run_made(grouped_model);
+    toy_run run = toy_run_made(toy_grouped_model);
     zero_hyper groups[64];
     for (uint32_t g = 0; g < 64; g++) {
         groups[g] = zero_hyper_init(ZERO_OPTIMIZER_ADAMW);
@@ -68,7 +57,7 @@ TEST(groups_have_optimizers_of_their_own)
  */
 TEST(moments_are_planned_by_optimizer)
 {
-    toy_run run = toy_run_made(grouped_model);
+    toy_run run = toy_run_made(toy_grouped_model);
     zero_plan *plan = NULL;
     run.options.optimizer = ZERO_OPTIMIZER_LION;
     for (int adamw = 0; adamw < 2; adamw++) {
@@ -83,14 +72,6 @@ TEST(moments_are_planned_by_optimizer)
 }
 
 /* ---- hyper-parameters ---- */
-
-#define REFUSE_PARAMS(change, text)                                                               \
-    do {                                                                                          \
-        zero_step_params params = zero_step_params_init();                                        \
-        change;                                                                                   \
-        CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_ERR_INVALID_ARGUMENT, \
-                    text);                                                                        \
-    } while (0)
 
 /* Of groups of Lion and SGD. */
 #define REFUSE_GROUPS(change, text)                                            \

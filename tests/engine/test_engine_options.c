@@ -3,6 +3,7 @@
 #include "harness.h"
 #include "reads.h"
 
+#include "grouped.h"
 #include "toy.h"
 
 /* ---- options ---- */
@@ -314,14 +315,6 @@ TEST(units_and_ties_that_make_no_sense)
 }
 
 /* ---- hyper-parameters ---- */
-
-#define REFUSE_PARAMS(change, text)                                                               \
-    do {                                                                                          \
-        zero_step_params params = zero_step_params_init();                                        \
-        change;                                                                                   \
-        CHECK_FAILS(zero_step(trainer->engine, &params, toy_stream()), ZERO_ERR_INVALID_ARGUMENT, \
-                    text);                                                                        \
-    } while (0)
 
 static zero_status absurd_params(toy_trainer *trainer)
 {
