@@ -7,8 +7,8 @@
  *          in both, in the order in which they lie in both.
  *
  * What has sums is counted by granules of 256 elements of the saved box: whoever wants a granule's
- * first element reads all of it and adds it to the reader's balance. So every granule is counted
- * once, however its tensor was cut, as long as each element is wanted once; and the reader's
+ * first element reads all of it and adds it to the source's balance. So every granule is counted
+ * once, however its tensor was cut, as long as each element is wanted once; and the source's
  * coverage says whether that was so. */
 #ifndef ZI_CHECKPOINT_CHECKPOINT_BOXES_H
 #define ZI_CHECKPOINT_CHECKPOINT_BOXES_H

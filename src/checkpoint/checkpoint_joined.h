@@ -36,7 +36,7 @@ uint64_t zi_joined_page_offset(const zi_joined *joined, uint64_t element);
 
 /* Values := so many elements of the wanted box, in the type that zi_joined_alike says of all of
  * them. They are covered, and at most 8 MiB. counted: add each granule of a saved box whose first
- * element is among them to the reader's balance; it has sums. Errors: those of zi_source_read.
+ * element is among them to the source's balance; it has sums. Errors: those of zi_source_read.
  */
 zero_status zi_joined_read(const zi_joined *joined, uint64_t first, uint64_t count, bool counted,
                            void *values);

@@ -15,7 +15,7 @@ typedef struct engine_load {
     zero_engine *engine;
     zero_load_options options;
     zi_source *source;  /* of the elements; NULL: it is not open */
-    uint32_t *found;    /* by the engine's tensor: the first of its boxes in the reader's map;
+    uint32_t *found;    /* by the engine's tensor: the first of its boxes in the source's map;
                            ZI_NO_INDEX: it stays as it is */
     uint64_t *expected; /* bits by the map's tensor: some part of the model has one of this name; of
                            several boxes the first one's is set */
@@ -77,7 +77,7 @@ typedef struct load_run {
 } load_run;
 
 /* Begin to read ahead all that this rank holds, by threads of its own and through at most 53 MiB of
- * host memory. No other calls on the reader until it is closed. Errors: OUT_OF_MEMORY; DEVICE.
+ * host memory. No other calls on the source until it is closed. Errors: OUT_OF_MEMORY; DEVICE.
  * (load_feed.c) */
 zero_status zi_load_open_feed(engine_load *load);
 /* The next run; its values stay until the call after. NULL: there are no more. Errors: those of

@@ -17,7 +17,7 @@
 #define THREADS 4
 /* So that threads need not wait while runs are taken. */
 #define BUFFERS (THREADS + 2)
-_Static_assert(THREADS <= ZI_SOURCE_READS_MAX, "reads of one reader");
+_Static_assert(THREADS <= ZI_SOURCE_READS_MAX, "reads of one source");
 
 const zero_role zi_load_roles[LOAD_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT1,
                                              ZERO_ROLE_MOMENT2};
