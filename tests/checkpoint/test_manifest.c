@@ -7,6 +7,7 @@
 #include "sanitizer.h"
 
 #include "format/json_text.h"
+#include "optimizer/optimizer_table.h"
 
 static char *home;
 
@@ -66,11 +67,13 @@ static void check_tensor(const zi_checkpoint_tensor *a, const zi_checkpoint_tens
     }
 }
 
+/* Of an optimizer with few numbers the rest of a group has no value. */
 static void check_groups(const zi_hyper *a, const zi_hyper *b, uint32_t count)
 {
-    CHECK_BYTES(a, b, count * sizeof *a);
-    for (uint32_t i = count; i < ZERO_STEP_GROUPS; i++) {
+    for (uint32_t i = 0; i < ZERO_STEP_GROUPS; i++) {
+        const uint32_t numbers = i < count ? zi_optimizer_of(a[i].kind)->number_count : 0;
         CHECK_EQ(a[i].kind, b[i].kind);
+        CHECK_BYTES(a[i].number, b[i].number, numbers * sizeof a[i].number[0]);
     }
 }
 
