@@ -21,8 +21,9 @@
 
 #define TAIL_BEGIN ",\n\"xxh3\": "
 #define TAIL_END "\n}\n"
-/* The hash has 16 digits in quotes. */
-#define TAIL_BYTES (sizeof TAIL_BEGIN - 1 + 18 + sizeof TAIL_END - 1)
+/* Where TAIL_END stands behind TAIL_BEGIN and the hash, 16 digits in quotes. */
+#define TAIL_END_AT (sizeof TAIL_BEGIN - 1 + 18)
+#define TAIL_BYTES (TAIL_END_AT + sizeof TAIL_END - 1)
 
 uint64_t zi_manifest_model_hash(const zi_checkpoint_map *map)
 {
@@ -318,10 +319,19 @@ static zero_status load_text(const char *folder, zi_manifest_text *text)
     return status;
 }
 
-static bool begins(const zi_manifest_text *text, const char *with)
+static bool holds(const zi_manifest_text *text, size_t at, const char *what)
 {
-    const size_t bytes = strlen(with);
-    return text->bytes >= bytes && memcmp(text->text, with, bytes) == 0;
+    const size_t bytes = strlen(what);
+    return text->bytes >= at + bytes && memcmp(text->text + at, what, bytes) == 0;
+}
+
+/* It begins or ends as a manifest does. One of the two is enough, since a wrong bit may be in the
+ * other: then the file is a damaged manifest, and no stranger's. */
+static bool is_manifest(const zi_manifest_text *text)
+{
+    return holds(text, 0, "{\n\"format\": \"libzero") ||
+           (text->bytes > TAIL_BYTES && holds(text, text->bytes - TAIL_BYTES, TAIL_BEGIN) &&
+            holds(text, text->bytes - TAIL_BYTES + TAIL_END_AT, TAIL_END));
 }
 
 static zero_status manifest_check_hash(const zi_manifest_text *text)
@@ -329,7 +339,7 @@ static zero_status manifest_check_hash(const zi_manifest_text *text)
     char tail[TAIL_BYTES];
     zi_json_out out = {.text = tail};
     const size_t body = text->bytes - TAIL_BYTES;
-    if (!begins(text, "{\n\"format\": \"libzero")) {
+    if (!is_manifest(text)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s is not a checkpoint's: it does not say "
                 "\"" ZI_MANIFEST_FORMAT "\"",
@@ -394,7 +404,8 @@ static zero_status read_head(zi_manifest_text *text)
     zi_manifest_head *head = &text->head;
     uint64_t skipped = 0;
     *head = (zi_manifest_head){0};
-    if (!begins(text, format) || !manifest_take_number(&at, ",\n\"updates\": \"", &text->version)) {
+    if (!holds(text, 0, format) ||
+        !manifest_take_number(&at, ",\n\"updates\": \"", &text->version)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: its first lines are not those of a checkpoint",
                 text->path);
     }
