@@ -79,7 +79,7 @@ static bool has_copy(const adam_run *run)
 
 static float *master_of(const adam_run *run)
 {
-    return has_copy(run) ? run->job.master : run->job.param;
+    return has_copy(run) ? run->job.state[ZI_STATE_MASTER] : run->job.param;
 }
 
 /* Part of the elements, in multiples of STEP_ELEMENTS (the count is one). */
@@ -187,8 +187,8 @@ static void limit_part(void *argument, uint32_t part, uint32_t parts)
     const size_t moment_width = zero_dtype_bytes(what->moment);
     const limit_arrays all = {
         .changed = {shifted(master_of(run), ZERO_DTYPE_F32, begin),
-                    shifted(run->job.moment1, what->moment, begin),
-                    shifted(run->job.moment2, what->moment, begin)},
+                    shifted(run->job.state[ZI_STATE_MOMENT1], what->moment, begin),
+                    shifted(run->job.state[ZI_STATE_MOMENT2], what->moment, begin)},
         .changed_width = {sizeof(float), moment_width, moment_width},
         .grad = (const unsigned char *)run->job.grad + begin * zero_dtype_bytes(what->grad),
         .grad_width = zero_dtype_bytes(what->grad),
@@ -278,8 +278,8 @@ static int check_sample(const adam_run *run)
             copy = scalar_update(run, i, &state);
         }
         const bool right = same_bits(state.p, master_of(run)[i]) &&
-                           same_bits(state.m, get(run->job.moment1, moment, i)) &&
-                           same_bits(state.v, get(run->job.moment2, moment, i)) &&
+                           same_bits(state.m, get(run->job.state[ZI_STATE_MOMENT1], moment, i)) &&
+                           same_bits(state.v, get(run->job.state[ZI_STATE_MOMENT2], moment, i)) &&
                            (!has_copy(run) || copy == ((const uint16_t *)run->job.param)[i]);
         if (!right) {
             return bench_fail("adam, %s: element %zu differs from the scalar lane after %llu "
@@ -311,9 +311,9 @@ static void lay_out(adam_run *run, unsigned char *memory, size_t bytes)
                                .segment_count = 1,
                                .grad = grad,
                                .param = has_copy(run) ? copy : memory,
-                               .master = has_copy(run) ? memory : NULL,
-                               .moment1 = moment1,
-                               .moment2 = moment2,
+                               .state[ZI_STATE_MASTER] = has_copy(run) ? memory : NULL,
+                               .state[ZI_STATE_MOMENT1] = moment1,
+                               .state[ZI_STATE_MOMENT2] = moment2,
                                .grad_dtype = what->grad,
                                .param_dtype = what->param,
                                .moment_dtype = what->moment,

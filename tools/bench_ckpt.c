@@ -94,7 +94,7 @@ static int create(const ckpt_bench *b, zero_world *world, uint64_t staging, zero
     tuning.extent_bytes = tier == ZERO_TIER_DISK ? SHARED_EXTENT_BYTES : 0;
     options.tuning = &tuning;
     options.stage = ZERO_STAGE_3;
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+    for (int role = ZERO_ROLE_MASTER; zero_role_exists((zero_role)role) != 0; role++) {
         options.tier[role] = tier;
     }
     options.disk_directories = tier == ZERO_TIER_DISK ? &directory : NULL;
@@ -137,7 +137,7 @@ static void fill(const zero_view *view, uint32_t tensor, int role, uint64_t firs
 static int for_shards(const ckpt_bench *b, zero_engine *engine, shard_action action)
 {
     for (uint32_t tensor = 0; tensor < b->layers * TENSORS; tensor++) {
-        for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
+        for (int role = 0; zero_role_exists((zero_role)role) != 0; role++) {
             uint64_t first = 0;
             zero_view view;
             if (role == ZERO_ROLE_GRAD) {

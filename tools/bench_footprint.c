@@ -127,13 +127,11 @@ static void make_mixes(footprint *f, const bench_place *place)
             continue;
         }
         *mix = (footprint_mix){.name = kinds[i].name, .stage = kinds[i].stage};
-        for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-            if (!zero_role_is_shard((zero_role)role)) {
-                continue;
-            }
-            mix->tier[role] = role == ZERO_ROLE_PARAM  ? kinds[i].param
-                              : role == ZERO_ROLE_GRAD ? kinds[i].grad
-                                                       : kinds[i].state;
+        for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
+            const zero_tier tier = role == ZERO_ROLE_PARAM  ? kinds[i].param
+                                   : role == ZERO_ROLE_GRAD ? kinds[i].grad
+                                                            : kinds[i].state;
+            mix->tier[role] = zero_role_exists((zero_role)role) != 0 ? tier : ZERO_TIER_DEFAULT;
         }
         const bool plain = strchr(mix->name, ',') == NULL;
         mix->paper = plain && formula ? footprint_paper(mix->stage, f->parameters, f->ranks) : 0;
@@ -224,8 +222,8 @@ static int add_row(const char *metric, const char *name, const char *what, uint6
 static uint64_t shard_bytes(const zero_memory *memory)
 {
     uint64_t bytes = 0;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        bytes += zero_role_is_shard((zero_role)role) ? memory->bytes[role] : 0;
+    for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
+        bytes += memory->bytes[role];
     }
     return bytes;
 }
@@ -234,13 +232,14 @@ static int add_rows(const footprint *f, const footprint_mix *mix, const char *na
                     bench_report *report)
 {
     int failed = 0;
-    for (int role = 0; role < ZERO_ROLE_COUNT && !failed; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX && !failed; role++) {
         char what[64];
         const zero_tier tier = footprint_tier(mix, role);
         (void)snprintf(what, sizeof what, "%s on %s", zero_role_name((zero_role)role),
                        zero_tier_name(tier));
-        failed = tier != DISK && add_row(METRIC_ROLE, name, what, mix->held.bytes[role],
-                                         (double)mix->planned.bytes[role], report);
+        failed = tier != DISK && zero_role_exists((zero_role)role) != 0 &&
+                 add_row(METRIC_ROLE, name, what, mix->held.bytes[role],
+                         (double)mix->planned.bytes[role], report);
     }
     for (int tier = DEVICE; tier <= DISK && !failed; tier++) {
         const uint64_t measured = tier == DISK ? mix->file_bytes : mix->held.tier_bytes[tier];

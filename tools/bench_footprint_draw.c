@@ -12,10 +12,10 @@ enum { PART_PARAM, PART_GRAD, PART_STATE, PART_REST, PARTS };
 
 static int part_of(int role)
 {
-    return role == ZERO_ROLE_PARAM               ? PART_PARAM
-           : role == ZERO_ROLE_GRAD              ? PART_GRAD
-           : zero_role_is_shard((zero_role)role) ? PART_STATE
-                                                 : PART_REST;
+    return role == ZERO_ROLE_PARAM       ? PART_PARAM
+           : role == ZERO_ROLE_GRAD      ? PART_GRAD
+           : role < ZERO_ROLE_SHARDS_MAX ? PART_STATE
+                                         : PART_REST;
 }
 
 /* Bytes of each part, of device and host memory or of the disk. */
@@ -25,7 +25,7 @@ static void sum_parts(const footprint_mix *mix, bool disk, uint64_t parts[PARTS]
         disk ? mix->planned.tier_bytes[ZERO_TIER_DISK] : footprint_memory(&mix->planned);
     memset(parts, 0, PARTS * sizeof *parts);
     parts[PART_REST] = all;
-    for (int role = 0; role < ZERO_ROLE_COUNT && zero_role_is_shard((zero_role)role); role++) {
+    for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
         const bool there = (footprint_tier(mix, role) == ZERO_TIER_DISK) == disk;
         parts[part_of(role)] += there ? mix->planned.bytes[role] : 0;
     }
@@ -107,7 +107,7 @@ static void print_mix(const footprint_mix *mix, double scale, FILE *out)
 static void print_roles(const footprint_mix *mix, FILE *out)
 {
     fprintf(out, "\nstage %-29s  %-7s %16s %16s\n", mix->name, "tier", "planned", "measured");
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const zero_tier tier = footprint_tier(mix, role);
         char measured[24];
         (void)snprintf(measured, sizeof measured, "%" PRIu64, mix->held.bytes[role]);

@@ -86,9 +86,10 @@ static double print_legend(const chart *c)
 {
     double x = 0;
     double y = LEGEND_Y;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         if (has_role(c->f, role)) {
-            print_entry(c, chart_colour((uint32_t)role), zero_role_name((zero_role)role), &x, &y);
+            print_entry(c, chart_role_colour((zero_role)role), zero_role_name((zero_role)role), &x,
+                        &y);
         }
     }
     if (largest(c->f, true) > 0) {
@@ -128,9 +129,9 @@ static void print_stack(const chart *c, const footprint_mix *mix, const zero_mem
         (double)(disk ? memory->tier_bytes[ZERO_TIER_DISK] : footprint_memory(memory));
     const double begin = disk ? c->disk_x : PLOT_X;
     double x = begin;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         if ((footprint_tier(mix, role) == ZERO_TIER_DISK) == disk) {
-            print_part(c, y, memory->bytes[role], chart_colour((uint32_t)role),
+            print_part(c, y, memory->bytes[role], chart_role_colour((zero_role)role),
                        zero_role_name((zero_role)role), &x);
         }
     }
@@ -265,7 +266,7 @@ static void print_table(const footprint_mix *mix, const footprint *f, FILE *out)
             "<h2>Stage %s</h2>\n<table>\n<tr><th>role</th><th>tier</th><th>planned bytes</th>"
             "<th>measured bytes</th></tr>\n",
             mix->name);
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const zero_tier tier = footprint_tier(mix, role);
         if (mix->planned.bytes[role] + mix->held.bytes[role] == 0) {
             continue;

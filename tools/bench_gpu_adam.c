@@ -151,9 +151,9 @@ static zi_update_job make_job(const adam_run *run, void *const data[ARRAYS])
     return (zi_update_job){
         .grad = data[GRAD],
         .param = has_copy(run->what) ? data[COPY] : data[MASTER],
-        .master = has_copy(run->what) ? data[MASTER] : NULL,
-        .moment1 = data[MOMENT1],
-        .moment2 = data[MOMENT2],
+        .state[ZI_STATE_MASTER] = has_copy(run->what) ? data[MASTER] : NULL,
+        .state[ZI_STATE_MOMENT1] = data[MOMENT1],
+        .state[ZI_STATE_MOMENT2] = data[MOMENT2],
         .grad_dtype = run->what->grad,
         .param_dtype = run->what->param,
         .moment_dtype = run->what->moment,

@@ -49,19 +49,20 @@ static int lay_out(gpu_direct *direct)
         unsigned char *grads = at + stride * BF16_BYTES;
         unsigned char *master = grads + stride * BF16_BYTES;
         direct->grads[unit] = grads;
-        direct->jobs[unit] = (zi_update_job){.segments = &direct->step.block->segments[unit],
-                                             .segment_count = 1,
-                                             .count = gpu_steps_count(shape, unit),
-                                             .grad = grads,
-                                             .param = at,
-                                             .master = master,
-                                             .moment1 = master + stride * sizeof(float),
-                                             .moment2 = master + 2 * stride * sizeof(float),
-                                             .grad_dtype = ZERO_DTYPE_BF16,
-                                             .param_dtype = ZERO_DTYPE_BF16,
-                                             .moment_dtype = ZERO_DTYPE_F32,
-                                             .decision = &direct->step.block->decision,
-                                             .optimizer = ZERO_OPTIMIZER_ADAMW};
+        direct->jobs[unit] =
+            (zi_update_job){.segments = &direct->step.block->segments[unit],
+                            .segment_count = 1,
+                            .count = gpu_steps_count(shape, unit),
+                            .grad = grads,
+                            .param = at,
+                            .state[ZI_STATE_MASTER] = master,
+                            .state[ZI_STATE_MOMENT1] = master + stride * sizeof(float),
+                            .state[ZI_STATE_MOMENT2] = master + 2 * stride * sizeof(float),
+                            .grad_dtype = ZERO_DTYPE_BF16,
+                            .param_dtype = ZERO_DTYPE_BF16,
+                            .moment_dtype = ZERO_DTYPE_F32,
+                            .decision = &direct->step.block->decision,
+                            .optimizer = ZERO_OPTIMIZER_ADAMW};
         at += stride * BYTES_FOR_ELEMENT;
     }
     return 0;
@@ -78,9 +79,10 @@ static int fill_all(const gpu_direct *direct)
         const zi_update_job *job = &direct->jobs[unit];
         gpu_steps_fill(NULL, unit, 0, job->count, values);
         failed =
-            gpu_upload(job->master, values, job->count * sizeof *values, direct->memory->stream) ||
+            gpu_upload(job->state[ZI_STATE_MASTER], values, job->count * sizeof *values,
+                       direct->memory->stream) ||
             BENCH_TRY(kernels->ops->cast(kernels->self, direct->stream, job->param, ZERO_DTYPE_BF16,
-                                         job->master, ZERO_DTYPE_F32, job->count));
+                                         job->state[ZI_STATE_MASTER], ZERO_DTYPE_F32, job->count));
     }
     free(values);
     return failed;

@@ -11,10 +11,10 @@
 /* Text of the line's or of names: <, >, & and quotes are escaped. */
 void chart_text(const char *text, FILE *out);
 
-/* Colour `index` of CHART_COLOURS, a role's or a term's, "#rrggbb": they differ in lightness too.
- */
-#define CHART_COLOURS ZERO_ROLE_COUNT
+/* Colour `index` of CHART_COLOURS, or a role's, "#rrggbb": they differ in lightness too. */
+#define CHART_COLOURS 11
 const char *chart_colour(uint32_t index);
+const char *chart_role_colour(zero_role role);
 
 /* A part of a bar. Its title follows, which a viewer shows under the pointer, and chart_part_end.
  */

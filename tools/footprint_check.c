@@ -6,7 +6,7 @@
 zero_tier footprint_tier(const footprint_mix *mix, int role)
 {
     return role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING ? ZERO_TIER_HOST
-           : zero_role_is_shard((zero_role)role)                         ? mix->tier[role]
+           : role < ZERO_ROLE_SHARDS_MAX                                 ? mix->tier[role]
                                                                          : ZERO_TIER_DEVICE;
 }
 
@@ -42,7 +42,7 @@ static bool same_rank(footprint *f, const footprint_mix *mix, uint32_t rank,
 {
     const zero_memory *planned = &mix->planned;
     bool all = true;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const zero_tier tier = footprint_tier(mix, role);
         if (tier != ZERO_TIER_DISK && planned->bytes[role] + measured->held.bytes[role] != 0) {
             all = same(f, mix, rank, zero_role_name((zero_role)role), tier, planned->bytes[role],

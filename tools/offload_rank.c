@@ -66,7 +66,7 @@ static zero_engine_options options_of(const offload_rank_desc *desc, zero_tuning
     options.tuning = tuning;
     tuning->accum_dtype = ZERO_DTYPE_BF16;
     options.moment_dtype = desc->bf16_moments ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32;
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+    for (int role = ZERO_ROLE_MASTER; zero_role_exists((zero_role)role) != 0; role++) {
         options.tier[role] = desc->tier;
     }
     options.disk_directories = desc->directories;
@@ -237,7 +237,7 @@ static int compare_samples(const offload_rank *rank, const offload_rank *device)
         const uint64_t firsts[] = {0, whole / 2 / PERIOD * PERIOD, (whole - 1) / PERIOD * PERIOD};
         const uint32_t first_count = rank->desc.bf16_moments ? 1 : 3;
         for (uint32_t i = 0; i < first_count; i++) {
-            for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
+            for (int role = 0; zero_role_exists((zero_role)role) != 0; role++) {
                 if (role != ZERO_ROLE_GRAD &&
                     compare(rank, device, sampled[t], firsts[i], (zero_role)role) != 0) {
                     return 1;

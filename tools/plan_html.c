@@ -16,7 +16,7 @@
 #define ROW 26
 
 /* What a bar is made of: the roles, then what is no role's. */
-enum { PART_ACTIVATIONS = ZERO_ROLE_COUNT, PART_RESERVE, PARTS };
+enum { PART_ACTIVATIONS = ZERO_ROLE_COUNT_MAX, PART_RESERVE, PARTS };
 
 static const char *part_name(int part)
 {
@@ -29,7 +29,7 @@ static const char *part_colour(int part)
 {
     return part == PART_ACTIVATIONS ? "#d62728"
            : part == PART_RESERVE   ? "#bdbdbd"
-                                    : chart_colour((uint32_t)part);
+                                    : chart_role_colour((zero_role)part);
 }
 
 static zero_tier tier_of(const plan_mix *mix, int role)
@@ -37,14 +37,14 @@ static zero_tier tier_of(const plan_mix *mix, int role)
     if (role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING) {
         return ZERO_TIER_HOST;
     }
-    return zero_role_is_shard((zero_role)role) ? mix->options.tier[role] : ZERO_TIER_DEVICE;
+    return role < ZERO_ROLE_SHARDS_MAX ? mix->options.tier[role] : ZERO_TIER_DEVICE;
 }
 
 /* A part's bytes on a tier. The reserve is what need has beyond all that is named. */
 static uint64_t part_bytes(const plan_mix *mix, int part, zero_tier tier)
 {
     const zero_footprint *f = &mix->footprint;
-    if (part < ZERO_ROLE_COUNT) {
+    if (part < ZERO_ROLE_COUNT_MAX) {
         return tier_of(mix, part) == tier ? f->role_bytes[part] : 0;
     }
     if (part == PART_ACTIVATIONS) {
@@ -97,6 +97,9 @@ static void print_legend(FILE *out)
 {
     fputs("<p class=\"legend\">", out);
     for (int part = 0; part < PARTS; part++) {
+        if (part < PART_ACTIVATIONS && zero_role_exists((zero_role)part) == 0) {
+            continue;
+        }
         fprintf(out, "<span><i style=\"background:%s\"></i>%s</span>\n", part_colour(part),
                 part_name(part));
     }

@@ -323,7 +323,7 @@ static zero_engine_options options_of(const mix_kind *kind, const plan_report *r
     options.shard_group = kind->hybrid ? node_of_column(report) : 0;
     options.tier[ZERO_ROLE_PARAM] = kind->param;
     options.tier[ZERO_ROLE_GRAD] = kind->grad;
-    for (int role = ZERO_ROLE_MASTER; role <= ZERO_ROLE_MOMENT2; role++) {
+    for (int role = ZERO_ROLE_MASTER; zero_role_exists((zero_role)role) != 0; role++) {
         options.tier[role] = kind->state;
     }
     return options;

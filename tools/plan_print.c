@@ -1,5 +1,6 @@
 /* Owns what `zero plan` prints: a table with a bar for the device's memory, and JSON. Every figure
  * is one of the library's. */
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -134,7 +135,6 @@ static void print_mix(const plan_mix *mix, FILE *out)
 
 void plan_print_options(const plan_report *report, const plan_mix *mix, FILE *out)
 {
-    static const char *const roles[] = {"PARAM", "GRAD", "MASTER", "MOMENT1", "MOMENT2"};
     static const char *const tiers[] = {"DEFAULT", "DEVICE", "HOST", "DISK"};
     fprintf(out,
             "  zero_engine_options options = zero_engine_options_init();\n"
@@ -148,10 +148,13 @@ void plan_print_options(const plan_report *report, const plan_mix *mix, FILE *ou
     if (mix->options.shard_group != 0) {
         fprintf(out, "  options.shard_group = %" PRIu32 ";\n", mix->options.shard_group);
     }
-    for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
-        if (mix->options.tier[role] != ZERO_TIER_DEVICE) {
-            fprintf(out, "  options.tier[ZERO_ROLE_%s] = ZERO_TIER_%s;\n", roles[role],
-                    tiers[mix->options.tier[role]]);
+    for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
+        if (mix->options.tier[role] > ZERO_TIER_DEVICE) {
+            fputs("  options.tier[ZERO_ROLE_", out);
+            for (const char *c = zero_role_name((zero_role)role); *c != '\0'; c++) {
+                fputc(toupper((unsigned char)*c), out);
+            }
+            fprintf(out, "] = ZERO_TIER_%s;\n", tiers[mix->options.tier[role]]);
         }
     }
     if (report->setting_count != 0) {
@@ -172,8 +175,8 @@ static void print_words(const plan_report *report, const plan_mix *mix, FILE *ou
     if (mix->options.shard_group != 0) {
         fprintf(out, " --set shard_group=%" PRIu32, mix->options.shard_group);
     }
-    for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
-        if (mix->options.tier[role] != ZERO_TIER_DEVICE) {
+    for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
+        if (mix->options.tier[role] > ZERO_TIER_DEVICE) {
             fprintf(out, "%s%s=%s", separator, zero_role_name((zero_role)role),
                     zero_tier_name(mix->options.tier[role]));
             separator = ",";
@@ -189,7 +192,7 @@ static void print_roles(const plan_mix *mix, FILE *out)
 {
     char text[16];
     fprintf(out, "\nIts bytes on a rank, in GiB:\n\n");
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         if (mix->footprint.role_bytes[role] != 0) {
             const zero_tier tier = mix->options.tier[role];
             fprintf(out, "  %-12s %s%s%s\n", zero_role_name((zero_role)role),
@@ -253,8 +256,9 @@ static json_t *tiers_json(const uint64_t bytes[ZERO_TIER_COUNT_MAX])
 static json_t *roles_json(const uint64_t bytes[ZERO_ROLE_COUNT_MAX])
 {
     json_t *roles = json_object();
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (json_object_set_new(roles, zero_role_name((zero_role)role),
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
+        if (zero_role_exists((zero_role)role) != 0 &&
+            json_object_set_new(roles, zero_role_name((zero_role)role),
                                 json_integer((json_int_t)bytes[role])) != 0) {
             json_decref(roles);
             return NULL;

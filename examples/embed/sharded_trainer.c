@@ -487,8 +487,8 @@ int main(int argc, char **argv)
     options.stage = (zero_stage)(argc > 3 ? atoi(argv[3]) : 3);
     options.disk_directories = (const char *const *)(argv + 4);
     options.disk_directory_count = argc > 4;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (zero_role_is_shard((zero_role)role)) {
+    for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
+        if (zero_role_exists((zero_role)role)) {
             options.tier[role] = argc > 4 ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
         }
     }

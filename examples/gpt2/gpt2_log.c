@@ -470,8 +470,11 @@ static void print_memory(const zero_memory *planned, const zero_memory *measured
                          uint64_t own_bytes)
 {
     printf("\nmemory of a rank, in bytes  %14s %14s\n", "planned", "measured");
-    for (int i = 0; i <= ZERO_ROLE_COUNT; i++) {
-        const bool total = i == ZERO_ROLE_COUNT;
+    for (int i = 0; i <= ZERO_ROLE_COUNT_MAX; i++) {
+        const bool total = i == ZERO_ROLE_COUNT_MAX;
+        if (!total && !zero_role_exists((zero_role)i)) {
+            continue;
+        }
         printf("  %-25s %14llu %14llu\n", total ? "total" : zero_role_name((zero_role)i),
                (unsigned long long)(total ? planned->total_bytes : planned->bytes[i]),
                (unsigned long long)(total ? measured->total_bytes : measured->bytes[i]));
@@ -487,8 +490,11 @@ static bool write_memory(gpt2_log *log, const zero_memory *planned, const zero_m
         return false;
     }
     (void)fputs("\n],\n\"memory\": {", text.out);
-    for (int i = 0; i <= ZERO_ROLE_COUNT; i++) {
-        const bool total = i == ZERO_ROLE_COUNT;
+    for (int i = 0; i <= ZERO_ROLE_COUNT_MAX; i++) {
+        const bool total = i == ZERO_ROLE_COUNT_MAX;
+        if (!total && !zero_role_exists((zero_role)i)) {
+            continue;
+        }
         (void)fprintf(text.out, "\"%s\": {\"planned\": %llu, \"measured\": %llu}, ",
                       total ? "total" : zero_role_name((zero_role)i),
                       (unsigned long long)(total ? planned->total_bytes : planned->bytes[i]),

@@ -222,8 +222,8 @@ static gpt2_options defaults(void)
     options.tuning = zero_tuning_init();
     options.engine.device = ZERO_DEVICE_CPU;
     options.dtype = ZERO_DTYPE_BF16;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
-        if (zero_role_is_shard((zero_role)role)) {
+    for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
+        if (zero_role_exists((zero_role)role)) {
             options.engine.tier[role] = ZERO_TIER_DEVICE;
         }
     }
@@ -479,7 +479,7 @@ static bool check(const gpt2_options *options, gpt2_error *error)
         return gpt2_fail(error, "--master none is for bf16 or f16 parameters; --dtype is f32");
     }
     bool disk = o->evict == ZERO_TIER_DISK;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         disk = disk || o->engine.tier[role] == ZERO_TIER_DISK;
     }
     if (disk && o->disks[0] == NULL && o->plan == 0) {
@@ -662,7 +662,7 @@ static void print_engine(const gpt2_options *options, const gpt2_option *row, FI
     (void)zero_option_print(option, &options->engine, &options->tuning, text, sizeof text);
     if (alias != NULL && alias->role != NULL) {
         zero_tier tier = ZERO_TIER_DEFAULT;
-        for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+        for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
             if (strcmp(alias->role, zero_role_name((zero_role)role)) == 0) {
                 tier = options->engine.tier[role];
             }

@@ -41,10 +41,13 @@ static bool write_json(const gpt2_options *options, const gpt2_config *config,
                   "\"sharding\": {\"param\": %u, \"grad\": %u, \"optimizer\": %u},\n\"memory\": {",
                   sharding.world, (unsigned long long)gpt2_parameter_count(config), config->vocab,
                   sharding.param, sharding.grad, sharding.optimizer);
-    for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
+    for (int i = 0; i < ZERO_ROLE_COUNT_MAX; i++) {
+        if (zero_role_exists((zero_role)i) == 0) {
+            continue;
+        }
         (void)fprintf(out, "\"%s\": {\"planned\": %llu", zero_role_name((zero_role)i),
                       (unsigned long long)memory.bytes[i]);
-        if (zero_role_is_shard((zero_role)i)) {
+        if (i < ZERO_ROLE_SHARDS_MAX) {
             (void)fprintf(out, ", \"tier\": \"%s\"", zero_tier_name(used.tier[i]));
         }
         (void)fputs("}, ", out);

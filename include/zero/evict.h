@@ -24,10 +24,8 @@ ZERO_BEGIN
 /** A role in a set of roles. */
 #define ZERO_ROLE_BIT(role) (UINT32_C(1) << (uint32_t)(role))
 
-/** Master copies and moments. */
-#define ZERO_EVICT_STATE                                                  \
-    (ZERO_ROLE_BIT(ZERO_ROLE_MASTER) | ZERO_ROLE_BIT(ZERO_ROLE_MOMENT1) | \
-     ZERO_ROLE_BIT(ZERO_ROLE_MOMENT2))
+/** Master copies and moments: all states of optimizers, also those that a later library has. */
+#define ZERO_EVICT_STATE (ZERO_ROLE_BIT(ZERO_ROLE_SHARDS_MAX) - ZERO_ROLE_BIT(ZERO_ROLE_MASTER))
 
 /** All roles that can be evicted. */
 #define ZERO_EVICT_ALL                                                                       \
@@ -35,9 +33,9 @@ ZERO_BEGIN
      ZERO_ROLE_BIT(ZERO_ROLE_IO_WINDOW))
 
 /** Give the memory of roles back until zero_engine_restore. Waits for the step under way.
- *  - roles: a set of ZERO_ROLE_BIT of MASTER, MOMENT1, MOMENT2, GRAD, GRAD_SLOT and IO_WINDOW, not
- *    empty. Roles without bytes, on disk already, or on the tier that they would be evicted to stay
- *    as they are.
+ *  - roles: a set of ZERO_ROLE_BIT of optimizers' states (MASTER to MOMENT2), GRAD, GRAD_SLOT and
+ *    IO_WINDOW, not empty. Roles without bytes, on disk already, or on the tier that they would be
+ * evicted to stay as they are.
  *  - tier: where masters and moments are kept. ZERO_TIER_HOST is ordinary host memory, for
  *    ZERO_DEVICE_CUDA only. ZERO_TIER_DISK is files in options.disk_directories, reserved before
  *    any memory is given back, and accessed by direct I/O where the file system has it.

@@ -116,9 +116,9 @@ typedef struct zero_engine_options {
     zero_update_fn update;    /**< the update; required by ZERO_OPTIMIZER_CALLBACK */
     void *update_user;        /**< handed to update */
 
-    zero_tier tier[ZERO_ROLE_COUNT_MAX]; /**< by zero_role, where its bytes live. Any mix of PARAM
-                                            to MOMENT2; 0 for all other roles. With tuning's
-                                            nccl_memory PARAM and GRAD stay on the device.
+    zero_tier tier[ZERO_ROLE_COUNT_MAX]; /**< by zero_role, where its bytes live. Any mix of those
+                                            with shards, PARAM to MOMENT2; 0 for all others. With
+                                            tuning's nccl_memory PARAM and GRAD stay on the device.
                                             Default: DEVICE */
     const char *const *disk_directories; /**< existing directories for roles on disk, striped over
                                             all of them by tuning's disk_weights. Ranks may

@@ -17,7 +17,6 @@
 
 #define CUT_MAX ((uint64_t)1 << 62)
 #define GRANULE_COUNT 256
-#define PLACE_ROLES 4
 #define PARTS_MAX 65536
 
 struct zi_manifest_memory {
@@ -252,9 +251,6 @@ static zero_status read_user(const zi_json *json, zi_manifest *manifest)
 
 /* ---- tensors ---- */
 
-static const zero_role place_roles[PLACE_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER,
-                                                   ZERO_ROLE_MOMENT1, ZERO_ROLE_MOMENT2};
-
 static zero_status refuse_tensor(const zi_json *json, const zi_checkpoint_tensor *tensor,
                                  const char *what)
 {
@@ -353,8 +349,8 @@ static zero_status read_dtypes(const zi_json *json, zi_checkpoint_tensor *tensor
     for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         tensor->role[role].dtype = ZERO_DTYPE_NONE;
     }
-    for (int i = 0; i < PLACE_ROLES; i++) {
-        const zero_role role = place_roles[i];
+    for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
+        const zero_role role = zi_saved_role(i);
         const json_t *place = json_object_get(places, zero_role_name(role));
         if (place == NULL) {
             continue;
@@ -369,7 +365,7 @@ static zero_status read_dtypes(const zi_json *json, zi_checkpoint_tensor *tensor
     }
     if (!json_is_object(places) || json_object_size(places) != known) {
         return refuse_tensor(json, tensor,
-                             "\"places\" is no object of param, master, moment1 and moment2");
+                             "\"places\" is no object of param and states of optimizers");
     }
     return ZERO_OK;
 }
@@ -420,9 +416,9 @@ static zero_status manifest_read_check_places(const zi_json *json, const json_t 
                                               const zi_checkpoint_tensor *tensor)
 {
     const json_t *places = json_object_get(entry, "places");
-    for (int i = 0; i < PLACE_ROLES; i++) {
-        const zi_checkpoint_place *place = &tensor->role[place_roles[i]];
-        const json_t *said = json_object_get(places, zero_role_name(place_roles[i]));
+    for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
+        const zi_checkpoint_place *place = &tensor->role[zi_saved_role(i)];
+        const json_t *said = json_object_get(places, zero_role_name(zi_saved_role(i)));
         uint64_t file = 0;
         uint64_t at = 0;
         uint64_t piece = 0;

@@ -100,7 +100,7 @@ zero_status zi_engine_give_arena(zero_engine *engine, zero_role role)
 /* Allocate the roles with memory that peers read, or the others. */
 static zero_status take_roles(zero_engine *engine, bool shared)
 {
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         if (zi_role_arena_bytes(engine->layout, (zero_role)role) != 0 &&
             is_shared(engine, (zero_role)role) == shared &&
             zi_role_tier(engine->layout, (zero_role)role) != ZERO_TIER_DISK) {
@@ -127,7 +127,7 @@ zero_status zi_engine_take_shared_arenas(zero_engine *engine)
 
 void zi_engine_free_arenas(zero_engine *engine)
 {
-    for (int role = ZERO_ROLE_COUNT; role-- > 0;) {
+    for (int role = ZERO_ROLE_COUNT_MAX; role-- > 0;) {
         if (engine->arena[role] != NULL) {
             free_arena(engine, (zero_role)role);
         }
@@ -151,14 +151,11 @@ zero_status zi_engine_list_flats(const zero_engine *engine, zi_optim_flat **flat
 zero_status zi_engine_rebind(zero_engine *engine)
 {
     zi_optim_flat *flats = NULL;
-    unsigned char *const state[ZI_STATES] = {engine->arena[ZERO_ROLE_MASTER],
-                                             engine->arena[ZERO_ROLE_MOMENT1],
-                                             engine->arena[ZERO_ROLE_MOMENT2]};
     zi_grads_rebind(engine->grads, engine->arena[ZERO_ROLE_GRAD],
                     engine->arena[ZERO_ROLE_GRAD_SLOT]);
     zi_engine_forget_grad_views(engine);
     ZI_TRY(zi_engine_list_flats(engine, &flats));
-    zi_optim_rebind(engine->optim, state, flats, engine->arena[ZERO_ROLE_IO_WINDOW]);
+    zi_optim_rebind(engine->optim, flats, engine->arena[ZERO_ROLE_IO_WINDOW]);
     zi_free(flats);
     return ZERO_OK;
 }

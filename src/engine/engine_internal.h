@@ -167,13 +167,13 @@ struct zero_engine {
     zi_stream *gather_stream;
     zi_stream *reduce_stream;
     zi_stream *step_stream;
-    unsigned char *arena[ZERO_ROLE_COUNT];
-    uint64_t arena_bytes[ZERO_ROLE_COUNT]; /* as counted by the allocator; 0: not held */
-    engine_striping striping;              /* of the store */
-    zi_store *store;                       /* roles on disk; NULL: there are none */
-    uint64_t *sums;                        /* its checksums; NULL: none */
-    zi_window *window;                     /* of optimizer state; used on the step stream */
-    zi_offload *offload[ZI_OFFLOAD_ROLES]; /* by role; NULL: not offloaded */
+    unsigned char *arena[ZERO_ROLE_COUNT_MAX];
+    uint64_t arena_bytes[ZERO_ROLE_COUNT_MAX]; /* as counted by the allocator; 0: not held */
+    engine_striping striping;                  /* of the store */
+    zi_store *store;                           /* roles on disk; NULL: there are none */
+    uint64_t *sums;                            /* its checksums; NULL: none */
+    zi_window *window;                         /* of optimizer state; used on the step stream */
+    zi_offload *offload[ZI_OFFLOAD_ROLES];     /* by role; NULL: not offloaded */
     engine_evicted evicted;
     struct engine_save *save; /* under way, from zero_save_begin to zero_save_end; NULL: none is */
     struct engine_prune *prune; /* under way; NULL: none is */

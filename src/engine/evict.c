@@ -54,7 +54,6 @@ static zero_status check_offloaded(const zero_engine *engine, uint32_t roles)
 static zero_status check_roles(const zero_engine *engine, uint32_t roles)
 {
     char text[96];
-    const uint32_t known = UINT32_MAX >> (32 - ZERO_ROLE_COUNT);
     if (roles == 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "roles is empty; ZERO_EVICT_ALL is all there are");
     }
@@ -63,7 +62,7 @@ static zero_status check_roles(const zero_engine *engine, uint32_t roles)
                 "roles 0x%" PRIx32 " has bits that cannot be evicted (0x%" PRIx32 ": %s); "
                 "use ZERO_EVICT_ALL or a part of it",
                 roles, roles & ~ZERO_EVICT_ALL,
-                zi_engine_roles_text(roles & ~ZERO_EVICT_ALL & known, text, sizeof text));
+                zi_engine_roles_text(roles & ~ZERO_EVICT_ALL, text, sizeof text));
     }
     ZI_TRY(check_offloaded(engine, roles));
     const bool registered = engine->layout->can.registered;
@@ -100,7 +99,7 @@ static void choose_roles(zero_engine *engine, uint32_t roles, zero_tier tier)
 {
     engine_evicted *evicted = &engine->evicted;
     evicted->tier = tier;
-    for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
+    for (int i = 0; i < ZERO_ROLE_COUNT_MAX; i++) {
         const zero_role role = (zero_role)i;
         const bool keeps = evict_has(ZERO_EVICT_STATE, role);
         if (!evict_has(roles, role) || engine->arena_bytes[role] == 0 ||
@@ -402,7 +401,7 @@ static zero_status give_all(zero_engine *engine)
         zi_window_suspend(engine->window);
     }
     free_bounce_buffers(engine);
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         if (evict_has(engine->evicted.given, (zero_role)role) && engine->arena_bytes[role] != 0) {
             ZI_TRY(zi_engine_give_arena(engine, (zero_role)role));
         }
@@ -413,7 +412,7 @@ static zero_status give_all(zero_engine *engine)
 /* Take it again. What a failure leaves taken, give_all gives up. */
 static zero_status take_all(zero_engine *engine)
 {
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         if (evict_has(engine->evicted.given, (zero_role)role) && engine->arena_bytes[role] == 0) {
             ZI_TRY(zi_engine_take_arena(engine, (zero_role)role));
         }

@@ -52,9 +52,10 @@ const char *zi_engine_roles_text(uint32_t roles, char *text, size_t text_bytes)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const char *name = zero_role_name((zero_role)role);
-        if ((roles & ZERO_ROLE_BIT(role)) != 0 && used + strlen(name) + 3 <= text_bytes) {
+        if ((roles & ZERO_ROLE_BIT(role)) != 0 && zero_role_exists((zero_role)role) != 0 &&
+            used + strlen(name) + 3 <= text_bytes) {
             used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", used != 0 ? ", " : "",
                                      name);
         }
@@ -236,9 +237,11 @@ zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
 zero_status zi_engine_check_role(zero_role role)
 {
     if ((uint32_t)role >= ZI_SHARD_ROLES) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "role %d has no shard of a tensor; use PARAM, GRAD, MASTER, MOMENT1 or MOMENT2",
-                (int)role);
+        ZI_FAIL(
+            ZERO_ERR_INVALID_ARGUMENT,
+            "role %d (%s) has no shard of a tensor; use PARAM, GRAD or a state of the optimizer, "
+            "ZERO_ROLE_MASTER to %d",
+            (int)role, zero_role_name(role), ZI_SHARD_ROLES - 1);
     }
     return ZERO_OK;
 }

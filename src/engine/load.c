@@ -215,9 +215,9 @@ static zero_status take_runs(engine_load *load)
 static zero_status clear_moments(zero_engine *engine, float *zeros)
 {
     for (uint32_t t = 0; t < engine->layout->tensor_count; t++) {
-        for (int role = ZERO_ROLE_MOMENT1; role <= ZERO_ROLE_MOMENT2; role++) {
-            const engine_shard shard = zi_engine_shard(engine, t, (zero_role)role);
-            for (uint64_t at = 0; at < shard.count; at += ZEROS) {
+        for (uint32_t state = 0; state < ZI_STATES; state++) {
+            const engine_shard shard = zi_engine_shard(engine, t, zi_state_role(state));
+            for (uint64_t at = 0; zi_role_is_moment(shard.role) && at < shard.count; at += ZEROS) {
                 const uint64_t count = zi_min_u64(ZEROS, shard.count - at);
                 ZI_TRY(zi_engine_shard_fill(engine, &shard, at, count, zeros, ZERO_DTYPE_F32));
             }
@@ -248,8 +248,8 @@ static zero_status check_slices(engine_load *load)
 {
     for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
         const engine_part slice = zi_engine_slice(load->engine, t);
-        for (size_t i = 0; i < LOAD_ROLES && load->found[t] != ZI_NO_INDEX; i++) {
-            const zero_role role = zi_load_roles[i];
+        for (uint32_t i = 0; i < ZI_SAVED_ROLES && load->found[t] != ZI_NO_INDEX; i++) {
+            const zero_role role = zi_saved_role(i);
             const load_source source = {role, zi_load_dtype(load, t, role)};
             const zi_joined joined = zi_load_joined(load, t, load->found[t], &source);
             if (source.dtype != ZERO_DTYPE_NONE) {
@@ -357,8 +357,8 @@ static zero_status change(engine_load *load)
     zero_engine *engine = load->engine;
     zero_status status = ZERO_OK;
     zi_engine_touch(engine, UINT32_MAX);
-    for (size_t i = 0; i < LOAD_ROLES && status == ZERO_OK; i++) {
-        status = zi_engine_begin_transfer(engine, zi_load_roles[i], true);
+    for (uint32_t i = 0; i < ZI_SAVED_ROLES && status == ZERO_OK; i++) {
+        status = zi_engine_begin_transfer(engine, zi_saved_role(i), true);
     }
     /* No rank writes while another one gathers from it. */
     ZI_TRY(zi_engine_agree_done(engine, status));

@@ -36,10 +36,6 @@ typedef struct engine_load {
 zero_status zi_engine_load(zero_engine *engine, zi_source *source, const zero_load_options *options,
                            zero_load_report *report);
 
-/* Roles that are loaded, in the order in which they are read. */
-#define LOAD_ROLES 4
-extern const zero_role zi_load_roles[LOAD_ROLES];
-
 /* The saved role that a role of the engine is read from, of this type: the same where types are
  * equal, else the most exact copy of the parameter. Its dtype is NONE where there is none.
  * (load_joined.c) */

@@ -19,14 +19,11 @@
 #define BUFFERS (THREADS + 2)
 _Static_assert(THREADS <= ZI_SOURCE_READS_MAX, "reads of one source");
 
-const zero_role zi_load_roles[LOAD_ROLES] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT1,
-                                             ZERO_ROLE_MOMENT2};
-
 /* Where reading is. */
 typedef struct feed_position {
     uint32_t tensor;
     uint64_t at;   /* first element of the stride */
-    uint32_t role; /* in zi_load_roles */
+    uint32_t role; /* index of a saved role */
     uint64_t next; /* elements of the stride before this one have been read in the role */
 } feed_position;
 
@@ -64,8 +61,8 @@ static bool reads_alone(const engine_load *load, uint32_t tensor, const load_sou
     const zi_checkpoint_tensor *saved = &map->tensors[load->found[tensor]];
     const zero_role from = zi_load_source(saved, source->role, source->dtype);
     bool alone = zi_engine_degree(layout, tensor, source->role) == layout->world;
-    for (size_t i = 0; i < LOAD_ROLES; i++) {
-        const zero_role other = zi_load_roles[i];
+    for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
+        const zero_role other = zi_saved_role(i);
         const zero_dtype dtype = zi_load_dtype(load, tensor, other);
         alone = alone && (other == source->role || dtype == ZERO_DTYPE_NONE ||
                           zi_load_source(saved, other, dtype) != from);
@@ -77,7 +74,7 @@ static bool reads_alone(const engine_load *load, uint32_t tensor, const load_sou
  * rank's slice, or none of them is, and all were saved in one type. *counted: they are. */
 static bool find_in_role(const engine_load *load, feed_position *p, load_run *run, bool *counted)
 {
-    const zero_role role = zi_load_roles[p->role];
+    const zero_role role = zi_saved_role(p->role);
     const engine_shard shard = zi_engine_shard(load->engine, p->tensor, role);
     const engine_part slice = zi_engine_slice(load->engine, p->tensor);
     const uint64_t slice_end = slice.first + slice.count;
@@ -112,8 +109,8 @@ static bool load_feed_find_next(const engine_load *load, feed_position *p, load_
 {
     for (; p->tensor < load->engine->layout->tensor_count; p->tensor++, p->at = 0) {
         for (; has_stride(load, p); p->at += LOAD_STRIDE, p->role = 0) {
-            for (; p->role < LOAD_ROLES; p->role++, p->next = 0) {
-                if (zi_load_dtype(load, p->tensor, zi_load_roles[p->role]) != ZERO_DTYPE_NONE &&
+            for (; p->role < ZI_SAVED_ROLES; p->role++, p->next = 0) {
+                if (zi_load_dtype(load, p->tensor, zi_saved_role(p->role)) != ZERO_DTYPE_NONE &&
                     find_in_role(load, p, run, counted)) {
                     return true;
                 }
@@ -222,8 +219,8 @@ static uint64_t longest_read(const engine_load *load)
 {
     uint64_t most = 1;
     for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
-        for (size_t i = 0; i < LOAD_ROLES; i++) {
-            most = zi_max_u64(most, zi_engine_shard(load->engine, t, zi_load_roles[i]).count);
+        for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
+            most = zi_max_u64(most, zi_engine_shard(load->engine, t, zi_saved_role(i)).count);
         }
     }
     return zi_align_up(zi_min_u64(most, LOAD_STRIDE) * sizeof(float), ZI_CHECKPOINT_ALIGN) +

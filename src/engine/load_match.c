@@ -19,7 +19,7 @@ zero_dtype zi_load_dtype(const engine_load *load, uint32_t tensor, zero_role rol
 {
     const zi_layout *layout = load->engine->layout;
     const zi_codec kept = layout->flats[layout->tensors[tensor].flat].kept[role];
-    const bool moment = role == ZERO_ROLE_MOMENT1 || role == ZERO_ROLE_MOMENT2;
+    const bool moment = zi_role_is_moment(role);
     return role == ZERO_ROLE_GRAD || zi_codec_is_none(kept) ||
                    (moment && load->options.params_only != 0)
                ? ZERO_DTYPE_NONE
@@ -201,6 +201,16 @@ static void begin_carried(engine_load *load, const zi_manifest *manifest)
     }
 }
 
+static bool has_moments(const engine_load *load, uint32_t tensor)
+{
+    bool found = false;
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        const zero_role role = zi_state_role(state);
+        found = found || (zi_role_is_moment(role) && is_there(zi_load_dtype(load, tensor, role)));
+    }
+    return found;
+}
+
 /* The moments of a tensor that is not found stay the engine's own, and so does what goes with
  * them. */
 static zero_status choose_carried(engine_load *load)
@@ -225,7 +235,7 @@ static zero_status choose_carried(engine_load *load)
         const bool found = load->found[t] != ZI_NO_INDEX;
         trained++;
         load->resumes = load->resumes || found;
-        if (is_there(zi_load_dtype(load, t, ZERO_ROLE_MOMENT1))) {
+        if (has_moments(load, t)) {
             ZI_TRY(found ? join_saved(load, groups, t) : join_carried(load, groups, &own));
         }
     }
@@ -239,10 +249,12 @@ static zero_status choose_carried(engine_load *load)
  * or its parameter is not and has no master. A frozen tensor is never updated. */
 static bool is_rounded(const zero_dtype *dtypes, bool is_frozen)
 {
-    const zero_dtype moment = dtypes[ZERO_ROLE_MOMENT1];
-    const bool is_own_master =
-        dtypes[ZERO_ROLE_PARAM] != ZERO_DTYPE_F32 && !is_there(dtypes[ZERO_ROLE_MASTER]);
-    return !is_frozen && (is_own_master || (is_there(moment) && moment != ZERO_DTYPE_F32));
+    bool rounded = dtypes[ZERO_ROLE_PARAM] != ZERO_DTYPE_F32 && !is_there(dtypes[ZERO_ROLE_MASTER]);
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        const zero_dtype dtype = dtypes[zi_state_role(state)];
+        rounded = rounded || (is_there(dtype) && dtype != ZERO_DTYPE_F32);
+    }
+    return !is_frozen && rounded;
 }
 
 static bool is_rounded_here(const engine_load *load)

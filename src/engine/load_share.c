@@ -209,7 +209,7 @@ zero_status zi_load_open_share(engine_load *load)
     twin_table *param = &load->share->param;
     *state = (twin_table){.load = load, .source = {load_share_share, state}};
     *param = (twin_table){.load = load, .source = {load_share_share, param}};
-    ZI_TRY(fill_table(state, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT2));
+    ZI_TRY(fill_table(state, ZERO_ROLE_MASTER, ZI_SHARD_ROLES - 1));
     return fill_table(param, ZERO_ROLE_PARAM, ZERO_ROLE_PARAM);
 }
 

@@ -220,15 +220,11 @@ static zero_status stage_next(const engine_save *save, role_walk *walk)
 
 /* ---- the tasks ---- */
 
-static const zero_role saved_roles[] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER, ZERO_ROLE_MOMENT1,
-                                        ZERO_ROLE_MOMENT2};
-#define ROLES (sizeof saved_roles / sizeof saved_roles[0])
-
 /* The walk that is furthest behind; NULL: all are at their end. */
 static role_walk *save_stage_choose(const engine_save *save, role_walk *walks)
 {
     role_walk *chosen = NULL;
-    for (size_t i = 0; i < ROLES; i++) {
+    for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
         walk_position *position = &walks[i].position;
         engine_part part;
         if (save_stage_find_next(save, walks[i].role, position, &part) &&
@@ -243,8 +239,8 @@ static role_walk *save_stage_choose(const engine_save *save, role_walk *walks)
 
 static zero_status stage_all(const engine_save *save, role_walk *walks)
 {
-    for (size_t i = 0; i < ROLES; i++) {
-        walks[i].role = saved_roles[i];
+    for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
+        walks[i].role = zi_saved_role(i);
         walks[i].file = ZI_NO_INDEX;
     }
     for (role_walk *walk = save_stage_choose(save, walks);
@@ -252,7 +248,7 @@ static zero_status stage_all(const engine_save *save, role_walk *walks)
          walk = save_stage_choose(save, walks)) {
         ZI_TRY(stage_next(save, walk));
     }
-    for (size_t i = 0; i < ROLES; i++) {
+    for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
         if (walks[i].file != ZI_NO_INDEX) {
             zi_checkpoint_writer_seal(save->writer, walks[i].file);
         }
@@ -265,7 +261,7 @@ static zero_status stage(void *argument)
 {
     engine_save *save = *(engine_save **)argument;
     const uint64_t begun = zi_clock_ns();
-    role_walk walks[ROLES] = {0};
+    role_walk walks[ZI_SAVED_ROLES] = {0};
     const zero_status status = stage_all(save, walks);
     if (status != ZERO_OK) {
         zi_checkpoint_writer_stop(save->writer, zero_last_error());

@@ -34,7 +34,7 @@ static bool locate(const zero_engine *engine, engine_shard *shard)
         return flat->trained;
     }
     shard->data = zi_optim_state(engine->optim, shard->flat, shard->role);
-    shard->dtype = shard->role == ZERO_ROLE_MASTER ? ZERO_DTYPE_F32 : layout->options.moment_dtype;
+    shard->dtype = flat->kept[shard->role].dtype;
     return !zi_codec_is_none(flat->kept[shard->role]);
 }
 
@@ -334,7 +334,7 @@ engine_extent zi_engine_shard_extent(const zero_engine *engine, const engine_sha
     }
     const zi_chunk *chunk = &layout->chunks[zi_layout_find_chunk(layout, shard->flat, element)];
     const uint64_t before = element - chunk->first;
-    return (engine_extent){chunk->extent, chunk->at[shard->role - ZERO_ROLE_MASTER] + before * size,
+    return (engine_extent){chunk->extent, chunk->at[zi_role_state(shard->role)] + before * size,
                            chunk->count - before};
 }
 

@@ -225,7 +225,7 @@ zero_status zero_engine_memory(const zero_engine *engine, zero_memory *out)
 {
     ZI_TRY(zi_engine_check_given(engine));
     zero_memory memory = {0};
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const zero_tier tier = zi_role_tier(engine->layout, (zero_role)role);
         const bool disk = tier == ZERO_TIER_DISK;
         /* The store is reserved as a whole, so a role's bytes on disk are the planned ones. */

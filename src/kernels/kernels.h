@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/role.h"
 #include "core/thread.h"
 #include "device/device.h"
 #include "kernels/math/norm.h"
@@ -35,9 +36,9 @@ typedef struct zi_update_job {
     uint64_t count;   /* elements up to the end of the last segment */
     const void *grad; /* reduced sum; grad_dtype F32 or BF16 */
     void *param;      /* low-precision copy out, or the master itself when param_dtype is F32 */
-    void *master;     /* F32; NULL when the parameter is its own master or there is none */
-    void *moment1;    /* moment_dtype; NULL when the optimizer has none */
-    void *moment2;
+    /* By state: the master, of F32, and moments of moment_dtype. NULL: there is none, as where the
+     * parameter is its own master. */
+    void *state[ZI_STATES];
     zero_dtype grad_dtype;
     zero_dtype param_dtype;
     zero_dtype moment_dtype;
@@ -50,6 +51,12 @@ typedef struct zi_update_job {
     void *update_user;
     uint32_t update_states;
 } zi_update_job;
+
+/* Of a state that the job has. */
+static inline zero_dtype zi_job_state_dtype(const zi_update_job *job, uint32_t state)
+{
+    return state == ZI_STATE_MASTER ? ZERO_DTYPE_F32 : job->moment_dtype;
+}
 
 /* dst = round((accumulate ? dst : 0) + scale * sum), where sum adds sources[0], sources[1], ... in
  * that order, in fp32, from +0, and is complete before it is scaled. sources[i] == NULL contributes

@@ -75,8 +75,8 @@ static void find_in_state(const zi_layout *layout, zero_role role, uint32_t exte
     for (uint32_t p = 0; p < layout->chunk_count; p++) {
         const zi_chunk *chunk = &layout->chunks[p];
         const zi_flat *flat = &layout->flats[chunk->flat];
-        for (int state = 0; state < ZI_STATES; state++) {
-            const zero_role own = (zero_role)(ZERO_ROLE_MASTER + state);
+        for (uint32_t state = 0; state < ZI_STATES; state++) {
+            const zero_role own = zi_state_role(state);
             const bool there =
                 role == ZERO_ROLE_IO_WINDOW
                     ? chunk->extent == extent && zi_role_tier(layout, own) == ZERO_TIER_DISK

@@ -18,9 +18,9 @@ typedef struct cutter {
 } cutter;
 
 /* How one state lies in an extent; none where it is not on disk. */
-static zi_codec disk_codec(const zi_layout *layout, const zi_flat *flat, int state)
+static zi_codec disk_codec(const zi_layout *layout, const zi_flat *flat, uint32_t state)
 {
-    const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+    const zero_role role = zi_state_role(state);
     return zi_role_tier(layout, role) == ZERO_TIER_DISK ? flat->kept[role] : (zi_codec){0};
 }
 
@@ -28,7 +28,7 @@ static zi_codec disk_codec(const zi_layout *layout, const zi_flat *flat, int sta
 static uint64_t state_bytes(const zi_layout *layout, const zi_flat *flat, uint64_t count)
 {
     uint64_t bytes = 0;
-    for (int state = 0; state < ZI_STATES; state++) {
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
         bytes += zi_codec_padded_bytes(disk_codec(layout, flat, state), count);
     }
     return bytes;
@@ -39,8 +39,8 @@ static bool stages_state(const zi_layout *layout)
 {
     bool host = false;
     bool disk = false;
-    for (int state = 0; state < ZI_STATES; state++) {
-        const zero_tier tier = zi_role_tier(layout, (zero_role)(ZERO_ROLE_MASTER + state));
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        const zero_tier tier = zi_role_tier(layout, zi_state_role(state));
         host = host || tier == ZERO_TIER_HOST;
         disk = disk || tier == ZERO_TIER_DISK; /* the CPU updates that */
     }
@@ -215,8 +215,8 @@ static void measure_state_staging(zi_layout *layout)
     for (uint32_t r = 0; stages_state(layout) && r < layout->chunk_run_count; r++) {
         const zi_chunk_run *chunk = &layout->chunk_runs[r];
         uint64_t bytes = 0;
-        for (int state = 0; state < ZI_STATES; state++) {
-            const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+        for (uint32_t state = 0; state < ZI_STATES; state++) {
+            const zero_role role = zi_state_role(state);
             if (zi_role_offloaded(layout, role)) {
                 bytes += zi_codec_padded_bytes(layout->flats[chunk->flat].kept[role], chunk->count);
             }
@@ -260,9 +260,9 @@ static zi_chunk chunks_chunk_of(const zi_layout *layout, const zi_chunk_run *run
                       .first = run->first + i * run->count,
                       .count = run->count};
     uint64_t at = i == 0 ? run->at : 0;
-    for (int state = 0; state < ZI_STATES; state++) {
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
         const zi_codec codec = disk_codec(layout, flat, state);
-        const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+        const zero_role role = zi_state_role(state);
         chunk.at[state] = zi_codec_is_none(codec)
                               ? flat->at[role] + zi_codec_offset(flat->kept[role], chunk.first)
                               : at;

@@ -53,8 +53,6 @@
 /* Flats reduced in one batch, at most. */
 #define ZI_BUCKET_FLATS_MAX 192
 
-/* Roles of the optimizer state: MASTER, MOMENT1 and MOMENT2. */
-#define ZI_STATES 3
 /* Chunks of state in host memory that are in a GPU's memory at once: one comes, one is updated, one
  * goes back. */
 #define ZI_STATE_STAGING 3

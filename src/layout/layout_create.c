@@ -317,7 +317,7 @@ static void resolve_options(zi_layout *layout)
 
 /* One arena per role: a tier is a property of a role. */
 typedef struct role_arenas {
-    uint64_t used_bytes[ZERO_ROLE_COUNT];
+    uint64_t used_bytes[ZERO_ROLE_COUNT_MAX];
 } role_arenas;
 
 /* Take bytes of a role's arena; returns their offset. */
@@ -421,7 +421,7 @@ static uint64_t disk_share(const zi_layout *layout, zero_role role)
 static void layout_create_add_up(zi_layout *layout, const role_arenas *roles)
 {
     zero_memory *memory = &layout->memory;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const zero_tier tier = zi_role_tier(layout, (zero_role)role);
         const uint64_t used =
             tier == ZERO_TIER_DISK ? disk_share(layout, (zero_role)role) : roles->used_bytes[role];

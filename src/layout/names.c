@@ -40,17 +40,30 @@ void zi_names_free(zi_names *names)
     }
 }
 
-int32_t zero_role_is_shard(zero_role role)
+/* By number; NULL: no role has it. */
+static const char *const role_names[ZERO_ROLE_COUNT_MAX] = {
+    [ZERO_ROLE_PARAM] = "param",
+    [ZERO_ROLE_GRAD] = "grad",
+    [ZERO_ROLE_MASTER] = "master",
+    [ZERO_ROLE_MOMENT1] = "moment1",
+    [ZERO_ROLE_MOMENT2] = "moment2",
+    [ZERO_ROLE_PARAM_SLOT] = "param slots",
+    [ZERO_ROLE_GRAD_SLOT] = "grad slots",
+    [ZERO_ROLE_STEP] = "step",
+    [ZERO_ROLE_SCRATCH] = "scratch",
+    [ZERO_ROLE_IO_WINDOW] = "io window",
+    [ZERO_ROLE_SAVE_STAGING] = "save staging",
+};
+_Static_assert(ZI_SHARD_ROLES <= ZERO_ROLE_SHARDS_MAX, "numbers of roles with shards");
+
+int32_t zero_role_exists(zero_role role)
 {
-    return (uint32_t)role < ZI_SHARD_ROLES ? 1 : 0;
+    return (uint32_t)role < ZERO_ROLE_COUNT_MAX && role_names[role] != NULL ? 1 : 0;
 }
 
 const char *zero_role_name(zero_role role)
 {
-    static const char *const names[ZERO_ROLE_COUNT] = {
-        "param",      "grad", "master",  "moment1",   "moment2",     "param slots",
-        "grad slots", "step", "scratch", "io window", "save staging"};
-    return (unsigned)role < ZERO_ROLE_COUNT ? names[role] : "unknown";
+    return zero_role_exists(role) != 0 ? role_names[role] : "unknown";
 }
 
 const char *zero_tier_name(zero_tier tier)

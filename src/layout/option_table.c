@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/check.h"
 #include "core/error.h"
 #include "core/role.h"
 #include "layout/options_list.h"
@@ -144,9 +145,21 @@ void zi_option_put(const zero_option *option, void *field, uint64_t value)
 
 /* ---- from text ---- */
 
+/* Names of the roles that have a tier, with commas between. */
+static void list_roles(char *text, size_t text_bytes)
+{
+    size_t used = 0;
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+        used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", role != 0 ? ", " : "",
+                                 zero_role_name((zero_role)role));
+        zi_assert_cmp(used, <, text_bytes);
+    }
+}
+
 static zero_status option_table_refuse(const zero_option *option, const char *text)
 {
     char names[128];
+    char roles[128];
     const char *name = option->name;
     switch (option->kind) {
     case ZERO_OPTION_CHOICE:
@@ -154,10 +167,10 @@ static zero_status option_table_refuse(const zero_option *option, const char *te
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s \"%.40s\" is not one of %s", name, text, names);
     case ZERO_OPTION_TIERS:
         zi_option_choices(option, names, sizeof names);
+        list_roles(roles, sizeof roles);
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "%s \"%.40s\" is not a list of ROLE=TIER; roles are param, grad, master, moment1 "
-                "and moment2, tiers are %s",
-                name, text, names);
+                "%s \"%.40s\" is not a list of ROLE=TIER; roles are %s, tiers are %s", name, text,
+                roles, names);
     case ZERO_OPTION_GROUPS:
         zi_option_choices(option, names, sizeof names);
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,

@@ -67,8 +67,8 @@ static zero_status check_tiers_named(const zero_tier *tier)
     for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const bool shard = role < ZI_SHARD_ROLES;
         if ((uint32_t)tier[role] >= (shard ? ZERO_TIER_COUNT : 1u)) {
-            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "options.tier of %s is %d, %s",
-                    zero_role_name((zero_role)role), (int)tier[role],
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "options.tier of %s is %d (role %d), %s",
+                    zero_role_name((zero_role)role), (int)tier[role], role,
                     shard ? "not a zero_tier" : "and only shards have one to choose; leave it 0");
         }
     }
@@ -207,8 +207,8 @@ static zero_status check_speculative(const zero_engine_options *o)
         if (o->tier[role] != ZERO_TIER_DISK) {
             ZI_FAIL(
                 ZERO_ERR_INVALID_ARGUMENT,
-                "tuning.speculative_step is 1 and tier of %s %s; put master, moment1 and moment2 "
-                "on ZERO_TIER_DISK, or leave speculative_step at 0",
+                "tuning.speculative_step is 1 and tier of %s %s; put all states of optimizers on "
+                "ZERO_TIER_DISK, or leave speculative_step at 0",
                 zero_role_name((zero_role)role), zero_tier_name(o->tier[role]));
         }
     }

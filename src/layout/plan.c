@@ -106,10 +106,13 @@ static void print_row(printer *out, const char *name, const char *tier, const ch
 
 static void print_roles(printer *out, const zi_layout *layout)
 {
-    for (int i = 0; i < ZERO_ROLE_COUNT; i++) {
+    for (int i = 0; i < ZERO_ROLE_COUNT_MAX; i++) {
         const zero_role role = (zero_role)i;
         char split[64];
         size_t used = 0;
+        if (zero_role_exists(role) == 0) {
+            continue;
+        }
         for (uint32_t k = 0; k < layout->sharding_count; k++) {
             used +=
                 (size_t)snprintf(split + used, sizeof split - used, "%s%" PRIu32, k == 0 ? "" : "/",

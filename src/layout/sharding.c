@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/error.h"
+#include "core/role.h"
 #include "core/sized.h"
 
 typedef struct chain {
@@ -111,24 +112,10 @@ zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t wor
 
 uint32_t zi_role_degree(const zero_sharding *s, zero_role role)
 {
-    switch (role) {
-    case ZERO_ROLE_PARAM:
-        return s->param;
-    case ZERO_ROLE_GRAD:
-        return s->grad;
-    case ZERO_ROLE_MASTER:
-    case ZERO_ROLE_MOMENT1:
-    case ZERO_ROLE_MOMENT2:
-        return s->optimizer;
-    case ZERO_ROLE_PARAM_SLOT:
-    case ZERO_ROLE_GRAD_SLOT:
-    case ZERO_ROLE_STEP:
-    case ZERO_ROLE_SCRATCH:
-    case ZERO_ROLE_IO_WINDOW:
-    case ZERO_ROLE_SAVE_STAGING:
-        break;
-    }
-    return 1;
+    return role == ZERO_ROLE_PARAM  ? s->param
+           : role == ZERO_ROLE_GRAD ? s->grad
+           : zi_role_is_state(role) ? s->optimizer
+                                    : 1;
 }
 
 uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree)

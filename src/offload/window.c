@@ -222,9 +222,7 @@ static zi_checksum_span window_bytes_of(const window_slot *slot)
  * the arena that all extents are of. */
 static uint64_t origin(const zi_window *window, const window_slot *slot)
 {
-    const bool arena =
-        window->desc.role >= ZERO_ROLE_MASTER && window->desc.role <= ZERO_ROLE_MOMENT2;
-    return arena ? window->desc.extents[0].at : slot->op.offset;
+    return zi_role_is_state(window->desc.role) ? window->desc.extents[0].at : slot->op.offset;
 }
 
 /* Say whose bytes of the slot's last transfer these are. */

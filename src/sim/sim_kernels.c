@@ -29,15 +29,13 @@ static zero_status sim_kernels_update(void *self, zi_stream *stream, const zi_up
 {
     kernel_load kernel = {.kernels = self};
     const uint64_t param = job->count * zero_dtype_bytes(job->param_dtype);
-    const uint64_t moment = job->count * zero_dtype_bytes(job->moment_dtype);
     reads(&kernel, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
-    reads(&kernel, job->master == NULL ? job->param : NULL, param);
+    reads(&kernel, job->state[ZI_STATE_MASTER] == NULL ? job->param : NULL, param);
     writes(&kernel, job->param, param);
-    void *const states[] = {job->master, job->moment1, job->moment2};
-    for (int i = 0; i < 3; i++) {
-        const uint64_t bytes = i == 0 ? job->count * sizeof(float) : moment;
-        reads(&kernel, states[i], bytes);
-        writes(&kernel, states[i], bytes);
+    for (uint32_t i = 0; i < ZI_STATES; i++) {
+        const uint64_t bytes = job->count * zero_dtype_bytes(zi_job_state_dtype(job, i));
+        reads(&kernel, job->state[i], bytes);
+        writes(&kernel, job->state[i], bytes);
     }
     return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_UPDATE);
 }

@@ -308,14 +308,12 @@ void zi_optim_destroy(zi_optim *optim)
     }
 }
 
-void zi_optim_rebind(zi_optim *optim, unsigned char *const state[ZI_STATES],
-                     const zi_optim_flat *flats, unsigned char *workspace)
+void zi_optim_rebind(zi_optim *optim, const zi_optim_flat *flats, unsigned char *workspace)
 {
     optim->desc.workspace = workspace;
     if (optim->staging != NULL) {
         zi_staging_rebind(optim->staging, workspace + optim->layout->bounce_at);
     }
-    memcpy(optim->desc.state, state, sizeof optim->desc.state);
     if (optim->layout->flat_count != 0) {
         memcpy(optim->flats, flats, optim->layout->flat_count * sizeof *flats);
     }

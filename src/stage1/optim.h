@@ -43,9 +43,11 @@ typedef struct zi_optim_desc {
     uint32_t rank;
     zi_group *param_gather[ZI_SHARDINGS_MAX]; /* by sharding, param -> optimizer */
     zi_stream *step_stream;
-    unsigned char *state[ZI_STATES]; /* arenas of ZERO_ROLE_MASTER on; NULL: empty or on disk */
-    zi_window *window;               /* used on the step stream; NULL: no state is on disk */
-    zi_offload *params;              /* by role; NULL: they are where the device computes */
+    /* By state, its arena; NULL: empty or on disk. Borrowed: the engine's own list, in which arenas
+     * change when they are taken anew. */
+    unsigned char *const *state;
+    zi_window *window;  /* used on the step stream; NULL: no state is on disk */
+    zi_offload *params; /* by role; NULL: they are where the device computes */
     zi_offload *grads;
     /* Memory of the device for chunks on their way to other ranks, where the layout has it. */
     unsigned char *param_staging;
@@ -129,8 +131,7 @@ uint64_t zi_optim_redone(const zi_optim *optim);
 
 /* Let all jobs work on other memory: arenas of state and gradients that were taken anew. flats as
  * in the description, copied; the step stream is idle. */
-void zi_optim_rebind(zi_optim *optim, unsigned char *const state[ZI_STATES],
-                     const zi_optim_flat *flats, unsigned char *workspace);
+void zi_optim_rebind(zi_optim *optim, const zi_optim_flat *flats, unsigned char *workspace);
 
 /* Elements [*first, *first + *count) of the flat are this rank's optimizer part. */
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);

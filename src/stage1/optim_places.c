@@ -13,7 +13,7 @@ void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
 {
     const zi_layout *layout = optim->layout;
     const zi_flat *place = &layout->flats[flat];
-    const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
+    const uint32_t state = zi_role_state(role);
     if (place->chunk_count == 0 || zi_codec_is_none(place->kept[role]) ||
         zi_role_tier(layout, role) == ZERO_TIER_DISK) {
         return NULL;
@@ -61,7 +61,7 @@ void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_ro
                            unsigned char *extent)
 {
     const zi_layout *layout = optim->layout;
-    const uint32_t state = (uint32_t)role - ZERO_ROLE_MASTER;
+    const uint32_t state = zi_role_state(role);
     unsigned char *base =
         zi_role_tier(layout, role) == ZERO_TIER_DISK ? extent : optim->desc.state[state];
     if (base == NULL || zi_codec_is_none(layout->flats[chunk->flat].kept[role])) {
@@ -82,9 +82,9 @@ static void *updated_state(const zi_optim *optim, uint32_t p, zero_role role, un
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
                          unsigned char *extent)
 {
-    job->master = updated_state(optim, p, ZERO_ROLE_MASTER, extent);
-    job->moment1 = updated_state(optim, p, ZERO_ROLE_MOMENT1, extent);
-    job->moment2 = updated_state(optim, p, ZERO_ROLE_MOMENT2, extent);
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        job->state[state] = updated_state(optim, p, zi_state_role(state), extent);
+    }
 }
 
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p)

@@ -63,9 +63,9 @@ static zero_status is_skipped(const optim_work *work, bool *skipped)
 /* A chunk's states in host memory. */
 static void list_host_states(const zi_optim *optim, uint32_t p, void *host[ZI_STATES])
 {
-    for (int state = 0; state < ZI_STATES; state++) {
-        host[state] = zi_optim_chunk_state(optim, &optim->layout->chunks[p],
-                                           (zero_role)(ZERO_ROLE_MASTER + state), NULL);
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        host[state] =
+            zi_optim_chunk_state(optim, &optim->layout->chunks[p], zi_state_role(state), NULL);
     }
 }
 

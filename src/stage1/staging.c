@@ -50,24 +50,31 @@ void zi_staging_rebind(zi_staging *staging, unsigned char *buffers)
     staging->desc.buffers = buffers;
 }
 
+/* A job's array, with the bytes of an element. */
+static staged_array array_of(const zi_update_job *job, int role)
+{
+    if (role == ZERO_ROLE_PARAM) { /* with a master it is only written */
+        const bool is_read = job->state[ZI_STATE_MASTER] == NULL;
+        return (staged_array){is_read ? job->param : NULL, job->param,
+                              zero_dtype_bytes(job->param_dtype), NULL};
+    }
+    if (role == ZERO_ROLE_GRAD) {
+        return (staged_array){job->grad, NULL, zero_dtype_bytes(job->grad_dtype), NULL};
+    }
+    const uint32_t state = zi_role_state((zero_role)role);
+    return (staged_array){job->state[state], job->state[state],
+                          zero_dtype_bytes(zi_job_state_dtype(job, state)), NULL};
+}
+
 /* A job's arrays by role, and where they are in the bounce buffer whose turn it is. */
 static void list_arrays(const zi_staging *staging, const zi_update_job *job,
                         staged_array arrays[ZI_SHARD_ROLES])
 {
-    const uint64_t moment = zero_dtype_bytes(job->moment_dtype);
-    const staged_array all[ZI_SHARD_ROLES] = {
-        /* A parameter with a master is only written. */
-        [ZERO_ROLE_PARAM] = {job->master == NULL ? job->param : NULL, job->param,
-                             zero_dtype_bytes(job->param_dtype), NULL},
-        [ZERO_ROLE_GRAD] = {job->grad, NULL, zero_dtype_bytes(job->grad_dtype), NULL},
-        [ZERO_ROLE_MASTER] = {job->master, job->master, sizeof(float), NULL},
-        [ZERO_ROLE_MOMENT1] = {job->moment1, job->moment1, moment, NULL},
-        [ZERO_ROLE_MOMENT2] = {job->moment2, job->moment2, moment, NULL}};
     unsigned char *buffer = staging->desc.buffers + staging->turn * staging->desc.buffer_bytes;
     uint64_t used = 0;
     for (int role = 0; role < ZI_SHARD_ROLES; role++) {
         staged_array *array = &arrays[role];
-        *array = all[role];
+        *array = array_of(job, role);
         const bool passes =
             staging->desc.on_device[role] && (array->source != NULL || array->target != NULL);
         array->bytes = passes ? job->count * array->bytes : 0;
@@ -110,9 +117,9 @@ static zero_status staging_update(const zi_staging *staging, const zi_staged_chu
     job.decision = chunk->decision;
     job.grad = grad->bytes != 0 ? grad->memory : job.grad;
     job.param = memory_of(param, job.param);
-    job.master = memory_of(&arrays[ZERO_ROLE_MASTER], job.master);
-    job.moment1 = memory_of(&arrays[ZERO_ROLE_MOMENT1], job.moment1);
-    job.moment2 = memory_of(&arrays[ZERO_ROLE_MOMENT2], job.moment2);
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        job.state[state] = memory_of(&arrays[zi_state_role(state)], job.state[state]);
+    }
     if (param->source == NULL) { /* the bytes between tensors are zeros */
         const zi_device *cpu = kernels->device;
         ZI_TRY(cpu->ops->fill(cpu->self, staging->host, param->memory, 0, param->bytes));

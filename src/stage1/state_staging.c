@@ -83,23 +83,23 @@ void zi_state_staging_destroy(zi_state_staging *staging)
 }
 
 /* How the chunk's state lies; none where that is not in host memory. */
-static zi_codec codec_of(const zi_state_staging *staging, uint32_t p, int state)
+static zi_codec codec_of(const zi_state_staging *staging, uint32_t p, uint32_t state)
 {
     const zi_layout *layout = staging->desc.layout;
-    const zero_role role = (zero_role)(ZERO_ROLE_MASTER + state);
+    const zero_role role = zi_state_role(state);
     return zi_role_tier(layout, role) == ZERO_TIER_HOST
                ? layout->flats[layout->chunks[p].flat].kept[role]
                : (zi_codec){0};
 }
 
 /* Of a chunk's states, one behind the other, the one at *at; *bytes: 0 where there is none. */
-static unsigned char *state_staging_place_of(const zi_state_staging *staging, uint32_t p, int state,
-                                             uint64_t *bytes)
+static unsigned char *state_staging_place_of(const zi_state_staging *staging, uint32_t p,
+                                             uint32_t state, uint64_t *bytes)
 {
     const uint64_t count = staging->desc.layout->chunks[p].count;
     unsigned char *at =
         staging->desc.buffers + p % ZI_STATE_STAGING * staging->desc.layout->state_staging_bytes;
-    for (int before = 0; before < state; before++) {
+    for (uint32_t before = 0; before < state; before++) {
         at += zi_codec_padded_bytes(codec_of(staging, p, before), count);
     }
     *bytes = zi_codec_bytes(codec_of(staging, p, state), count);
@@ -109,7 +109,7 @@ static unsigned char *state_staging_place_of(const zi_state_staging *staging, ui
 void *zi_state_staging_buffer(const zi_state_staging *staging, uint32_t p, zero_role role)
 {
     uint64_t bytes = 0;
-    unsigned char *place = state_staging_place_of(staging, p, (int)role - ZERO_ROLE_MASTER, &bytes);
+    unsigned char *place = state_staging_place_of(staging, p, zi_role_state(role), &bytes);
     return bytes != 0 ? place : NULL;
 }
 
@@ -139,7 +139,7 @@ zero_status zi_state_staging_fetch(zi_state_staging *staging, uint32_t p,
                                                           staging->in, events->stored, NULL));
     }
     staging->filled |= 1U << buffer;
-    for (int state = 0; state < ZI_STATES; state++) {
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
         uint64_t bytes = 0;
         unsigned char *place = state_staging_place_of(staging, p, state, &bytes);
         if (bytes != 0) {
@@ -155,7 +155,7 @@ zero_status zi_state_staging_store(zi_state_staging *staging, uint32_t p,
 {
     const staging_events *events = &staging->events[p % ZI_STATE_STAGING];
     ZI_TRY(state_staging_follow(staging, staging->out, events->updated, staging->desc.step_stream));
-    for (int state = 0; state < ZI_STATES; state++) {
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
         uint64_t bytes = 0;
         const unsigned char *place = state_staging_place_of(staging, p, state, &bytes);
         if (bytes != 0) {

@@ -444,9 +444,10 @@ static void on_names(const rig *r)
     CHECK(zero_dtype_name((zero_dtype)-1) != NULL);
     CHECK_EQ(zero_dtype_bytes((zero_dtype)-1), 0);
     CHECK(zero_role_name((zero_role)-1) != NULL);
-    CHECK_EQ(zero_role_is_shard((zero_role)-1), 0);
-    CHECK_EQ(zero_role_is_shard(ZERO_ROLE_MOMENT2), 1);
-    CHECK_EQ(zero_role_is_shard(ZERO_ROLE_PARAM_SLOT), 0);
+    CHECK_EQ(zero_role_exists((zero_role)-1), 0);
+    CHECK_EQ(zero_role_exists(ZERO_ROLE_MOMENT2), 1);
+    CHECK_EQ(zero_role_exists((zero_role)(ZERO_ROLE_PARAM_SLOT - 1)), 0);
+    CHECK_EQ(zero_role_exists(ZERO_ROLE_SAVE_STAGING), 1);
     CHECK(zero_tier_name((zero_tier)-1) != NULL);
     CHECK(zero_bottleneck_name((zero_bottleneck)-1) != NULL);
     zero_log_set(NULL, NULL);
@@ -513,7 +514,7 @@ static const struct {
      "zero_option_at zero_option_count zero_option_find zero_option_print zero_option_set"},
     {on_names,
      "zero_bottleneck_name zero_dtype_bytes zero_dtype_name zero_last_error zero_log_set "
-     "zero_random_normal zero_random_uniform zero_role_is_shard zero_role_name zero_sim_cause_name "
+     "zero_random_normal zero_random_uniform zero_role_exists zero_role_name zero_sim_cause_name "
      "zero_sim_link_name zero_status_name zero_status_text zero_tier_name zero_version "
      "zero_version_number"},
 };

@@ -118,8 +118,8 @@ static zi_update_job job_of(shard *s)
                            .count = COUNT,
                            .grad = s->grad,
                            .param = s->param,
-                           .moment1 = s->moment1,
-                           .moment2 = s->moment2,
+                           .state[ZI_STATE_MOMENT1] = s->moment1,
+                           .state[ZI_STATE_MOMENT2] = s->moment2,
                            .grad_dtype = ZERO_DTYPE_F32,
                            .param_dtype = ZERO_DTYPE_F32,
                            .moment_dtype = ZERO_DTYPE_F32,
@@ -168,8 +168,8 @@ TEST(decide_and_update_stay_within_what_they_declare)
     job.segments = put(stream, host.segments, sizeof host.segments);
     job.grad = put(stream, host.grad, sizeof host.grad);
     job.param = put(stream, host.param, sizeof host.param);
-    job.moment1 = put(stream, host.moment1, sizeof host.moment1);
-    job.moment2 = put(stream, host.moment2, sizeof host.moment2);
+    job.state[ZI_STATE_MOMENT1] = put(stream, host.moment1, sizeof host.moment1);
+    job.state[ZI_STATE_MOMENT2] = put(stream, host.moment2, sizeof host.moment2);
     job.decision = decide.decision;
     CUDA_OK(zi_cuda_launch_decide(stream, &decide));
     CUDA_OK(zi_cuda_launch_update(stream, &job));
@@ -180,8 +180,8 @@ TEST(decide_and_update_stay_within_what_they_declare)
     const zi_update_job here = job_of(&host);
     zi_cpu_update(&here, NULL, 0, 1);
     check_same(given.param, host.param, sizeof host.param);
-    check_same(given.moment1, host.moment1, sizeof host.moment1);
-    check_same(given.moment2, host.moment2, sizeof host.moment2);
+    check_same(given.state[ZI_STATE_MOMENT1], host.moment1, sizeof host.moment1);
+    check_same(given.state[ZI_STATE_MOMENT2], host.moment2, sizeof host.moment2);
     check_same(decide.state, &host.state, sizeof host.state);
     CHECK(fake_cuda_check());
     /* The input must stay as it is until the decision has run. */

@@ -346,7 +346,7 @@ static void draw_tuning(random_case *s)
     s->run.split = random_case_one_in(s, 2);
     s->run.params.max_norm = (float)random_case_choose(s, 2);
     const bool evicts_all = random_case_one_in(s, 3);
-    const uint32_t roles = random_case_choose(s, 1 << ZERO_ROLE_COUNT) & ZERO_EVICT_ALL;
+    const uint32_t roles = random_case_choose(s, 1 << (ZERO_ROLE_IO_WINDOW + 1)) & ZERO_EVICT_ALL;
     const bool to_host = random_case_one_in(s, 2);
     s->evicted = evicts_all ? ZERO_EVICT_ALL : roles;
     s->evicted_to =

@@ -27,7 +27,7 @@ static zero_status check_memory(zero_world *world, const toy_run *run)
     CHECK_BYTES(&planned, &used, sizeof planned);
     CHECK_EQ(zero_plan_hash(plan), zero_plan_hash(zero_engine_plan(trainer.engine)));
     CHECK_EQ(engine_stats(trainer.engine).device_peak_bytes, planned.total_bytes);
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         arenas += planned.bytes[role] != 0;
     }
     /* So no group has taken memory of its own. */

@@ -90,7 +90,7 @@ static zero_memory held_while_evicted(const toy_trainer *trainer, const zero_mem
                                       const evict_case *p)
 {
     zero_memory memory = *full;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const zero_tier tier = tier_of(p, role);
         const bool state = (ZERO_EVICT_STATE & (1u << role)) != 0;
         if ((p->roles & (1u << role)) == 0 || tier == DISK || (state && tier == p->tier)) {
@@ -112,7 +112,7 @@ static void check_memory(const toy_trainer *trainer, const zero_memory *expected
 {
     const zero_memory held = engine_memory(trainer->engine);
     const zero_stats stats = engine_stats(trainer->engine);
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         if (held.bytes[role] != expected->bytes[role]) {
             TEST_FAIL("%s: %" PRIu64 " bytes instead of %" PRIu64, zero_role_name((zero_role)role),
                       held.bytes[role], expected->bytes[role]);
@@ -561,7 +561,7 @@ static zero_status check_falls(zero_world *world, const toy_run *run, const uint
     TOY_TRY(zero_world_barrier(world));
     const zero_memory full = engine_memory(engine);
     uint64_t given = 0;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         given += (roles & (1u << role)) != 0 ? full.bytes[role] : 0;
     }
     CHECK(given >= LARGE_BYTES);

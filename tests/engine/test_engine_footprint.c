@@ -48,15 +48,15 @@ static pthread_barrier_t barrier; /* of all ranks of all parts */
 /* What is planned of a rank, and so expected of it now. */
 typedef struct expected {
     zero_memory memory;
-    uint64_t pages[ZERO_ROLE_COUNT]; /* a role's, in memory */
-    uint64_t sums;                   /* of the I/O window's: in pages of their own */
+    uint64_t pages[ZERO_ROLE_COUNT_MAX]; /* a role's, in memory */
+    uint64_t sums;                       /* of the I/O window's: in pages of their own */
 } expected;
 
 static expected expect(const toy_trainer *trainer)
 {
     expected e = {.memory = plan_memory(zero_engine_plan(trainer->engine)),
                   .sums = trainer->engine->layout->sums_bytes};
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const bool shard = role < ZI_SHARD_ROLES;
         const bool disk = shard && trainer->run->options.tier[role] == ZERO_TIER_DISK;
         e.pages[role] = disk ? 0 : e.memory.bytes[role];
@@ -68,7 +68,7 @@ static expected expect(const toy_trainer *trainer)
 /* The same while roles are evicted: state is on another tier meanwhile, the rest is nowhere. */
 static void expect_evicted(const toy_trainer *trainer, const sample *s, expected *e)
 {
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         zero_tier tier = role < ZI_SHARD_ROLES ? trainer->run->options.tier[role] : 0;
         tier = role >= ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST : tier == 0 ? ZERO_TIER_DEVICE : tier;
         const bool kept = (ZERO_EVICT_STATE & ZERO_ROLE_BIT(role)) != 0;
@@ -113,7 +113,7 @@ static void measure_roles(const sample *s, const toy_trainer *trainer, const exp
                           const char *when)
 {
     const zero_memory told = engine_memory(trainer->engine);
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const char *name = zero_role_name((zero_role)role);
         SAME(s, when, name, e->pages[role], pages_of(trainer->engine->arena[role]));
         SAME(s, when, name, e->memory.bytes[role], told.bytes[role]);

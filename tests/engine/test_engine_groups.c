@@ -30,7 +30,7 @@ static zero_status train_like_one_rank(toy_trainer *trainer)
     TOY_TRY(toy_train(trainer));
     TOY_TRY(zero_plan_memory(zero_engine_plan(trainer->engine), &planned));
     TOY_TRY(zero_engine_memory(trainer->engine, &memory));
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         CHECK_EQ(memory.bytes[role], planned.bytes[role]);
     }
     return toy_collect_same(trainer, expected, "one rank that has all of each unit");

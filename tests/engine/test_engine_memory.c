@@ -21,7 +21,7 @@ static void check_measured(const toy_trainer *trainer, const char *when)
     const zero_memory plan = plan_memory(zero_engine_plan(trainer->engine));
     const zero_memory used = engine_memory(trainer->engine);
     const zero_stats stats = engine_stats(trainer->engine);
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         if (plan.bytes[role] != used.bytes[role]) {
             TEST_FAIL("%s, %s: planned %" PRIu64 " bytes, took %" PRIu64, when,
                       zero_role_name((zero_role)role), plan.bytes[role], used.bytes[role]);

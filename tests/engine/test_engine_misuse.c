@@ -92,7 +92,7 @@ TEST_AT_ALL_STAGES(units_tensors_and_roles_out_of_range)
     CHECK_FAILS(zero_shard_view(engine, 10000, ZERO_ROLE_PARAM, &first, &view),
                 ZERO_ERR_INVALID_ARGUMENT, "10000");
     CHECK_FAILS(zero_shard_view(engine, 0, ZERO_ROLE_PARAM_SLOT, &first, &view),
-                ZERO_ERR_INVALID_ARGUMENT, "role 5");
+                ZERO_ERR_INVALID_ARGUMENT, "role 16");
     CHECK_FAILS(zero_shard_view(engine, 0, (zero_role)99, &first, &view), ZERO_ERR_INVALID_ARGUMENT,
                 "99");
     TOY_TRY(toy_micro_begin(trainer, true));

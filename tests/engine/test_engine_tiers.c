@@ -205,7 +205,7 @@ static zero_status ask_wrongly(toy_trainer *trainer)
     CHECK_FAILS(zero_shard_read(engine, WIDE, role, shard.first, 1, NULL),
                 ZERO_ERR_INVALID_ARGUMENT, "values");
     CHECK_FAILS(zero_shard_range(engine, WIDE, ZERO_ROLE_IO_WINDOW, &shard),
-                ZERO_ERR_INVALID_ARGUMENT, "role 9");
+                ZERO_ERR_INVALID_ARGUMENT, "role 20");
     CHECK_FAILS(zero_shard_range(engine, WIDE, role, NULL), ZERO_ERR_INVALID_ARGUMENT, "shard");
     CHECK_FAILS(zero_shard_read(engine, 99999, role, 0, 1, room), ZERO_ERR_INVALID_ARGUMENT,
                 "99999");

@@ -27,16 +27,16 @@ kernel_ranges kernel_ranges_update(const zi_update_job *job)
     reads(&list, job->segments, job->segment_count * sizeof job->segments[0]);
     reads(&list, job->decision, sizeof *job->decision);
     reads(&list, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
-    if (job->param_dtype == ZERO_DTYPE_F32 || job->master == NULL) {
+    if (job->param_dtype == ZERO_DTYPE_F32 || job->state[ZI_STATE_MASTER] == NULL) {
         reads(&list, job->param, param_bytes);
     }
-    reads(&list, job->master, master_bytes);
-    reads(&list, job->moment1, moment_bytes);
-    reads(&list, job->moment2, moment_bytes);
+    reads(&list, job->state[ZI_STATE_MASTER], master_bytes);
+    reads(&list, job->state[ZI_STATE_MOMENT1], moment_bytes);
+    reads(&list, job->state[ZI_STATE_MOMENT2], moment_bytes);
     writes(&list, job->param, param_bytes);
-    writes(&list, job->master, master_bytes);
-    writes(&list, job->moment1, moment_bytes);
-    writes(&list, job->moment2, moment_bytes);
+    writes(&list, job->state[ZI_STATE_MASTER], master_bytes);
+    writes(&list, job->state[ZI_STATE_MOMENT1], moment_bytes);
+    writes(&list, job->state[ZI_STATE_MOMENT2], moment_bytes);
     return list;
 }
 

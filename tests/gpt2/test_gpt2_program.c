@@ -255,15 +255,19 @@ TEST(measured_memory_is_the_planned)
     for (int stage = 0; stage <= 3; stage++) {
         run_well(test_text("--steps 2 --ranks 2 --memory --stage %d", stage));
         const char *at = after(output, "planned       measured\n");
-        for (int row = 0; row <= ZERO_ROLE_COUNT; row++) {
+        uint64_t planned = 0;
+        for (int row = 0; row <= ZERO_ROLE_COUNT_MAX; row++) {
+            if (row < ZERO_ROLE_COUNT_MAX && zero_role_exists((zero_role)row) == 0) {
+                continue;
+            }
             char *next = NULL;
-            const uint64_t planned = strtoull(at + 27, &next, 10);
+            planned = strtoull(at + 27, &next, 10);
             const uint64_t measured = strtoull(next, &next, 10);
             CHECK_EQ(planned, measured);
-            CHECK(row != ZERO_ROLE_COUNT || planned > 0);
             CHECK(*next == '\n');
             at = next + 1;
         }
+        CHECK(planned > 0); /* the total */
     }
 }
 

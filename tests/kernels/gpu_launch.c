@@ -64,18 +64,18 @@ void launch_update_now(const zi_update_job *job)
         open_mirror(job->segments, job->segment_count * sizeof *job->segments),
         open_mirror(job->grad, count * zero_dtype_bytes(job->grad_dtype)),
         open_mirror(job->param, param_bytes),
-        open_mirror(job->master, count * sizeof(float)),
-        open_mirror(job->moment1, moment_bytes),
-        open_mirror(job->moment2, moment_bytes),
+        open_mirror(job->state[ZI_STATE_MASTER], count * sizeof(float)),
+        open_mirror(job->state[ZI_STATE_MOMENT1], moment_bytes),
+        open_mirror(job->state[ZI_STATE_MOMENT2], moment_bytes),
         open_mirror(job->decision, sizeof *job->decision),
     };
     zi_update_job there = *job;
     there.segments = (const zi_segment *)(const void *)m[0].device;
     there.grad = m[1].device;
     there.param = m[2].device;
-    there.master = m[3].device;
-    there.moment1 = m[4].device;
-    there.moment2 = m[5].device;
+    there.state[ZI_STATE_MASTER] = m[3].device;
+    there.state[ZI_STATE_MOMENT1] = m[4].device;
+    there.state[ZI_STATE_MOMENT2] = m[5].device;
     there.decision = (const zi_step_decision *)(const void *)m[6].device;
     finish(zi_cuda_launch_update(NULL, &there));
     for (size_t i = 0; i < sizeof m / sizeof m[0]; i++) {

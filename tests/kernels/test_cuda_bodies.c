@@ -111,17 +111,20 @@ TEST(update_rounds_by_the_tensors_elements)
 /* One array of the job moves by an element; false: the job has none there. */
 static bool case_shift(zi_update_job *job, int array)
 {
-    const void *places[CASE_ARRAYS] = {job->grad, job->param, job->master, job->moment1,
-                                       job->moment2};
+    const void *places[CASE_ARRAYS] = {job->grad, job->param, job->state[ZI_STATE_MASTER],
+                                       job->state[ZI_STATE_MOMENT1], job->state[ZI_STATE_MOMENT2]};
     const size_t param_bytes = zero_dtype_bytes(job->param_dtype);
     const size_t moment_bytes = zero_dtype_bytes(job->moment_dtype);
     job->grad = (const char *)job->grad + (array == 0 ? zero_dtype_bytes(job->grad_dtype) : 0);
     job->param = (char *)job->param + (array == 1 ? param_bytes : 0);
-    if (job->master != NULL) {
-        job->master = (char *)job->master + (array == 2 ? sizeof(float) : 0);
+    if (job->state[ZI_STATE_MASTER] != NULL) {
+        job->state[ZI_STATE_MASTER] =
+            (char *)job->state[ZI_STATE_MASTER] + (array == 2 ? sizeof(float) : 0);
     }
-    job->moment1 = (char *)job->moment1 + (array == 3 ? moment_bytes : 0);
-    job->moment2 = (char *)job->moment2 + (array == 4 ? moment_bytes : 0);
+    job->state[ZI_STATE_MOMENT1] =
+        (char *)job->state[ZI_STATE_MOMENT1] + (array == 3 ? moment_bytes : 0);
+    job->state[ZI_STATE_MOMENT2] =
+        (char *)job->state[ZI_STATE_MOMENT2] + (array == 4 ? moment_bytes : 0);
     return places[array] != NULL;
 }
 

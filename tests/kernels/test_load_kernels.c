@@ -86,7 +86,7 @@ static void launch_updates(uint64_t count)
             .optimizer = optimizers[i % OPTIMIZERS],
             .count = count,
             .param = place,
-            .master = i / OPTIMIZERS % 2 == 0 ? NULL : place,
+            .state[ZI_STATE_MASTER] = i / OPTIMIZERS % 2 == 0 ? NULL : place,
             .grad_dtype = elements[i / OPTIMIZERS / 2 % ELEMENTS],
             .param_dtype = elements[i / OPTIMIZERS / 2 / ELEMENTS % ELEMENTS],
             .moment_dtype = elements[i / OPTIMIZERS / 2 / ELEMENTS / ELEMENTS]};

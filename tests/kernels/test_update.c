@@ -41,8 +41,8 @@ static void run_reference(size_t count)
         &count, 1, false);
     one.decision.grad_scale = 1.0f;
     float *p = one.job.param;
-    float *m = one.job.moment1;
-    float *v = one.job.moment2;
+    float *m = one.job.state[ZI_STATE_MOMENT1];
+    float *v = one.job.state[ZI_STATE_MOMENT2];
     const float *grad = one.job.grad;
     memset(m, 0, count * sizeof *m);
     memset(v, 0, count * sizeof *v);
@@ -98,7 +98,7 @@ static void run_in_double(zero_optimizer optimizer)
     case_create(&one, (update_types){f32, f32, f32, true, optimizer}, small_counts, SMALL_COUNT,
                 false);
     float *p = one.job.param;
-    float *m = one.job.moment1;
+    float *m = one.job.state[ZI_STATE_MOMENT1];
     const float *g = one.job.grad;
     for (int step = 0; step < 3; step++) {
         unsigned char *before = case_copy(&one);
@@ -244,15 +244,15 @@ TEST(callback_without_moments_knows_where_it_is)
     one.job.optimizer = ZERO_OPTIMIZER_CALLBACK;
     one.job.update = add_index;
     one.job.update_states = 0;
-    one.job.moment1 = NULL;
-    one.job.moment2 = NULL;
+    one.job.state[ZI_STATE_MOMENT1] = NULL;
+    one.job.state[ZI_STATE_MOMENT2] = NULL;
     zi_cpu_scratch *scratch = malloc(sizeof *scratch);
     CHECK(scratch != NULL);
     for (uint32_t part = 0; part < 3; part++) {
         zi_cpu_update(&one.job, scratch, part, 3);
     }
     const float *grad = one.job.grad;
-    const float *master = one.job.master;
+    const float *master = one.job.state[ZI_STATE_MASTER];
     const uint16_t *param = one.job.param;
     for (size_t k = 0; k < 2; k++) {
         for (size_t i = 0; i < counts[k]; i++) {

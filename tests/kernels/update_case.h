@@ -157,9 +157,9 @@ static inline void case_create(update_case *one, update_types types, const size_
         .count = last->offset + last->count,
         .grad = case_array(one, 0),
         .param = case_array(one, 1),
-        .master = types.master && !own_master ? case_array(one, 2) : NULL,
-        .moment1 = case_array(one, 3),
-        .moment2 = zi_optimizer_moments(optimizer) > 1 ? case_array(one, 4) : NULL,
+        .state[ZI_STATE_MASTER] = types.master && !own_master ? case_array(one, 2) : NULL,
+        .state[ZI_STATE_MOMENT1] = case_array(one, 3),
+        .state[ZI_STATE_MOMENT2] = zi_optimizer_moments(optimizer) > 1 ? case_array(one, 4) : NULL,
         .grad_dtype = types.grad,
         .param_dtype = types.param,
         .moment_dtype = types.moment,
@@ -210,12 +210,12 @@ static inline void case_element(const zi_update_job *job, const zi_segment *segm
     const size_t i = segment->offset + index;
     const zi_coeffs coeffs =
         zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group], segment->flags);
-    const bool has_second = job->moment2 != NULL;
-    float *master = job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master;
+    const bool has_second = job->state[ZI_STATE_MOMENT2] != NULL;
+    float *master = job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->state[ZI_STATE_MASTER];
     const zi_element_state state = {
         master != NULL ? master[i] : case_get(job->param, job->param_dtype, i),
-        case_get(job->moment1, job->moment_dtype, i),
-        has_second ? case_get(job->moment2, job->moment_dtype, i) : 0.0f};
+        case_get(job->state[ZI_STATE_MOMENT1], job->moment_dtype, i),
+        has_second ? case_get(job->state[ZI_STATE_MOMENT2], job->moment_dtype, i) : 0.0f};
     const float grad = case_get(job->grad, job->grad_dtype, i) * job->decision->grad_scale;
     const zi_element_state next = zi_optimizer_lane(job->optimizer, state, grad, coeffs);
     zi_rounding_key key = {job->seed, job->decision->update, segment->tensor, ZI_ROUNDING_PARAM};
@@ -230,17 +230,18 @@ static inline void case_element(const zi_update_job *job, const zi_segment *segm
                             zi_rounding_bits(key, element));
     }
     if (job->moment_dtype == ZERO_DTYPE_F32) {
-        ((float *)job->moment1)[i] = next.m;
+        ((float *)job->state[ZI_STATE_MOMENT1])[i] = next.m;
         if (has_second) {
-            ((float *)job->moment2)[i] = next.v;
+            ((float *)job->state[ZI_STATE_MOMENT2])[i] = next.v;
         }
         return;
     }
     key.purpose = ZI_ROUNDING_MOMENT1;
-    case_put_stochastic(job->moment1, job->moment_dtype, i, next.m, zi_rounding_bits(key, element));
+    case_put_stochastic(job->state[ZI_STATE_MOMENT1], job->moment_dtype, i, next.m,
+                        zi_rounding_bits(key, element));
     if (has_second) {
         key.purpose = ZI_ROUNDING_MOMENT2;
-        case_put_stochastic(job->moment2, job->moment_dtype, i, next.v,
+        case_put_stochastic(job->state[ZI_STATE_MOMENT2], job->moment_dtype, i, next.v,
                             zi_rounding_bits(key, element));
     }
 }

@@ -224,7 +224,7 @@ static void check_sums(const zi_layout *l)
 {
     uint64_t tiers[ZERO_TIER_COUNT] = {0};
     uint64_t largest = 0;
-    for (int role = 0; role < ZERO_ROLE_COUNT; role++) {
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const zero_tier tier = role >= ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST
                                : role < ZI_SHARD_ROLES     ? l->options.tier[role]
                                                            : ZERO_TIER_DEVICE;

@@ -46,7 +46,7 @@ static const unsigned char *element_const(const void *base, zero_dtype dtype, ui
 /* The fp32 array that holds the job's parameter exactly; NULL: there is none. */
 static float *job_master(const zi_update_job *job)
 {
-    return job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master;
+    return job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->state[ZI_STATE_MASTER];
 }
 
 /* A run of a segment: elements [start, start + count) of it. */
@@ -75,8 +75,8 @@ static void update_lanes(const zi_update_job *job, const segment_run *run)
         .grad = element_const(job->grad, job->grad_dtype, at),
         .param = own_master ? NULL : cpu_kernels_element(job->param, job->param_dtype, at),
         .master = (float *)(void *)cpu_kernels_element(job_master(job), ZERO_DTYPE_F32, at),
-        .moment1 = cpu_kernels_element(job->moment1, job->moment_dtype, at),
-        .moment2 = cpu_kernels_element(job->moment2, job->moment_dtype, at),
+        .moment1 = cpu_kernels_element(job->state[ZI_STATE_MOMENT1], job->moment_dtype, at),
+        .moment2 = cpu_kernels_element(job->state[ZI_STATE_MOMENT2], job->moment_dtype, at),
         .count = run->count,
         .grad_dtype = job->grad_dtype,
         .param_dtype = own_master ? ZERO_DTYPE_NONE : job->param_dtype,
@@ -130,12 +130,12 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
         zi_cpu_cast(param, ZERO_DTYPE_F32, cpu_kernels_element(job->param, job->param_dtype, at),
                     job->param_dtype, run->count);
     }
-    float *moment1 = job->update_states >= 1
-                         ? moment_open(job, job->moment1, at, run->count, scratch->moment1)
-                         : NULL;
-    float *moment2 = job->update_states >= 2
-                         ? moment_open(job, job->moment2, at, run->count, scratch->moment2)
-                         : NULL;
+    float *moment1 = job->update_states >= 1 ? moment_open(job, job->state[ZI_STATE_MOMENT1], at,
+                                                           run->count, scratch->moment1)
+                                             : NULL;
+    float *moment2 = job->update_states >= 2 ? moment_open(job, job->state[ZI_STATE_MOMENT2], at,
+                                                           run->count, scratch->moment2)
+                                             : NULL;
     zi_cpu_lanes_current()->scale(scratch->grad, element_const(job->grad, job->grad_dtype, at),
                                   job->grad_dtype, job->decision->grad_scale, run->count);
     const zero_update_range range = {
@@ -159,10 +159,10 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
                     ZERO_DTYPE_F32, run->count);
     }
     if (moment1 == scratch->moment1) {
-        round_back(job, run, job->moment1, moment1, ZI_ROUNDING_MOMENT1);
+        round_back(job, run, job->state[ZI_STATE_MOMENT1], moment1, ZI_ROUNDING_MOMENT1);
     }
     if (moment2 == scratch->moment2) {
-        round_back(job, run, job->moment2, moment2, ZI_ROUNDING_MOMENT2);
+        round_back(job, run, job->state[ZI_STATE_MOMENT2], moment2, ZI_ROUNDING_MOMENT2);
     }
 }
 

@@ -50,7 +50,7 @@ ZI_LANE zi_update_form zi_update_form_of(const zi_update_job *job)
     form.grad = job->grad_dtype;
     form.param = own_master || job->param == 0 ? ZERO_DTYPE_NONE : job->param_dtype;
     form.moment = job->moment_dtype;
-    form.has_master = own_master || job->master != 0;
+    form.has_master = own_master || job->state[ZI_STATE_MASTER] != 0;
     return form;
 }
 
@@ -90,9 +90,10 @@ ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
     args.warp_count = zi_update_grid_of(job).warp_count;
     args.grad = job->grad;
     args.param = form.param == ZERO_DTYPE_NONE ? 0 : job->param;
-    args.master = (float *)(job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->master);
-    args.moment1 = job->moment1;
-    args.moment2 = job->moment2;
+    args.master =
+        (float *)(job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->state[ZI_STATE_MASTER]);
+    args.moment1 = job->state[ZI_STATE_MOMENT1];
+    args.moment2 = job->state[ZI_STATE_MOMENT2];
     args.seed = job->seed;
     args.decision = job->decision;
     args.aligned =
