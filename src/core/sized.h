@@ -30,7 +30,7 @@ ZI_PRIVATE_API void zi_sized_init(void *given, size_t bytes, const void *known, 
 
 /* Bytes of these in release 0.1; they never change. */
 #define ZI_FIRST_BYTES_zero_engine_options ((size_t)544)
-#define ZI_FIRST_BYTES_zero_tuning ((size_t)184)
+#define ZI_FIRST_BYTES_zero_tuning ((size_t)192)
 #define ZI_FIRST_BYTES_zero_save_options ((size_t)128)
 #define ZI_FIRST_BYTES_zero_load_options ((size_t)56)
 #define ZI_FIRST_BYTES_zero_unit_desc ((size_t)40)

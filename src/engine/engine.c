@@ -244,7 +244,7 @@ static zero_status make_optim(zero_engine *engine)
         .decision = engine->decide.decision,
         .predicted = &engine->host->predicted,
         .stats = &engine->stats};
-    memcpy(desc.param_gather, engine->groups.param_gather, sizeof desc.param_gather);
+    memcpy(desc.groups, engine->groups.hops, sizeof desc.groups);
     const zero_status status = zi_optim_create(&desc, &engine->optim);
     zi_free(flats);
     return status;
@@ -272,6 +272,7 @@ static zero_status make_stages(zero_engine *engine)
                              .device = engine->device,
                              .gather_stream = engine->gather_stream,
                              .shards = engine->arena[ZERO_ROLE_PARAM],
+                             .kernels = &engine->kernels,
                              .slots = engine->arena[ZERO_ROLE_PARAM_SLOT],
                              .offload = engine->offload[ZERO_ROLE_PARAM],
                              .stats = &engine->stats,
@@ -289,10 +290,8 @@ static zero_status make_stages(zero_engine *engine)
         .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->message_at),
         .replicas = engine->replicas,
         .stats = &engine->stats};
-    memcpy(params.gather, engine->groups.gather, sizeof params.gather);
-    memcpy(grads.scatter, engine->groups.scatter, sizeof grads.scatter);
-    memcpy(grads.boundary, engine->groups.boundary, sizeof grads.boundary);
-    memcpy(grads.replica, engine->groups.replica, sizeof grads.replica);
+    memcpy(params.groups, engine->groups.hops, sizeof params.groups);
+    memcpy(grads.groups, engine->groups.hops, sizeof grads.groups);
     for (uint32_t i = 0; i < engine->layout->sharding_count; i++) {
         grads.counts[i] = counts_squares(engine, &engine->layout->shardings[i]);
     }

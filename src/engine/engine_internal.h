@@ -20,13 +20,11 @@
 #include "zero/unit.h"
 
 /* Groups, each used by one stream: collectives of different directions never wait for one another.
- * Those with an index are there for each way to split units. */
+ */
 typedef struct engine_groups {
-    zi_group *gather[ZI_SHARDINGS_MAX];       /* 1 -> param; gather stream */
-    zi_group *scatter[ZI_SHARDINGS_MAX];      /* 1 -> grad; reduce stream, as the next two */
-    zi_group *boundary[ZI_SHARDINGS_MAX];     /* grad -> optimizer */
-    zi_group *replica[ZI_SHARDINGS_MAX];      /* optimizer -> world */
-    zi_group *param_gather[ZI_SHARDINGS_MAX]; /* param -> optimizer; step stream, as the next */
+    /* By the way to split units and the hop: GATHER on the gather stream, the sums on the reduce
+     * stream, UPDATED on the step stream, as the next two. */
+    zi_group *hops[ZI_SHARDINGS_MAX][ZI_HOPS];
     zi_group *norm; /* 1 -> world: the squares of all ranks, and what each was given */
     zi_group *mesh; /* of the model-parallel world, after that: each part's sums; NULL: there is one
                        part */

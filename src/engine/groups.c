@@ -10,13 +10,11 @@
 _Static_assert(ZI_SCRATCH_PART_COUNT == ZI_PART_COUNT && ZI_SCRATCH_ZEROS_MAX == ZI_ZEROS_MAX,
                "the plan counts what groups take");
 
-/* Between which degrees a group is, and what its batches read and write. */
+/* A group: the hop that it is for, or the norm's; and what its batches read and write. */
 typedef struct group_plan {
     const char *name;
     uint32_t sharding; /* of units that are split this way */
-    uint32_t from;
-    uint32_t to;
-    bool reduces;
+    zi_hop hop;
     bool copy_engines; /* as zi_group_desc, where that is asked for */
     zero_role roles[ZI_GROUP_MEMORIES];
     uint32_t role_count;
@@ -28,22 +26,17 @@ typedef struct group_plan {
  * (stage2/grads.h): batches of the group are in one order on all ranks. A speculative step gathers
  * parameters between reductions, so it takes a group for that; so does a gather by copy engines,
  * which are asked for by communicator. */
-static bool reduces_between(const group_plan *plan, uint32_t from, uint32_t to)
-{
-    return plan->reduces && plan->from == from && plan->to == to;
-}
-
 static bool takes_norm(const zero_engine *engine, const group_plan *plan)
 {
-    return reduces_between(plan, 1, engine->layout->world);
+    return plan->hop.sums && plan->hop.low == 1 && plan->hop.high == engine->layout->world;
 }
 
 static bool takes_params(const zero_engine *engine, const group_plan *plan)
 {
     const zi_layout *layout = engine->layout;
-    const zero_sharding *s = &layout->shardings[plan->sharding];
-    return !layout->tuning.speculative_step && !layout->can.copy_engines &&
-           reduces_between(plan, s->param, s->optimizer);
+    const zi_hop *updated = &layout->routes[plan->sharding][ZI_HOP_UPDATED];
+    return !layout->tuning.speculative_step && !layout->can.copy_engines && plan->hop.sums &&
+           plan->hop.low == updated->low && plan->hop.high == updated->high;
 }
 
 static uint32_t add_memory(const zero_engine *engine, zero_role role, zi_group_memory *memory,
@@ -86,20 +79,19 @@ static zero_status keep_members(zero_status status, zi_group *group, uint32_t *m
     return status;
 }
 
-/* Between the degrees of a plan. */
 static zero_status groups_make_group(zero_engine *engine, const group_plan *plan, zi_group **group)
 {
     const zi_capabilities *can = &engine->layout->can;
-    const uint32_t size = plan->to / plan->from;
+    const uint32_t size = zi_hop_size(&plan->hop);
     zi_group_memory memory[ZI_GROUP_MEMORIES];
     uint32_t *members = NULL;
     ZI_TRY(zi_calloc(size, sizeof *members, (void **)&members));
     zi_shard_members(&engine->layout->shardings[plan->sharding], zero_world_rank(engine->world),
-                     plan->from, plan->to, members);
+                     plan->hop.low, plan->hop.high, members);
     const zi_group_desc desc = {.kernels = &engine->kernels,
                                 .members = members,
                                 .size = size,
-                                .gathers_only = !plan->reduces,
+                                .gathers_only = !plan->hop.sums,
                                 .reduction = engine->layout->tuning.reduction,
                                 .name = plan->name,
                                 .registered = can->registered,
@@ -142,47 +134,44 @@ static zero_status make_mesh(zero_engine *engine)
     return keep_members(status, engine->groups.mesh, members);
 }
 
-/* The three that reduce share the scratch memory, which only sums use: all on the reduce stream. */
-#define REDUCED_ROLES                                                                   \
-    .reduces = true, .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, \
-    .role_count = 3
+/* Sums share the scratch memory, which nothing else uses: all of them are on the reduce stream. */
+#define SUMMED_ROLES \
+    .roles = {ZERO_ROLE_GRAD, ZERO_ROLE_GRAD_SLOT, ZERO_ROLE_SCRATCH}, .role_count = 3
 
-/* Names of the groups of each way to split units. */
-static const char *const group_names[5][ZI_SHARDINGS_MAX] = {
-    {"gather", "gather 2", "gather 3", "gather 4"},
-    {"scatter", "scatter 2", "scatter 3", "scatter 4"},
-    {"boundary", "boundary 2", "boundary 3", "boundary 4"},
-    {"replica", "replica 2", "replica 3", "replica 4"},
-    {"param gather", "param gather 2", "param gather 3", "param gather 4"}};
+/* By hop: the names for each way to split units, and the roles. */
+static const struct {
+    const char *names[ZI_SHARDINGS_MAX];
+    group_plan plan;
+} hop_plans[ZI_HOPS] = {
+    [ZI_HOP_GATHER] = {{"gather", "gather 2", "gather 3", "gather 4"},
+                       {.copy_engines = true,
+                        .roles = {ZERO_ROLE_PARAM, ZERO_ROLE_PARAM_SLOT},
+                        .role_count = 2}},
+    [ZI_HOP_SCATTER] = {{"scatter", "scatter 2", "scatter 3", "scatter 4"}, {SUMMED_ROLES}},
+    [ZI_HOP_BOUNDARY] = {{"boundary", "boundary 2", "boundary 3", "boundary 4"}, {SUMMED_ROLES}},
+    [ZI_HOP_REPLICA] = {{"replica", "replica 2", "replica 3", "replica 4"}, {SUMMED_ROLES}},
+    [ZI_HOP_UPDATED] = {{"param gather", "param gather 2", "param gather 3", "param gather 4"},
+                        {.copy_engines = true, .roles = {ZERO_ROLE_PARAM}, .role_count = 1}},
+};
 
-/* The five groups of one way to split units. */
-static zero_status make_five(zero_engine *engine, uint32_t k)
+/* The groups of one way to split units. */
+static zero_status make_route(zero_engine *engine, uint32_t sharding)
 {
-    const zero_sharding *s = &engine->layout->shardings[k];
     engine_groups *groups = &engine->groups;
-    const struct {
-        zi_group **group;
-        group_plan plan;
-    } rows[] = {
-        {&groups->gather[k],
-         {group_names[0][k], k, 1, s->param, .copy_engines = true,
-          .roles = {ZERO_ROLE_PARAM, ZERO_ROLE_PARAM_SLOT}, .role_count = 2}},
-        {&groups->scatter[k], {group_names[1][k], k, 1, s->grad, REDUCED_ROLES}},
-        {&groups->boundary[k], {group_names[2][k], k, s->grad, s->optimizer, REDUCED_ROLES}},
-        {&groups->replica[k], {group_names[3][k], k, s->optimizer, s->world, REDUCED_ROLES}},
-        {&groups->param_gather[k],
-         {group_names[4][k], k, s->param, s->optimizer, .copy_engines = true,
-          .roles = {ZERO_ROLE_PARAM}, .role_count = 1}},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (*rows[i].group == NULL) {
-            ZI_TRY(groups_make_group(engine, &rows[i].plan, rows[i].group));
+    for (int i = 0; i < ZI_HOPS; i++) {
+        zi_group **group = &groups->hops[sharding][i];
+        group_plan plan = hop_plans[i].plan;
+        plan.name = hop_plans[i].names[sharding];
+        plan.sharding = sharding;
+        plan.hop = engine->layout->routes[sharding][i];
+        if (*group == NULL) {
+            ZI_TRY(groups_make_group(engine, &plan, group));
         }
-        if (takes_norm(engine, &rows[i].plan) && groups->norm == NULL) {
-            groups->norm = *rows[i].group;
+        if (takes_norm(engine, &plan) && groups->norm == NULL) {
+            groups->norm = *group;
         }
-        if (takes_params(engine, &rows[i].plan) && groups->param_gather[k] == NULL) {
-            groups->param_gather[k] = *rows[i].group;
+        if (takes_params(engine, &plan) && groups->hops[sharding][ZI_HOP_UPDATED] == NULL) {
+            groups->hops[sharding][ZI_HOP_UPDATED] = *group;
         }
     }
     return ZERO_OK;
@@ -190,10 +179,12 @@ static zero_status make_five(zero_engine *engine, uint32_t k)
 
 zero_status zi_engine_make_groups(zero_engine *engine)
 {
-    const group_plan norm = {"norm",         0, 1, engine->layout->world, .roles = {ZERO_ROLE_STEP},
+    const group_plan norm = {.name = "norm",
+                             .hop = {.low = 1, .high = engine->layout->world},
+                             .roles = {ZERO_ROLE_STEP},
                              .role_count = 1};
     for (uint32_t k = 0; k < engine->layout->sharding_count; k++) {
-        ZI_TRY(make_five(engine, k));
+        ZI_TRY(make_route(engine, k));
     }
     if (engine->groups.norm == NULL) {
         ZI_TRY(groups_make_group(engine, &norm, &engine->groups.norm));
@@ -234,12 +225,8 @@ zi_group *zi_engine_group_at(const zero_engine *engine, uint32_t i)
     const engine_groups *groups = &engine->groups;
     zi_group *all[ENGINE_GROUPS] = {0};
     uint32_t count = 0;
-    for (uint32_t k = 0; k < ZI_SHARDINGS_MAX; k++) {
-        all[count++] = groups->gather[k];
-        all[count++] = groups->scatter[k];
-        all[count++] = groups->boundary[k];
-        all[count++] = groups->replica[k];
-        all[count++] = groups->param_gather[k];
+    for (; count < ZI_SHARDINGS_MAX * ZI_HOPS; count++) {
+        all[count] = groups->hops[count / ZI_HOPS][count % ZI_HOPS];
     }
     all[count++] = groups->norm;
     all[count++] = groups->mesh;

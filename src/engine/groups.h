@@ -14,7 +14,7 @@ zero_status zi_engine_connect_groups(zero_engine *engine);
 /* The first failure of any of them so far. */
 zero_status zi_engine_check_groups(const zero_engine *engine);
 /* Groups of an engine, and the i-th in the order of their creation; NULL: there is none. */
-#define ENGINE_GROUPS (5 * ZI_SHARDINGS_MAX + 2)
+#define ENGINE_GROUPS (ZI_HOPS * ZI_SHARDINGS_MAX + 2)
 zi_group *zi_engine_group_at(const zero_engine *engine, uint32_t i);
 void zi_engine_destroy_groups(zero_engine *engine);
 

@@ -14,17 +14,13 @@ static const zi_group *carrier_of(const zero_engine *engine, zero_traffic traffi
 {
     const engine_groups *groups = &engine->groups;
     const bool gathers = traffic == ZERO_TRAFFIC_GATHER;
-    for (uint32_t k = 0; k < engine->layout->sharding_count; k++) {
-        const zi_group *of[] = {gathers ? groups->gather[k] : groups->scatter[k],
-                                gathers ? groups->param_gather[k] : groups->boundary[k],
-                                gathers ? NULL : groups->replica[k]};
-        for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
-            if (of[i] != NULL && of[i]->size > 1) {
-                return of[i];
-            }
+    for (uint32_t i = 0; i < engine->layout->sharding_count * ZI_HOPS; i++) {
+        const zi_hop *hop = &engine->layout->routes[i / ZI_HOPS][i % ZI_HOPS];
+        if (hop->sums != gathers && zi_hop_crosses(hop)) {
+            return groups->hops[i / ZI_HOPS][i % ZI_HOPS];
         }
     }
-    return gathers ? groups->gather[0] : groups->scatter[0];
+    return groups->hops[0][gathers ? ZI_HOP_GATHER : ZI_HOP_SCATTER];
 }
 
 zero_status zero_engine_path(const zero_engine *engine, zero_traffic traffic, zero_path *out)

@@ -198,7 +198,8 @@ static void measure_bounce(zi_layout *layout)
         uint64_t bytes = 0;
         for (int i = 0; i < ZI_SHARD_ROLES; i++) {
             const zero_role role = (zero_role)i;
-            const bool gathered = role == ZERO_ROLE_PARAM && zi_layout_gathers_params(layout);
+            const bool gathered =
+                role == ZERO_ROLE_PARAM && zi_layout_crosses(layout, ZI_HOP_UPDATED);
             if (gathered || !zi_role_offloaded(layout, role)) {
                 bytes += zi_codec_padded_bytes(flat->kept[role], chunk->count);
             }

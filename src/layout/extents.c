@@ -131,7 +131,7 @@ static void size_param_staging(zi_layout *layout)
         const zi_chunk_run *run = &layout->chunk_runs[r];
         const zi_flat *flat = &layout->flats[run->flat];
         const uint32_t parts = parts_of(layout, flat, ZERO_ROLE_PARAM);
-        const uint64_t bytes = zi_layout_gathers_params(layout)
+        const uint64_t bytes = zi_layout_crosses(layout, ZI_HOP_UPDATED)
                                    ? parts * zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], run->count)
                                    : 0;
         layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);

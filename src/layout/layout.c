@@ -35,11 +35,8 @@ bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit)
 
 bool zi_grads_sends_zeros(const zi_layout *layout)
 {
-    bool scatters = false;
-    for (uint32_t i = 0; i < layout->sharding_count; i++) {
-        scatters = scatters || layout->shardings[i].grad > 1;
-    }
-    return layout->tuning.reduction == ZERO_REDUCTION_NATIVE && scatters;
+    return layout->tuning.reduction == ZERO_REDUCTION_NATIVE &&
+           zi_layout_crosses(layout, ZI_HOP_SCATTER);
 }
 
 bool zi_grads_end_late(const zi_layout *layout)

@@ -28,6 +28,7 @@
 #include "core/role.h"
 #include "layout/codec.h"
 #include "layout/model.h"
+#include "layout/route.h"
 #include "layout/sharding.h"
 #include "zero/options.h"
 #include "zero/plan.h"
@@ -76,7 +77,8 @@ typedef struct zi_flat {
     /* PARAM and GRAD: how callers read and write them, and what ranks send one another. */
     zi_codec slot[ZI_OFFLOAD_ROLES];
     zi_codec wire[ZI_OFFLOAD_ROLES];
-    zi_codec wire_sum;           /* GRAD: the same of sums, of several micro-steps or ranks */
+    zi_codec wire_sum;           /* GRAD: the same of sums, of several micro-steps or ranks;
+                                    zi_hop_wire says which a hop has */
     uint64_t at[ZI_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
     uint32_t chunk_first;        /* of its part of degree optimizer */
     uint32_t chunk_count;
@@ -157,6 +159,7 @@ typedef struct zi_unit_place {
     uint32_t bucket;      /* ZI_NO_INDEX: no trained tensor */
     uint32_t param_class; /* ZI_NO_INDEX when parameters are neither split nor offloaded */
     uint64_t slot_bytes;  /* all its flats, in a parameter slot */
+    uint64_t wire_bytes;  /* all its flats, as a gather assembles them */
     uint64_t view_at;     /* in the slots' arena: its two copies where releases are checked */
 } zi_unit_place;
 
@@ -186,7 +189,8 @@ typedef struct zi_layout {
     /* The options' first, then those of shard groups that units have of their own. */
     uint32_t sharding_count;
     zero_sharding shardings[ZI_SHARDINGS_MAX];
-    zi_capabilities can; /* of the backend */
+    zi_hop routes[ZI_SHARDINGS_MAX][ZI_HOPS]; /* theirs, by kind */
+    zi_capabilities can;                      /* of the backend */
     uint32_t unit_count;
     uint32_t tensor_count;
     uint32_t flat_count;
@@ -227,8 +231,9 @@ typedef struct zi_layout {
     uint64_t segment_count; /* runs of trained tensors in chunks, at most */
     uint64_t state_staging_at;    /* step arena: ZI_STATE_STAGING buffers, each for a chunk's */
     uint64_t state_staging_bytes; /* state in host memory, which a GPU updates there; 0: none */
-    uint64_t param_wire_bytes; /* param slot arena: one unit as ranks send it, where that is not how
-                                  it lies in its slot; 0: gathers land in slots */
+    uint64_t param_wire_at;    /* param slot arena: one unit as ranks send it, as far as that is not
+                                  how it lies in its slot */
+    uint64_t param_wire_bytes; /* 0: all gathers land in slots */
     uint64_t grad_wire_at;     /* grad slot arena: one bucket as ranks send it, likewise */
     uint64_t grad_wire_bytes;
     uint64_t speculative_at; /* bytes in the store from an extent of the state to its speculative
@@ -286,8 +291,6 @@ zero_status zi_layout_expand(zi_layout *layout);
  */
 zero_status zi_layout_make_buckets(zi_layout *layout);
 zero_status zi_layout_make_classes(zi_layout *layout);
-/* Bytes of the buffer that the largest unit's parameters need between ranks and its slot. */
-uint64_t zi_layout_param_wire_bytes(const zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
@@ -332,6 +335,12 @@ bool zi_grads_end_late(const zi_layout *layout);
 
 /* Whether a rank without a gradient sends zeros from the wire buffer: the transport adds up. */
 bool zi_grads_sends_zeros(const zi_layout *layout);
+
+/* How a flat's elements lie where a hop takes them from, and how they cross ranks. single: what is
+ * sent is a single gradient, not the sum of several micro-steps. (route.c) */
+zi_codec zi_hop_source(const zi_flat *flat, zi_hop_kind kind);
+ZI_PRIVATE_API zi_codec zi_hop_wire(const zi_flat *flat, const zi_hop *hop, zi_hop_kind kind,
+                                    bool single);
 
 /* What ranks must agree on, item by item: units, then tensors, then options. */
 uint32_t zi_layout_item_count(const zi_layout *layout);
@@ -394,48 +403,38 @@ static inline bool zi_role_offloaded(const zi_layout *layout, zero_role role)
     return tier == ZERO_TIER_DISK || (tier == ZERO_TIER_HOST && !layout->can.host_memory);
 }
 
+/* Whether a hop crosses ranks for some units. */
+static inline bool zi_layout_crosses(const zi_layout *layout, zi_hop_kind kind)
+{
+    bool crosses = false;
+    for (uint32_t i = 0; i < layout->sharding_count; i++) {
+        crosses = crosses || zi_hop_crosses(&layout->routes[i][kind]);
+    }
+    return crosses;
+}
+
 /* Whether units are gathered, loaded or, where they are not split and others are, copied into
  * slots. */
 static inline bool zi_params_in_slots(const zi_layout *layout)
 {
-    bool split = zi_role_offloaded(layout, ZERO_ROLE_PARAM);
-    for (uint32_t i = 0; i < layout->sharding_count; i++) {
-        split = split || layout->shardings[i].param > 1;
-    }
-    return split;
+    return zi_role_offloaded(layout, ZERO_ROLE_PARAM) || zi_layout_crosses(layout, ZI_HOP_GATHER);
 }
 
-/* Whether some parameters are gathered after their update. */
-static inline bool zi_layout_gathers_params(const zi_layout *layout)
-{
-    bool gathers = false;
-    for (uint32_t i = 0; i < layout->sharding_count; i++) {
-        gathers = gathers || layout->shardings[i].optimizer != layout->shardings[i].param;
-    }
-    return gathers;
-}
-
-/* Whether what ranks hold of the flat's parameters, send and compute with are the same bytes, so
- * that a gather goes from shards straight into slots. */
-static inline bool zi_flat_gathered_in_place(const zi_flat *flat)
+/* Whether a gather goes from shards straight into slots: nothing crosses ranks, or what ranks hold
+ * of the flat's parameters, send and compute with are the same bytes. Else it goes through the wire
+ * buffer. */
+static inline bool zi_flat_gathered_in_place(const zi_layout *layout, const zi_flat *flat)
 {
     const zi_codec wire = flat->wire[ZERO_ROLE_PARAM];
-    return zi_codec_same(wire, flat->kept[ZERO_ROLE_PARAM]) &&
-           zi_codec_same(wire, flat->slot[ZERO_ROLE_PARAM]);
+    return !zi_hop_crosses(&layout->routes[flat->sharding][ZI_HOP_GATHER]) ||
+           (zi_codec_same(wire, flat->kept[ZERO_ROLE_PARAM]) &&
+            zi_codec_same(wire, flat->slot[ZERO_ROLE_PARAM]));
 }
 
 /* A type that rounds no value of either. */
 static inline zero_dtype zi_common_dtype(zero_dtype a, zero_dtype b)
 {
     return a == b ? a : ZERO_DTYPE_F32;
-}
-
-/* How ranks first send one another what a gradient shard of degree 1 has: a single gradient, which
- * the shard holds as it was written, or the sum of several micro-steps. */
-static inline zi_codec zi_flat_boundary_wire(const zi_flat *flat, bool single)
-{
-    const bool whole = flat->kept[ZERO_ROLE_GRAD].dtype == ZERO_DTYPE_F32;
-    return single && whole ? flat->wire[ZERO_ROLE_GRAD] : flat->wire_sum;
 }
 
 /* Whether the user's gradients of this flat are added to the sum itself: in the shard or, where

@@ -142,6 +142,9 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
     flat->kept[ZERO_ROLE_PARAM] = param;
     flat->slot[ZERO_ROLE_PARAM] = param;
     flat->wire[ZERO_ROLE_PARAM] = param;
+    if (flat->dtype == ZERO_DTYPE_F32 && layout->tuning.gather_dtype != ZERO_DTYPE_DEFAULT) {
+        flat->wire[ZERO_ROLE_PARAM].dtype = layout->tuning.gather_dtype;
+    }
     if (!flat->trained) {
         return;
     }
@@ -455,7 +458,8 @@ static void layout_create_place(zi_layout *layout)
         class->slots_at =
             layout_create_take(&roles, ZERO_ROLE_GRAD_SLOT, class->slot_bytes * class->slot_count);
     }
-    (void)layout_create_take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
+    layout->param_wire_at =
+        layout_create_take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
     layout->grad_wire_at = layout_create_take(&roles, ZERO_ROLE_GRAD_SLOT, layout->grad_wire_bytes);
     place_step(layout, &roles);
     (void)layout_create_take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
@@ -575,6 +579,9 @@ static zero_status layout_create_build(zi_layout *layout, const zero_model *mode
     ZI_TRY(zi_sharding_resolve(&layout->options, world, 0, &layout->shardings[0]));
     ZI_TRY(zi_layout_resolve_backend(layout, threads, can));
     ZI_TRY(copy_model(layout, model));
+    for (uint32_t i = 0; i < layout->sharding_count; i++) {
+        zi_route_make(&layout->shardings[i], layout->routes[i]);
+    }
     ZI_TRY(copy_ties(layout, model));
     resolve_options(layout);
     ZI_TRY(make_flats(layout));

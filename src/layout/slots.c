@@ -31,25 +31,29 @@ static uint64_t fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index
     return grad_bytes;
 }
 
-/* Whether the wire type differs anywhere where ranks really exchange, or zeros are sent. */
+/* Whether a trained flat's gradients cross ranks in another codec than they lie in. */
+static bool is_grad_cast(const zi_layout *layout, const zi_flat *flat)
+{
+    bool cast = false;
+    for (int i = 0; i < ZI_HOPS; i++) {
+        const zi_hop_kind kind = (zi_hop_kind)i;
+        const zi_hop *hop = &layout->routes[flat->sharding][kind];
+        const zi_codec source = zi_hop_source(flat, kind);
+        cast = cast || (hop->sums && zi_hop_crosses(hop) &&
+                        (!zi_codec_same(zi_hop_wire(flat, hop, kind, true), source) ||
+                         !zi_codec_same(zi_hop_wire(flat, hop, kind, false), source)));
+    }
+    return cast;
+}
+
+/* Whether they do anywhere, or zeros are sent. */
 static bool needs_grad_wire(const zi_layout *layout)
 {
-    if (zi_grads_sends_zeros(layout)) {
-        return true;
-    }
+    bool needs = zi_grads_sends_zeros(layout);
     for (uint32_t f = 0; f < layout->flat_count; f++) {
-        const zi_flat *flat = &layout->flats[f];
-        const bool scatters = zi_flat_sharding(layout, flat)->grad > 1;
-        const zi_codec source = flat->kept[ZERO_ROLE_GRAD];
-        const bool cast =
-            scatters ? !zi_codec_same(flat->wire[ZERO_ROLE_GRAD], flat->slot[ZERO_ROLE_GRAD])
-                     : !zi_codec_same(zi_flat_boundary_wire(flat, true), source) ||
-                           !zi_codec_same(zi_flat_boundary_wire(flat, false), source);
-        if (flat->trained && layout->world > 1 && cast) {
-            return true;
-        }
+        needs = needs || (layout->flats[f].trained && is_grad_cast(layout, &layout->flats[f]));
     }
-    return false;
+    return needs;
 }
 
 zero_status zi_layout_make_buckets(zi_layout *layout)
@@ -183,27 +187,26 @@ static void slots_assign(zi_layout *layout, candidate *candidates, uint32_t *cla
     }
 }
 
-uint64_t zi_layout_param_wire_bytes(const zi_layout *layout)
+/* What units' gathers assemble, and the wire buffer of the largest. */
+static void size_gathers(zi_layout *layout)
 {
-    uint64_t most = 0;
     for (uint32_t u = 0; u < layout->unit_count; u++) {
-        const zi_unit_place *place = &layout->units[u];
-        uint64_t bytes = 0;
+        zi_unit_place *place = &layout->units[u];
+        uint64_t buffer = 0;
         for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
             const zi_flat *flat = &layout->flats[f];
-            bytes += zi_flat_gathered_in_place(flat)
-                         ? 0
-                         : zi_codec_padded_bytes(flat->wire[ZERO_ROLE_PARAM], flat->count);
+            const uint64_t bytes = zi_codec_padded_bytes(flat->wire[ZERO_ROLE_PARAM], flat->count);
+            place->wire_bytes += bytes;
+            buffer += zi_flat_gathered_in_place(layout, flat) ? 0 : bytes;
         }
-        most = zi_max_u64(most, bytes);
+        layout->param_wire_bytes = zi_max_u64(layout->param_wire_bytes, buffer);
     }
-    return most;
 }
 
 zero_status zi_layout_make_classes(zi_layout *layout)
 {
     const size_t most = layout->unit_count;
-    layout->param_wire_bytes = zi_layout_param_wire_bytes(layout);
+    size_gathers(layout);
     ZI_TRY(zi_calloc(most, sizeof *layout->param_classes, (void **)&layout->param_classes));
     ZI_TRY(zi_calloc(most, sizeof *layout->grad_classes, (void **)&layout->grad_classes));
     candidate *candidates = NULL;

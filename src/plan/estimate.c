@@ -127,9 +127,9 @@ static zero_status exchange_zeropp(work *w)
 {
     const double element = (double)zero_dtype_bytes(w->transformer.dtype);
     const uint64_t near = zi_max_u64(1, w->cluster.ranks_per_node / w->transformer.tensor_parallel);
-    zi_exchange forward = w->traffic.gathers;
-    zi_exchange backward = w->traffic.gathers;
-    zi_exchange scatter = w->traffic.scatter;
+    zi_exchange forward = w->traffic.hops[ZI_HOP_GATHER];
+    zi_exchange backward = w->traffic.hops[ZI_HOP_GATHER];
+    zi_exchange scatter = w->traffic.hops[ZI_HOP_SCATTER];
     const double gathered = forward.bytes / 2 / element; /* elements, in forward */
     const double reduced = scatter.bytes / element;
     forward.calls /= 2;
@@ -153,12 +153,12 @@ static zero_status time_links(work *w)
     if (w->batch.wire == ZERO_WIRE_ZEROPP) {
         ZI_TRY(exchange_zeropp(w));
     } else {
-        ZI_TRY(exchange_column(w, &t->gathers, 1, ZERO_ESTIMATE_GATHERS));
-        ZI_TRY(exchange_column(w, &t->scatter, 1, ZERO_ESTIMATE_REDUCTIONS));
+        ZI_TRY(exchange_column(w, &t->hops[ZI_HOP_GATHER], 1, ZERO_ESTIMATE_GATHERS));
+        ZI_TRY(exchange_column(w, &t->hops[ZI_HOP_SCATTER], 1, ZERO_ESTIMATE_REDUCTIONS));
     }
-    ZI_TRY(exchange_column(w, &t->param_gathers, 1, ZERO_ESTIMATE_GATHERS));
-    ZI_TRY(exchange_column(w, &t->boundary, 1, ZERO_ESTIMATE_REDUCTIONS));
-    return exchange_column(w, &t->replicas, 2, ZERO_ESTIMATE_REDUCTIONS);
+    ZI_TRY(exchange_column(w, &t->hops[ZI_HOP_UPDATED], 1, ZERO_ESTIMATE_GATHERS));
+    ZI_TRY(exchange_column(w, &t->hops[ZI_HOP_BOUNDARY], 1, ZERO_ESTIMATE_REDUCTIONS));
+    return exchange_column(w, &t->hops[ZI_HOP_REPLICA], 2, ZERO_ESTIMATE_REDUCTIONS);
 }
 
 /* ---- activations ---- */

@@ -35,8 +35,8 @@ static void count_gathers(const zi_layout *layout, uint32_t micro_steps, zi_traf
         }
         const double times = gathers_of(layout, u, before[place->param_class]++, micro_steps);
         if (degree > 1) {
-            traffic->gathers.calls += times;
-            traffic->gathers.bytes += times * (double)place->slot_bytes;
+            traffic->hops[ZI_HOP_GATHER].calls += times;
+            traffic->hops[ZI_HOP_GATHER].bytes += times * (double)place->wire_bytes;
         }
         for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
             const zi_flat *flat = &layout->flats[f];
@@ -52,11 +52,14 @@ static void count_gathers(const zi_layout *layout, uint32_t micro_steps, zi_traf
 
 /* ---- gradients ---- */
 
-/* One reduction of a flat, over ranks that hold shards of a degree. */
-static void count_sum(const zi_layout *layout, const zi_flat *flat, uint32_t degree, zi_codec codec,
-                      double times, zi_exchange *exchange)
+/* What a rank gives of a flat to one hop. */
+static void count_sum(const zi_layout *layout, const zi_flat *flat, zi_hop_kind kind,
+                      uint32_t micro_steps, zi_exchange *exchange)
 {
-    const uint64_t count = zi_shard_count(layout, flat, degree);
+    const zi_hop *hop = &layout->routes[0][kind];
+    const uint64_t count = zi_shard_count(layout, flat, zi_hop_given(hop));
+    const zi_codec codec = zi_hop_wire(flat, hop, kind, micro_steps == 1);
+    const double times = hop->boundary ? 1 : micro_steps;
     const bool levels = layout->tuning.reduction != ZERO_REDUCTION_EXACT;
     const zi_codec sums = {zi_common_dtype(codec.dtype, flat->wire_sum.dtype)};
     exchange->bytes += times * (double)zi_codec_bytes(codec, count);
@@ -67,23 +70,15 @@ static void count_sum(const zi_layout *layout, const zi_flat *flat, uint32_t deg
 static void count_flat(const zi_layout *layout, const zi_flat *flat, uint32_t micro_steps,
                        zi_traffic *traffic)
 {
-    const zero_sharding *s = &layout->shardings[0];
-    const zi_codec kept = flat->kept[ZERO_ROLE_GRAD];
-    zi_codec codec = zi_flat_boundary_wire(flat, micro_steps == 1); /* until ranks have added up */
-    if (s->grad > 1) {
-        count_sum(layout, flat, 1, flat->wire[ZERO_ROLE_GRAD], micro_steps, &traffic->scatter);
-        codec = kept;
-    }
-    if (s->optimizer > s->grad) {
-        count_sum(layout, flat, s->grad, codec, 1, &traffic->boundary);
-        codec = kept;
-    }
-    if (s->world > s->optimizer) {
-        count_sum(layout, flat, s->optimizer, codec, 1, &traffic->replicas);
+    for (int i = 0; i < ZI_HOPS; i++) {
+        const zi_hop *hop = &layout->routes[0][i];
+        if (hop->sums && zi_hop_crosses(hop)) {
+            count_sum(layout, flat, (zi_hop_kind)i, micro_steps, &traffic->hops[i]);
+        }
     }
     if (zi_role_offloaded(layout, ZERO_ROLE_GRAD) && !layout->can.host_memory) {
-        const double shard = (double)zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD],
-                                                    zi_shard_count(layout, flat, s->grad));
+        const double shard = (double)zi_codec_bytes(
+            flat->kept[ZERO_ROLE_GRAD], zi_shard_count(layout, flat, layout->shardings[0].grad));
         traffic->link_out += micro_steps * shard;
         traffic->link_in += (micro_steps - 1.0) * shard; /* the sum so far */
         traffic->link_copies += 2.0 * micro_steps - 1;
@@ -97,10 +92,12 @@ static void count_reductions(const zi_layout *layout, uint32_t micro_steps, zi_t
             count_flat(layout, &layout->flats[f], micro_steps, traffic);
         }
     }
-    traffic->scatter.calls =
-        traffic->scatter.bytes > 0 ? (double)micro_steps * layout->bucket_count : 0;
-    traffic->boundary.calls = traffic->boundary.bytes > 0 ? layout->bucket_count : 0;
-    traffic->replicas.calls = traffic->replicas.bytes > 0 ? layout->bucket_count : 0;
+    for (int i = 0; i < ZI_HOPS; i++) {
+        const zi_hop *hop = &layout->routes[0][i];
+        if (hop->sums && traffic->hops[i].bytes > 0) {
+            traffic->hops[i].calls = (hop->boundary ? 1.0 : micro_steps) * layout->bucket_count;
+        }
+    }
 }
 
 /* ---- the update ---- */
@@ -141,27 +138,29 @@ static void count_update(const zi_layout *layout, zi_traffic *traffic)
                 count_role(layout, reads ? bytes : 0, writes ? bytes : 0, (zero_role)i, traffic);
             }
         }
-        if (flat->trained && s->optimizer > s->param) {
-            traffic->param_gathers.calls++;
-            traffic->param_gathers.bytes += (double)zi_codec_bytes(
-                flat->wire[ZERO_ROLE_PARAM], zi_shard_count(layout, flat, s->param));
+        const zi_hop *updated = &layout->routes[0][ZI_HOP_UPDATED];
+        if (flat->trained && zi_hop_crosses(updated)) {
+            zi_exchange *exchange = &traffic->hops[ZI_HOP_UPDATED];
+            exchange->calls++;
+            exchange->bytes +=
+                (double)zi_codec_bytes(zi_hop_wire(flat, updated, ZI_HOP_UPDATED, true),
+                                       zi_shard_count(layout, flat, zi_hop_received(updated)));
         }
     }
 }
 
 zi_traffic zi_traffic_of(const zi_layout *layout, uint32_t micro_steps)
 {
-    const zero_sharding *s = &layout->shardings[0];
-    zi_traffic traffic = {.gathers = {.stride = 1, .size = s->param},
-                          .param_gathers = {.stride = s->param, .size = s->optimizer / s->param},
-                          .scatter = {.stride = 1, .size = s->grad},
-                          .boundary = {.stride = s->grad, .size = s->optimizer / s->grad},
-                          .replicas = {.stride = s->optimizer, .size = s->world / s->optimizer},
-                          .disk_read = (double)layout->step_read_bytes +
+    zi_traffic traffic = {.disk_read = (double)layout->step_read_bytes +
                                        2.0 * micro_steps * (double)layout->pass_read_bytes +
                                        (micro_steps - 1.0) * (double)layout->micro_bytes,
                           .disk_write = (double)layout->step_write_bytes +
                                         micro_steps * (double)layout->micro_bytes};
+    for (int i = 0; i < ZI_HOPS; i++) {
+        const zi_hop *hop = &layout->routes[0][i];
+        traffic.hops[i].stride = hop->low;
+        traffic.hops[i].size = zi_hop_size(hop);
+    }
     count_gathers(layout, micro_steps, &traffic);
     count_reductions(layout, micro_steps, &traffic);
     count_update(layout, &traffic);

@@ -16,12 +16,8 @@ typedef struct zi_exchange {
 } zi_exchange;
 
 typedef struct zi_traffic {
-    zi_exchange gathers;       /* of units, in micro-steps */
-    zi_exchange param_gathers; /* after the update */
-    zi_exchange scatter;       /* of gradients, in micro-steps */
-    zi_exchange boundary;      /* of gradients, once a step */
-    zi_exchange replicas;      /* likewise: all-reduced */
-    double link_in;            /* host memory to the device */
+    zi_exchange hops[ZI_HOPS];
+    double link_in; /* host memory to the device */
     double link_out;
     double link_copies;
     double update_device; /* bytes that the update reads and writes */

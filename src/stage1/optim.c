@@ -112,7 +112,7 @@ zero_status zi_optim_connect(zi_optim *optim)
     }
     for (uint32_t u = 0; u < layout->unit_count && !staged; u++) {
         ZI_TRY(zi_group_connect(
-            optim->desc.param_gather[layout->units[u].sharding], optim->desc.step_stream,
+            optim->desc.groups[layout->units[u].sharding][ZI_HOP_UPDATED], optim->desc.step_stream,
             &optim->param_gathers[layout->units[u].flat_first], zi_unit_trained_count(layout, u)));
     }
     return ZERO_OK;

@@ -41,7 +41,7 @@ typedef struct zi_optim_desc {
     const zi_device *device;
     const zi_kernels *kernels;
     uint32_t rank;
-    zi_group *param_gather[ZI_SHARDINGS_MAX]; /* by sharding, param -> optimizer */
+    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
     zi_stream *step_stream;
     /* By state, its arena; NULL: empty or on disk. Borrowed: the engine's own list, in which arenas
      * change when they are taken anew. */

@@ -75,7 +75,7 @@ static inline void *optim_self_of(const zi_optim *optim)
 /* Of a flat's updated parameters. */
 static inline zi_group *zi_optim_gather(const zi_optim *optim, uint32_t flat)
 {
-    return optim->desc.param_gather[optim->layout->flats[flat].sharding];
+    return optim->desc.groups[optim->layout->flats[flat].sharding][ZI_HOP_UPDATED];
 }
 
 /* Put a task on the step stream. */

@@ -190,7 +190,7 @@ static zero_status begin_step(zi_optim *optim, const optim_work *work)
 static zero_status gather_params(zi_optim *optim, uint32_t unit, const zi_collective *batch,
                                  uint32_t batch_count)
 {
-    zi_group *group = optim->desc.param_gather[optim->layout->units[unit].sharding];
+    zi_group *group = optim->desc.groups[optim->layout->units[unit].sharding][ZI_HOP_UPDATED];
     for (uint32_t i = 0; i < batch_count; i++) {
         optim->desc.stats->gather_bytes +=
             zi_codec_bytes((zi_codec){batch[i].send_dtype}, batch[i].count * group->size);
@@ -248,7 +248,7 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
                              .step = optim->shared_steps,
                              .outcome = outcome};
     ZI_TRY(work.first ? begin_step(optim, &work) : ZERO_OK);
-    const zi_group *group = optim->desc.param_gather[optim->layout->units[unit].sharding];
+    const zi_group *group = optim->desc.groups[optim->layout->units[unit].sharding][ZI_HOP_UPDATED];
     optim->desc.stats->param_gathers += group->size > 1;
     if (optim->desc.param_staging != NULL) {
         return step_chunks(&work);

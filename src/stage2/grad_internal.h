@@ -36,13 +36,6 @@ typedef struct grad_slot {
     uint64_t freed;  /* when: the smallest is taken first; 0: never used */
 } grad_slot;
 
-/* A flat's three reductions; the batches of a bucket's flats are neighbours. */
-typedef struct grad_batches {
-    zi_collective *scatter;
-    zi_collective *boundary;
-    zi_collective *replica;
-} grad_batches;
-
 /* A copy to the wire buffer that is scaled; stays in place until it is issued. */
 typedef struct grad_scaling {
     zi_fold fold;
@@ -60,9 +53,10 @@ struct zi_grads {
     uint32_t next;        /* bucket to be reduced next in this micro-step */
     grad_unit *units;
     grad_bucket *buckets;
-    grad_slot *slots;       /* all classes end to end */
-    uint64_t clock;         /* of grad_slot.freed */
-    grad_batches batches;   /* by position in layout->bucket_flats */
+    grad_slot *slots; /* all classes end to end */
+    uint64_t clock;   /* of grad_slot.freed */
+    /* By hop and position in layout->bucket_flats: those of a bucket's flats are neighbours. */
+    zi_collective *batches[ZI_HOPS];
     grad_scaling *scalings; /* likewise: a flat first crosses ranks once in a micro-step */
     zi_event *consumed;
     bool marking;         /* this is the engine's first micro-step and tuning.check_added is set */

@@ -21,9 +21,10 @@ static zero_status grads_allocate(zi_grads *grads)
         grads->slots[i] = (grad_slot){.bucket = ZI_NO_INDEX, .last = ZI_NO_INDEX};
     }
     const size_t flats = layout->flat_count;
-    ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.scatter));
-    ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.boundary));
-    ZI_TRY(zi_calloc(flats, sizeof(zi_collective), (void **)&grads->batches.replica));
+    for (int i = 0; i < ZI_HOPS; i++) {
+        const size_t count = layout->routes[0][i].sums ? flats : 0;
+        ZI_TRY(zi_calloc(count, sizeof(zi_collective), (void **)&grads->batches[i]));
+    }
     return zi_calloc(flats, sizeof *grads->scalings, (void **)&grads->scalings);
 }
 
@@ -112,9 +113,9 @@ void zi_grads_destroy(zi_grads *grads)
     zi_free(grads->units);
     zi_free(grads->buckets);
     zi_free(grads->slots);
-    zi_free(grads->batches.scatter);
-    zi_free(grads->batches.boundary);
-    zi_free(grads->batches.replica);
+    for (int i = 0; i < ZI_HOPS; i++) {
+        zi_free(grads->batches[i]);
+    }
     zi_free(grads->scalings);
     zi_free(grads);
 }

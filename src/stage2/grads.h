@@ -56,9 +56,7 @@ typedef struct zi_grads_desc {
     const zi_device *device;
     const zi_kernels *kernels;
     uint32_t rank;
-    zi_group *scatter[ZI_SHARDINGS_MAX];  /* by sharding, 1 -> grad */
-    zi_group *boundary[ZI_SHARDINGS_MAX]; /* grad -> optimizer */
-    zi_group *replica[ZI_SHARDINGS_MAX];  /* optimizer -> world */
+    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
     zi_stream *reduce_stream;
     unsigned char *shards;         /* arena of ZERO_ROLE_GRAD; NULL: they are on disk */
     unsigned char *slots;          /* arena of ZERO_ROLE_GRAD_SLOT */

@@ -12,8 +12,12 @@
 typedef struct bucket_job {
     uint32_t bucket;
     const zi_bucket *place;
-    bool wired; /* a reduction has crossed ranks already: the rest stays in accum_dtype */
 } bucket_job;
+
+static const zi_hop *hop_of(const zi_grads *grads, const bucket_job *job, zi_hop_kind kind)
+{
+    return &grads->layout->routes[job->place->sharding][kind];
+}
 
 static uint32_t flat_at(const zi_grads *grads, const bucket_job *job, uint32_t i)
 {
@@ -98,7 +102,7 @@ static uint32_t how_flag(const zi_grads *grads)
  * not come is NULL. */
 static uint32_t micro_flags(const zi_grads *grads, const bucket_job *job)
 {
-    const uint32_t how = grads->desc.scatter[job->place->sharding]->size > 1 ? how_flag(grads) : 0;
+    const uint32_t how = zi_hop_crosses(hop_of(grads, job, ZI_HOP_SCATTER)) ? how_flag(grads) : 0;
     return how | (grads->first ? 0 : (uint32_t)ZI_COLLECTIVE_ACCUMULATE) |
            (grads->last ? (uint32_t)ZI_COLLECTIVE_LAST : 0);
 }
@@ -121,9 +125,7 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
 /* Whether the sums are final once they are in the gradient shard. */
 static bool scatter_is_last(const zi_grads *grads, const bucket_job *job)
 {
-    const uint32_t sharding = job->place->sharding;
-    return grads->last && grads->desc.boundary[sharding]->size == 1 &&
-           grads->desc.replica[sharding]->size == 1;
+    return grads->last && hop_of(grads, job, ZI_HOP_SCATTER)->ends;
 }
 
 /* A reduction of a bucket, ready to be submitted. */
@@ -133,91 +135,72 @@ typedef struct bucket_batch {
     uint32_t count;
 } bucket_batch;
 
-/* Slot to gradient shard, every micro-step; nothing for flats that backward adds to in place. */
-static zero_status make_scatter(zi_grads *grads, bucket_job *job, bucket_batch *out)
+/* A flat's part in a hop, as far as what it gives lies: from its slot, the gradient shard, or this
+ * rank's optimizer part of that; to one of the last two. */
+static void make_sum(const zi_grads *grads, const bucket_job *job, zi_hop_kind kind, uint32_t index,
+                     zi_collective *c)
+{
+    const zi_flat *flat = &grads->layout->flats[index];
+    const zi_hop *hop = hop_of(grads, job, kind);
+    const bool touched = grads->buckets[job->bucket].slot != ZI_NO_INDEX;
+    *c = (zi_collective){.kind = hop->whole ? ZI_ALL_REDUCE : ZI_REDUCE_SCATTER,
+                         .flags = hop->boundary ? how_flag(grads) : micro_flags(grads, job),
+                         .send_dtype = zi_hop_source(flat, kind).dtype,
+                         .recv_dtype = flat->kept[ZERO_ROLE_GRAD].dtype,
+                         .tag = flat->unit,
+                         .count = zi_shard_count(grads->layout, flat, zi_hop_received(hop)),
+                         .recv = hop->boundary ? zi_grads_part(grads, index)
+                                               : zi_grads_shard(grads, index),
+                         .squares = grads->last && hop->ends ? norm_of(grads, flat) : NULL};
+    if (kind == ZI_HOP_SCATTER) {
+        c->send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL;
+    } else {
+        c->send = hop->whole ? zi_grads_part(grads, index) : zi_grads_shard(grads, index);
+    }
+}
+
+/* Let it cross ranks in the hop's codec. *wire_at: bytes of the wire buffer before it. */
+static zero_status make_cross(zi_grads *grads, const bucket_job *job, zi_hop_kind kind,
+                              uint32_t position, uint64_t *wire_at, zi_collective *c)
 {
     const zi_layout *layout = grads->layout;
-    zi_collective *batch = &grads->batches.scatter[job->place->flat_first];
-    zi_group *group = grads->desc.scatter[job->place->sharding];
-    const bool crosses = group->size > 1;
-    uint32_t used = 0;
-    uint64_t wire_at = 0;
-    for (uint32_t i = 0; i < job->place->flat_count; i++) {
-        const uint32_t index = flat_at(grads, job, i);
-        const zi_flat *flat = &layout->flats[index];
-        if (zi_flat_grad_in_place(layout, flat)) {
-            continue;
-        }
-        const bool touched = grads->buckets[job->bucket].slot != ZI_NO_INDEX;
-        zi_collective *c = &batch[used++];
-        *c = (zi_collective){
-            .kind = ZI_REDUCE_SCATTER,
-            .flags = micro_flags(grads, job),
-            .send_dtype = flat->slot[ZERO_ROLE_GRAD].dtype,
-            .recv_dtype = layout->tuning.accum_dtype,
-            .tag = flat->unit,
-            .count = zi_role_count(layout, flat, ZERO_ROLE_GRAD),
-            .send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL,
-            .recv = zi_grads_shard(grads, index),
-            .squares = scatter_is_last(grads, job) ? norm_of(grads, flat) : NULL};
-        if (crosses) {
-            const zero_dtype dtype = flat->wire[ZERO_ROLE_GRAD].dtype;
-            set_sums(grads, flat, group, dtype, 1, c);
-            ZI_TRY(to_wire(grads, job->place->flat_first + i, dtype, wire_at, flat->count, c));
-            wire_at += zi_codec_padded_bytes(flat->wire[ZERO_ROLE_GRAD], flat->count);
-        }
+    const zi_flat *flat = &layout->flats[layout->bucket_flats[position]];
+    const zi_hop *hop = hop_of(grads, job, kind);
+    const bool adds_up = hop->boundary && !hop->summed; /* micro-steps */
+    const bool single = !adds_up || grads->micro_count == 1;
+    const zi_codec wire = zi_hop_wire(flat, hop, kind, single);
+    const uint64_t given = zi_shard_count(layout, flat, zi_hop_given(hop));
+    if (single && !zi_codec_same(wire, zi_hop_wire(flat, hop, kind, false))) {
+        c->flags |= ZI_COLLECTIVE_SINGLE;
     }
-    job->wired = crosses && used != 0;
-    *out = (bucket_batch){.group = group, .batch = batch, .count = used};
+    set_sums(grads, flat, grads->desc.groups[job->place->sharding][kind], wire.dtype,
+             adds_up ? grads->micro_count : 1, c);
+    ZI_TRY(to_wire(grads, position, wire.dtype, *wire_at, given, c));
+    *wire_at += zi_codec_padded_bytes(wire, given);
     return ZERO_OK;
 }
 
-/* Gradient shard to the optimizer's part, or that over the replicas; nothing within one rank. */
-static zero_status make_boundary(zi_grads *grads, bucket_job *job, zi_collective_kind kind,
-                                 bucket_batch *out)
+/* The bucket's batch of a hop. Within one rank there is nothing to do, but in every micro-step to
+ * add slots to gradient shards; not for flats that backward adds to in place. */
+static zero_status make_sums(zi_grads *grads, const bucket_job *job, zi_hop_kind kind,
+                             bucket_batch *out)
 {
-    const zi_layout *layout = grads->layout;
-    const bool scatters = kind == ZI_REDUCE_SCATTER;
-    const uint32_t sharding = job->place->sharding;
-    const bool last = !scatters || grads->desc.replica[sharding]->size == 1;
-    zi_group *group = scatters ? grads->desc.boundary[sharding] : grads->desc.replica[sharding];
-    zi_collective *batch =
-        (scatters ? grads->batches.boundary : grads->batches.replica) + job->place->flat_first;
-    *out = (bucket_batch){.group = group, .batch = batch};
-    if (group->size == 1) {
-        return ZERO_OK;
-    }
+    const zi_hop *hop = hop_of(grads, job, kind);
     uint64_t wire_at = 0;
+    *out = (bucket_batch){.group = grads->desc.groups[job->place->sharding][kind],
+                          .batch = grads->batches[kind] + job->place->flat_first};
     for (uint32_t i = 0; i < job->place->flat_count; i++) {
         const uint32_t index = flat_at(grads, job, i);
-        const zi_flat *flat = &layout->flats[index];
-        const uint64_t part = zi_part_count(layout, flat);
-        const uint64_t sent = scatters ? part * group->size : part;
-        batch[i] = (zi_collective){.kind = kind,
-                                   .flags = how_flag(grads),
-                                   .send_dtype = layout->tuning.accum_dtype,
-                                   .recv_dtype = layout->tuning.accum_dtype,
-                                   .tag = flat->unit,
-                                   .count = part,
-                                   .send = scatters ? zi_grads_shard(grads, index)
-                                                    : zi_grads_part(grads, index),
-                                   .recv = zi_grads_part(grads, index),
-                                   .squares = last ? norm_of(grads, flat) : NULL};
-        if (job->wired) {
-            set_sums(grads, flat, group, layout->tuning.accum_dtype, 1, &batch[i]);
+        if (hop->boundary ? !zi_hop_crosses(hop)
+                          : zi_flat_grad_in_place(grads->layout, &grads->layout->flats[index])) {
             continue;
         }
-        const bool single = grads->micro_count == 1;
-        const zi_codec wire = zi_flat_boundary_wire(flat, single);
-        if (single && !zi_codec_same(wire, zi_flat_boundary_wire(flat, false))) {
-            batch[i].flags |= ZI_COLLECTIVE_SINGLE;
+        zi_collective *c = &out->batch[out->count++];
+        make_sum(grads, job, kind, index, c);
+        if (zi_hop_crosses(hop)) {
+            ZI_TRY(make_cross(grads, job, kind, job->place->flat_first + i, &wire_at, c));
         }
-        set_sums(grads, flat, group, wire.dtype, grads->micro_count, &batch[i]);
-        ZI_TRY(to_wire(grads, job->place->flat_first + i, wire.dtype, wire_at, sent, &batch[i]));
-        wire_at += zi_codec_padded_bytes(wire, sent);
     }
-    job->wired = true;
-    out->count = job->place->flat_count;
     return ZERO_OK;
 }
 
@@ -230,11 +213,11 @@ static zero_status reduce_submit(zi_grads *grads, const bucket_job *job, const b
     return zi_group_submit(ready->group, grads->desc.reduce_stream, ready->batch, ready->count);
 }
 
-static zero_status scatter(zi_grads *grads, bucket_job *job)
+static zero_status scatter(zi_grads *grads, const bucket_job *job)
 {
     bucket_batch ready;
     uint32_t used = 0;
-    ZI_TRY(make_scatter(grads, job, &ready));
+    ZI_TRY(make_sums(grads, job, ZI_HOP_SCATTER, &ready));
     for (uint32_t i = 0; i < job->place->flat_count; i++) {
         if (zi_grads_added_in_window(grads, flat_at(grads, job, i))) {
             ZI_TRY(zi_grads_add_in_window(grads, job->place->flat_first + i, &ready.batch[used++]));
@@ -242,13 +225,6 @@ static zero_status scatter(zi_grads *grads, bucket_job *job)
     }
     return used == 0 ? reduce_submit(grads, job, &ready)
                      : ZERO_OK; /* one rank: all of them, or none */
-}
-
-static zero_status boundary_batch(zi_grads *grads, bucket_job *job, zi_collective_kind kind)
-{
-    bucket_batch ready;
-    ZI_TRY(make_boundary(grads, job, kind, &ready));
-    return reduce_submit(grads, job, &ready);
 }
 
 /* In-place flats of units that never came in this step still hold the last step's sum. Offloaded
@@ -308,11 +284,14 @@ static zero_status clear_norm(zi_grads *grads)
                                     grads->desc.norm, 0, sizeof *grads->desc.norm);
 }
 
-static zero_status boundary(zi_grads *grads, bucket_job *job)
+static zero_status boundary(zi_grads *grads, const bucket_job *job)
 {
+    bucket_batch ready;
     ZI_TRY(zero_missing(grads, job));
-    ZI_TRY(boundary_batch(grads, job, ZI_REDUCE_SCATTER));
-    ZI_TRY(boundary_batch(grads, job, ZI_ALL_REDUCE));
+    for (zi_hop_kind kind = ZI_HOP_BOUNDARY; kind <= ZI_HOP_REPLICA; kind++) {
+        ZI_TRY(make_sums(grads, job, kind, &ready));
+        ZI_TRY(reduce_submit(grads, job, &ready));
+    }
     return sum_squares(grads, job);
 }
 
@@ -344,11 +323,6 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     return ZERO_OK;
 }
 
-static zero_status connect_batch(const zi_grads *grads, const bucket_batch *ready)
-{
-    return zi_group_connect(ready->group, grads->desc.reduce_stream, ready->batch, ready->count);
-}
-
 static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
 {
     bucket_job job = {.bucket = bucket, .place = &grads->layout->buckets[bucket]};
@@ -358,12 +332,10 @@ static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
                                           NULL)); /* the batches are read */
     /* From a slot, as most ranks will; all of them are empty. */
     grads->buckets[bucket].slot = job.place->grad_class != ZI_NO_INDEX ? 0 : ZI_NO_INDEX;
-    ZI_TRY(make_scatter(grads, &job, &ready));
-    ZI_TRY(connect_batch(grads, &ready));
-    ZI_TRY(make_boundary(grads, &job, ZI_REDUCE_SCATTER, &ready));
-    ZI_TRY(connect_batch(grads, &ready));
-    ZI_TRY(make_boundary(grads, &job, ZI_ALL_REDUCE, &ready));
-    ZI_TRY(connect_batch(grads, &ready));
+    for (zi_hop_kind kind = ZI_HOP_SCATTER; kind <= ZI_HOP_REPLICA; kind++) {
+        ZI_TRY(make_sums(grads, &job, kind, &ready));
+        ZI_TRY(zi_group_connect(ready.group, grads->desc.reduce_stream, ready.batch, ready.count));
+    }
     grads->buckets[bucket].slot = ZI_NO_INDEX;
     return grad_ops_of(grads)->event_record(grad_self_of(grads), reduced,
                                             grads->desc.reduce_stream);
@@ -371,11 +343,11 @@ static zero_status connect_bucket(zi_grads *grads, uint32_t bucket)
 
 zero_status zi_grads_connect(zi_grads *grads)
 {
-    const zi_grads_desc *desc = &grads->desc;
     bool connects = false;
     for (uint32_t i = 0; i < grads->layout->sharding_count; i++) {
-        connects = connects || zi_group_connects(desc->scatter[i]) ||
-                   zi_group_connects(desc->boundary[i]) || zi_group_connects(desc->replica[i]);
+        for (zi_hop_kind kind = ZI_HOP_SCATTER; kind <= ZI_HOP_REPLICA; kind++) {
+            connects = connects || zi_group_connects(grads->desc.groups[i][kind]);
+        }
     }
     if (!connects) {
         return ZERO_OK;

@@ -1,6 +1,7 @@
 /* Owns what is put on the gather stream so that a unit's parameters are in its slot: loads where
- * they are offloaded, and the gather. Invariant: what a batch points to stays until its gather is
- * issued.
+ * they are offloaded, the gather, and casts where ranks exchange another type. Invariants: what a
+ * batch points to stays until its gather is issued; the wire buffer is used by one gather after the
+ * other, since all of them are on one stream.
  */
 #include "core/error.h"
 #include "stage3/param_internal.h"
@@ -10,8 +11,8 @@ static unsigned char *own_part(const zi_params *params, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
     return zi_params_flat(params, flat) +
-           zi_codec_offset(place->wire[ZERO_ROLE_PARAM],
-                           params->desc.gather[place->sharding]->rank *
+           zi_codec_offset(place->slot[ZERO_ROLE_PARAM],
+                           params->desc.groups[place->sharding][ZI_HOP_GATHER]->rank *
                                zi_role_count(params->layout, place, ZERO_ROLE_PARAM));
 }
 
@@ -56,21 +57,83 @@ static zero_status gather_load(zi_params *params, uint32_t unit)
     return ZERO_OK;
 }
 
-/* The unit's gather into its slot. */
+/* A flat of the unit in the wire buffer. */
+static unsigned char *wire_of(const zi_params *params, uint32_t unit, uint32_t flat)
+{
+    const zi_layout *layout = params->layout;
+    unsigned char *at = params->desc.slots + layout->param_wire_at;
+    for (uint32_t f = layout->units[unit].flat_first; f < flat; f++) {
+        const zi_flat *before = &layout->flats[f];
+        at += zi_flat_gathered_in_place(layout, before)
+                  ? 0
+                  : zi_codec_padded_bytes(before->wire[ZERO_ROLE_PARAM], before->count);
+    }
+    return at;
+}
+
+/* This rank's own part there. */
+static unsigned char *own_wire(const zi_params *params, uint32_t unit, uint32_t flat)
+{
+    const zi_flat *place = &params->layout->flats[flat];
+    const uint64_t before = params->desc.groups[place->sharding][ZI_HOP_GATHER]->rank *
+                            zi_role_count(params->layout, place, ZERO_ROLE_PARAM);
+    return wire_of(params, unit, flat) + zi_codec_offset(place->wire[ZERO_ROLE_PARAM], before);
+}
+
+/* This rank's shard of a flat where a gather takes it from. */
+static unsigned char *shard_of(const zi_params *params, uint32_t flat)
+{
+    return params->desc.offload != NULL
+               ? own_part(params, flat)
+               : params->desc.shards + params->layout->flats[flat].at[ZERO_ROLE_PARAM];
+}
+
+/* Round what this rank sends of the unit to the wire's type, or after the gather fill the slot with
+ * what has come. */
+static zero_status cast_wired(const zi_params *params, uint32_t unit, bool arrived)
+{
+    const zi_unit_place *place = &params->layout->units[unit];
+    const zi_kernels *kernels = params->desc.kernels;
+    zi_stream *stream = params->desc.gather_stream;
+    for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+        const zi_flat *flat = &params->layout->flats[f];
+        const zi_collective *c = &params->collectives[f];
+        const zero_dtype wire = flat->wire[ZERO_ROLE_PARAM].dtype;
+        zi_mark *mark = NULL;
+        if (zi_flat_gathered_in_place(params->layout, flat)) {
+            continue;
+        }
+        const uint64_t count = arrived ? flat->count : c->count;
+        ZI_TRY(zi_stream_begin(params->desc.device, stream, ZI_SPAN_CAST,
+                               params->layout->unit_infos[unit].name,
+                               count * zero_dtype_bytes(wire), &mark));
+        ZI_TRY(arrived ? kernels->ops->cast(kernels->self, stream, zi_params_flat(params, f),
+                                            flat->slot[ZERO_ROLE_PARAM].dtype, c->recv, wire, count)
+                       : kernels->ops->cast(kernels->self, stream, own_wire(params, unit, f), wire,
+                                            shard_of(params, f), flat->kept[ZERO_ROLE_PARAM].dtype,
+                                            count));
+        ZI_TRY(zi_stream_end(params->desc.device, stream, mark));
+    }
+    return ZERO_OK;
+}
+
+/* The unit's gather, into its slot or the wire buffer. */
 static void make_batch(zi_params *params, uint32_t unit)
 {
     const zi_unit_place *place = &params->layout->units[unit];
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &params->layout->flats[f];
+        const bool in_place = zi_flat_gathered_in_place(params->layout, flat);
+        const zi_codec codec = in_place ? flat->kept[ZERO_ROLE_PARAM] : flat->wire[ZERO_ROLE_PARAM];
+        const uint64_t count = zi_role_count(params->layout, flat, ZERO_ROLE_PARAM);
         params->collectives[f] = (zi_collective){
             .kind = ZI_ALL_GATHER,
-            .send_dtype = flat->wire[ZERO_ROLE_PARAM].dtype,
-            .recv_dtype = flat->wire[ZERO_ROLE_PARAM].dtype,
+            .send_dtype = codec.dtype,
+            .recv_dtype = codec.dtype,
             .tag = unit,
-            .count = zi_role_count(params->layout, flat, ZERO_ROLE_PARAM),
-            .send = params->desc.offload != NULL ? own_part(params, f)
-                                                 : params->desc.shards + flat->at[ZERO_ROLE_PARAM],
-            .recv = zi_params_flat(params, f)};
+            .count = count,
+            .send = in_place ? shard_of(params, f) : own_wire(params, unit, f),
+            .recv = in_place ? zi_params_flat(params, f) : wire_of(params, unit, f)};
     }
 }
 
@@ -84,12 +147,14 @@ zero_status zi_params_gather(zi_params *params, uint32_t unit)
     make_batch(params, unit);
     ZI_TRY(param_ops_of(params)->stream_wait(param_self_of(params), stream, target->updated, NULL));
     ZI_TRY(gather_load(params, unit));
-    zi_group *group = params->desc.gather[place->sharding];
+    zi_group *group = params->desc.groups[place->sharding][ZI_HOP_GATHER];
     if (group->size > 1 || params->desc.offload == NULL) {
+        ZI_TRY(cast_wired(params, unit, false));
         ZI_TRY(zi_group_submit(group, stream, &params->collectives[place->flat_first],
                                place->flat_count));
+        ZI_TRY(cast_wired(params, unit, true));
     }
-    params->desc.stats->gather_bytes += group->size > 1 ? place->slot_bytes : 0;
+    params->desc.stats->gather_bytes += group->size > 1 ? place->wire_bytes : 0;
     params->desc.stats->gathers++;
     return param_ops_of(params)->event_record(param_self_of(params), target->gathered, stream);
 }
@@ -107,9 +172,9 @@ zero_status zi_params_connect(zi_params *params)
         }
         unit->slot = unit->fixed_slot != ZI_NO_INDEX ? unit->fixed_slot : 0; /* all are empty */
         make_batch(params, u);
-        const zero_status status =
-            zi_group_connect(params->desc.gather[place->sharding], params->desc.gather_stream,
-                             &params->collectives[place->flat_first], place->flat_count);
+        const zero_status status = zi_group_connect(
+            params->desc.groups[place->sharding][ZI_HOP_GATHER], params->desc.gather_stream,
+            &params->collectives[place->flat_first], place->flat_count);
         unit->slot = ZI_NO_INDEX;
         ZI_TRY(status);
     }

@@ -12,7 +12,8 @@
  *             there are no slots
  *
  * Where parameters are offloaded, a gather loads this rank's shard into its own part of the slot
- * first.
+ * first. Where ranks exchange another type than slots have, it rounds this rank's shard to that in
+ * the wire buffer, gathers there, and fills the slot from it; the buffer is the next gather's then.
  *
  * Where releases are checked (tuning.poison_released), callers get a view: a place of the unit's
  * own, which holds a copy while the unit is acquired and NaN otherwise. Gathers are as without.
@@ -26,6 +27,7 @@
 
 #include "comm/comm.h"
 #include "device/device.h"
+#include "kernels/kernels.h"
 #include "layout/layout.h"
 #include "offload/offload.h"
 #include "stage3/schedule.h"
@@ -37,11 +39,12 @@ typedef struct zi_params zi_params;
 typedef struct zi_params_desc {
     const zi_layout *layout;
     const zi_device *device;
-    zi_group *gather[ZI_SHARDINGS_MAX]; /* by sharding: the ranks that parameters are split over */
-    zi_stream *gather_stream;           /* only gathers, fills and waits of this object run on it */
-    unsigned char *shards; /* arena of ZERO_ROLE_PARAM; not used where they are offloaded */
-    unsigned char *slots;  /* arena of ZERO_ROLE_PARAM_SLOT */
-    zi_offload *offload;   /* NULL: they are not */
+    const zi_kernels *kernels;
+    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
+    zi_stream *gather_stream; /* only gathers, fills and waits of this object run on it */
+    unsigned char *shards;    /* arena of ZERO_ROLE_PARAM; not used where they are offloaded */
+    unsigned char *slots;     /* arena of ZERO_ROLE_PARAM_SLOT */
+    zi_offload *offload;      /* NULL: they are not */
     zero_stats *stats;
     /* Called when a unit's place in backward has gone by, after the gathers that a rank that uses
      * it has put on the stream by then: its gradient is left out, unless it came. NULL: nobody

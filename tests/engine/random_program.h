@@ -471,6 +471,9 @@ static inline void try_case(program *p, uint64_t number, toy_flavour flavour, ca
     p->faults = 0;
     draw_program(p, number);
     p->c.run.flavour = flavour;
+    if (flavour == TOY_INTEGER) { /* which has the bits of one rank, that gathers nothing */
+        p->c.run.tuning.gather_dtype = ZERO_DTYPE_DEFAULT;
+    }
     const bool of_host = p->c.run.options.host_budget_bytes != 0 ||
                          p->c.run.options.optimizer == ZERO_OPTIMIZER_CALLBACK;
     p->tried = !p->c.refused && p->c.parts == 1 && !(of_host && has_other_plan());

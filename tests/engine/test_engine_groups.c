@@ -75,6 +75,52 @@ TEST(experts_on_disk_train_like_one_rank_at_every_stage)
     train_on_tier(ZERO_TIER_DISK);
 }
 
+/* ---- what crosses ranks twice ---- */
+
+/* A unit whose gradients are added to in place, and one whose gradients are scattered before their
+ * sums cross ranks again. */
+static void model_of_two_ways(toy_model *model)
+{
+    toy_model_open(model);
+    for (uint32_t u = 0; u < 2; u++) {
+        model->shard_group = 1 + u;
+        (void)toy_model_layer(model, "expert", u);
+        (void)toy_model_tensor(model, 700, 0, ZERO_DTYPE_F32, ZERO_TENSOR_PLAIN);
+    }
+}
+
+static zero_status train_and_keep(toy_trainer *trainer)
+{
+    TOY_TRY(toy_train(trainer));
+    return toy_collect_first(trainer, trainer->user);
+}
+
+static zero_status train_like_memory(toy_trainer *trainer)
+{
+    TOY_TRY(toy_train(trainer));
+    return toy_collect_same(trainer, trainer->user, "all in memory");
+}
+
+/* Sums of ranks stay in the accumulator's type, also where offloaded gradients wait for the end of
+ * the micro-step before they cross ranks again. */
+TEST(gradients_lose_bits_on_the_wire_once)
+{
+    rig_folders(1, 0);
+    toy_run run = toy_run_made(model_of_two_ways);
+    toy_state expected;
+    run.flavour = TOY_REAL;
+    run.steps = 3;
+    run.options.stage = ZERO_STAGE_2;
+    run.tuning.wire_dtype = ZERO_DTYPE_F16;
+    CHECK_OK(toy_on_ranks(RANKS, &run, train_and_keep, &expected));
+    toy_run_disk(&run, rig_paths, 1);
+    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+        run.options.tier[role] = ZERO_TIER_DISK;
+    }
+    CHECK_OK(toy_on_ranks(RANKS, &run, train_like_memory, &expected));
+    toy_state_free(&expected);
+}
+
 /* ---- what is planned ---- */
 
 static uint64_t planned_bytes(uint32_t shard_group, zero_stage stage, zero_role role)

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "engine/engine_internal.h"
+#include "kernels/math/convert.h"
 
 /* Elements gathered at once, which bounds the memory that many ranks take. */
 #define PART_ELEMENTS 16384
@@ -101,6 +103,37 @@ static zero_status collect_role(const toy_trainer *trainer, zero_role role, toy_
     return status;
 }
 
+/* The bits of a parameter's element in its unit's slot. */
+static uint32_t expected_in_slot(const toy_trainer *trainer, uint32_t tensor, uint32_t bits)
+{
+    const zi_layout *layout = trainer->engine->layout;
+    const zi_flat *flat = &layout->flats[layout->tensors[tensor].flat];
+    const float value = toy_decode(bits, ZERO_DTYPE_F32);
+    if (zi_flat_gathered_in_place(layout, flat)) {
+        return bits;
+    }
+    return toy_encode(flat->wire[ZERO_ROLE_PARAM].dtype == ZERO_DTYPE_BF16
+                          ? zi_f32_from_bf16(zi_bf16_from_f32(value))
+                          : zi_f32_from_f16(zi_f16_from_f32(value)),
+                      ZERO_DTYPE_F32);
+}
+
+static void compare_gathered(const toy_trainer *trainer, const toy_state *state)
+{
+    const toy_model *model = trainer->run->model;
+    for (uint32_t t = 0; t < model->tensor_count; t++) {
+        const toy_tensor *tensor = &model->tensors[t];
+        for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+            const uint32_t bits = state->bits[ZERO_ROLE_PARAM][i];
+            TOY_CHECK(state->owners[ZERO_ROLE_PARAM][i] != 0, "nobody holds element %llu",
+                      (unsigned long long)i);
+            TOY_CHECK(state->gathered[i] == expected_in_slot(trainer, t, bits),
+                      "element %llu: acquired %08x, in the shard %08x", (unsigned long long)i,
+                      state->gathered[i], bits);
+        }
+    }
+}
+
 zero_status toy_collect(toy_trainer *trainer, toy_state *state)
 {
     const uint64_t count = trainer->run->model->element_count;
@@ -114,13 +147,7 @@ zero_status toy_collect(toy_trainer *trainer, toy_state *state)
     }
     TOY_TRY(toy_evaluate(trainer));
     memcpy(state->gathered, trainer->seen, count * sizeof *state->gathered);
-    for (uint64_t i = 0; i < count; i++) {
-        TOY_CHECK(state->owners[ZERO_ROLE_PARAM][i] != 0, "nobody holds element %llu",
-                  (unsigned long long)i);
-        TOY_CHECK(state->gathered[i] == state->bits[ZERO_ROLE_PARAM][i],
-                  "element %llu: acquired %08x, in the shard %08x", (unsigned long long)i,
-                  state->gathered[i], state->bits[ZERO_ROLE_PARAM][i]);
-    }
+    compare_gathered(trainer, state);
     return ZERO_OK;
 }
 

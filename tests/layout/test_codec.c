@@ -8,7 +8,7 @@
 #define UNITS 3
 
 /* Tensors of odd sizes and all types, some frozen. */
-static zi_layout *make_layout(zero_stage stage, uint32_t world)
+static zi_layout *make_layout(zero_stage stage, uint32_t world, zero_dtype gather)
 {
     static const uint64_t sizes[] = {1, 255, 256, 257, 100003};
     zero_model *model = NULL;
@@ -32,6 +32,9 @@ static zi_layout *make_layout(zero_stage stage, uint32_t world)
         }
     }
     zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
+    tuning.gather_dtype = gather;
+    options.tuning = &tuning;
     options.stage = stage;
     CHECK_OK(zi_layout_create(model, &options, world, false, NULL, &layout));
     CHECK_OK(zi_layout_expand(layout));
@@ -61,7 +64,7 @@ TEST(everything_begins_at_a_granule)
 {
     static const uint32_t worlds[] = {1, 2, 3, 8};
     for (uint32_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
-        zi_layout *layout = make_layout(ZERO_STAGE_3, worlds[w]);
+        zi_layout *layout = make_layout(ZERO_STAGE_3, worlds[w], ZERO_DTYPE_DEFAULT);
         for (uint32_t t = 0; t < layout->tensor_count; t++) {
             CHECK_EQ(layout->tensors[t].offset % ZI_GRANULE, 0);
         }
@@ -78,7 +81,7 @@ TEST(everything_begins_at_a_granule)
 
 TEST(every_role_has_its_codec)
 {
-    zi_layout *layout = make_layout(ZERO_STAGE_3, 2);
+    zi_layout *layout = make_layout(ZERO_STAGE_3, 2, ZERO_DTYPE_DEFAULT);
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         const zi_flat *flat = &layout->flats[f];
         CHECK_EQ(flat->kept[ZERO_ROLE_PARAM].dtype, flat->dtype);
@@ -91,19 +94,29 @@ TEST(every_role_has_its_codec)
     zi_layout_destroy(layout);
 }
 
+/* Ranks send the fp32 flats of a unit in half of their bytes, where they send them at all. */
 TEST(gathers_land_in_slots_unless_the_wire_differs)
 {
     for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
-        zi_layout *layout = make_layout((zero_stage)stage, 4);
-        CHECK_EQ(layout->param_wire_bytes, 0);
-        /* As if ranks sent one flat of each of two units in half of its bytes. */
-        zi_flat *first = &layout->flats[layout->units[0].flat_first];
-        zi_flat *last = &layout->flats[layout->units[2].flat_first];
-        CHECK_EQ(first->dtype, ZERO_DTYPE_F32);
-        first->wire[ZERO_ROLE_PARAM].dtype = ZERO_DTYPE_BF16;
-        last->wire[ZERO_ROLE_PARAM].dtype = ZERO_DTYPE_BF16;
-        CHECK(!zi_flat_gathered_in_place(first));
-        CHECK_EQ(zi_layout_param_wire_bytes(layout), first->count * 2);
+        zi_layout *plain = make_layout((zero_stage)stage, 4, ZERO_DTYPE_DEFAULT);
+        zi_layout *layout = make_layout((zero_stage)stage, 4, ZERO_DTYPE_BF16);
+        const bool wired = stage == ZERO_STAGE_3;
+        const zi_unit_place *unit = &layout->units[0];
+        uint64_t saved = 0;
+        for (uint32_t f = unit->flat_first; f < unit->flat_first + unit->flat_count; f++) {
+            const zi_flat *flat = &layout->flats[f];
+            const bool f32 = flat->dtype == ZERO_DTYPE_F32;
+            CHECK_EQ(zi_flat_gathered_in_place(layout, flat), !wired || !f32);
+            saved += f32 ? flat->count * 2 : 0;
+        }
+        CHECK(saved != 0);
+        CHECK_EQ(plain->param_wire_bytes, 0);
+        CHECK_EQ(layout->param_wire_bytes, wired ? saved : 0); /* all units are alike */
+        CHECK_EQ(unit->wire_bytes, plain->units[0].wire_bytes - saved);
+        CHECK_EQ(layout->memory.bytes[ZERO_ROLE_PARAM_SLOT],
+                 plain->memory.bytes[ZERO_ROLE_PARAM_SLOT] +
+                     (wired ? zi_align_up(saved, 4096) : 0));
+        zi_layout_destroy(plain);
         zi_layout_destroy(layout);
     }
 }

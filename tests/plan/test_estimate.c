@@ -17,8 +17,9 @@ static zero_status compare_step(toy_trainer *trainer)
 {
     const zi_layout *layout = zero_engine_plan(trainer->engine)->layout;
     const zi_traffic t = zi_traffic_of(layout, trainer->run->micro_steps);
-    const double gathers = t.gathers.bytes + t.param_gathers.bytes;
-    const double reductions = t.scatter.bytes + t.boundary.bytes + t.replicas.bytes;
+    const double gathers = t.hops[ZI_HOP_GATHER].bytes + t.hops[ZI_HOP_UPDATED].bytes;
+    const double reductions =
+        t.hops[ZI_HOP_SCATTER].bytes + t.hops[ZI_HOP_BOUNDARY].bytes + t.hops[ZI_HOP_REPLICA].bytes;
     for (uint32_t warm = 0; warm < 4; warm++) {
         TOY_TRY(toy_step(trainer));
     }
