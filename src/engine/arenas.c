@@ -5,17 +5,19 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
+#include "engine/tiers.h"
 #include "engine/unit_views.h"
 
 /* Roles that peers read directly if the device's memory is host memory: shards, gradient slots,
- * norms, and parameter slots if parameters are offloaded, since the slot then holds this rank's
- * shard. */
+ * norms, and parameter slots where those hold what ranks send: shards that are offloaded, or
+ * the wire buffer. */
 static bool is_shared(const zero_engine *engine, zero_role role)
 {
     return engine->device->ops->host_memory &&
            (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_GRAD || role == ZERO_ROLE_GRAD_SLOT ||
             role == ZERO_ROLE_STEP ||
-            (role == ZERO_ROLE_PARAM_SLOT && zi_role_offloaded(engine->layout, ZERO_ROLE_PARAM)));
+            (role == ZERO_ROLE_PARAM_SLOT && (zi_role_offloaded(engine->layout, ZERO_ROLE_PARAM) ||
+                                              engine->layout->param_wire_bytes != 0)));
 }
 
 /* Roles that collectives read or write and groups register: they come from the transport's
@@ -134,28 +136,10 @@ void zi_engine_free_arenas(zero_engine *engine)
     }
 }
 
-zero_status zi_engine_list_flats(const zero_engine *engine, zi_optim_flat **flats)
+void zi_engine_rebind(zero_engine *engine)
 {
-    const zi_layout *layout = engine->layout;
-    ZI_TRY(zi_calloc(layout->flat_count, sizeof **flats, (void **)flats));
-    for (uint32_t f = 0; f < layout->flat_count; f++) {
-        const unsigned char *params = engine->arena[ZERO_ROLE_PARAM];
-        (*flats)[f].param =
-            params != NULL ? engine->arena[ZERO_ROLE_PARAM] + layout->flats[f].at[ZERO_ROLE_PARAM]
-                           : NULL;
-        (*flats)[f].grad = layout->flats[f].trained ? zi_grads_reduced(engine->grads, f) : NULL;
-    }
-    return ZERO_OK;
-}
-
-zero_status zi_engine_rebind(zero_engine *engine)
-{
-    zi_optim_flat *flats = NULL;
-    zi_grads_rebind(engine->grads, engine->arena[ZERO_ROLE_GRAD],
-                    engine->arena[ZERO_ROLE_GRAD_SLOT]);
+    zi_engine_bind_shards(engine);
+    zi_grads_rebind(engine->grads, engine->arena[ZERO_ROLE_GRAD_SLOT]);
     zi_engine_forget_grad_views(engine);
-    ZI_TRY(zi_engine_list_flats(engine, &flats));
-    zi_optim_rebind(engine->optim, flats, engine->arena[ZERO_ROLE_IO_WINDOW]);
-    zi_free(flats);
-    return ZERO_OK;
+    zi_optim_rebind(engine->optim, engine->arena[ZERO_ROLE_IO_WINDOW]);
 }

@@ -14,10 +14,8 @@ void zi_engine_free_arenas(zero_engine *engine);
 zero_status zi_engine_take_arena(zero_engine *engine, zero_role role);
 /* Free a role's memory, which nothing uses. On failure it is still held. */
 zero_status zi_engine_give_arena(zero_engine *engine, zero_role role);
-/* The parameter and the gradient of each flat, for the optimizer; the caller frees the list. */
-zero_status zi_engine_list_flats(const zero_engine *engine, zi_optim_flat **flats);
 /* Let the stages use the arenas where they are now, after some were allocated again. The streams
  * that use them are idle. */
-zero_status zi_engine_rebind(zero_engine *engine);
+void zi_engine_rebind(zero_engine *engine);
 
 #endif

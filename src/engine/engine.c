@@ -219,18 +219,14 @@ static zero_status make_step(zero_engine *engine)
 static zero_status make_optim(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
-    zi_optim_flat *flats = NULL;
-    ZI_TRY(zi_engine_list_flats(engine, &flats));
     zi_optim_desc desc = {
         .layout = layout,
         .device = engine->device,
         .kernels = &engine->kernels,
         .rank = zero_world_rank(engine->world),
         .step_stream = engine->step_stream,
-        .state = &engine->arena[ZERO_ROLE_MASTER],
-        .window = engine->window,
-        .params = engine->offload[ZERO_ROLE_PARAM],
-        .grads = engine->offload[ZERO_ROLE_GRAD],
+        .shards = engine->shards,
+        .window = engine->windows[ZERO_ROLE_MASTER],
         .param_staging = layout->param_staging_bytes != 0
                              ? engine->arena[ZERO_ROLE_PARAM_SLOT] + layout->param_staging_at
                              : NULL,
@@ -239,15 +235,12 @@ static zero_status make_optim(zero_engine *engine)
                              : NULL,
         .host_kernels = zi_engine_host_kernels(engine),
         .workspace = engine->arena[ZERO_ROLE_IO_WINDOW],
-        .flats = flats,
         .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
         .decision = engine->decide.decision,
         .predicted = &engine->host->predicted,
         .stats = &engine->stats};
     memcpy(desc.groups, engine->groups.hops, sizeof desc.groups);
-    const zero_status status = zi_optim_create(&desc, &engine->optim);
-    zi_free(flats);
-    return status;
+    return zi_optim_create(&desc, &engine->optim);
 }
 
 static zero_status leave_out(void *user, uint32_t unit)
@@ -271,10 +264,9 @@ static zero_status make_stages(zero_engine *engine)
     zi_params_desc params = {.layout = engine->layout,
                              .device = engine->device,
                              .gather_stream = engine->gather_stream,
-                             .shards = engine->arena[ZERO_ROLE_PARAM],
+                             .shards = &engine->shards[ZERO_ROLE_PARAM],
                              .kernels = &engine->kernels,
                              .slots = engine->arena[ZERO_ROLE_PARAM_SLOT],
-                             .offload = engine->offload[ZERO_ROLE_PARAM],
                              .stats = &engine->stats,
                              .left_out = at_once ? leave_out : NULL,
                              .left_out_user = engine};
@@ -284,9 +276,8 @@ static zero_status make_stages(zero_engine *engine)
         .kernels = &engine->kernels,
         .rank = zero_world_rank(engine->world),
         .reduce_stream = engine->reduce_stream,
-        .shards = engine->arena[ZERO_ROLE_GRAD],
+        .shards = &engine->shards[ZERO_ROLE_GRAD],
         .slots = engine->arena[ZERO_ROLE_GRAD_SLOT],
-        .offload = engine->offload[ZERO_ROLE_GRAD],
         .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->message_at),
         .replicas = engine->replicas,
         .stats = &engine->stats};
@@ -295,6 +286,7 @@ static zero_status make_stages(zero_engine *engine)
     for (uint32_t i = 0; i < engine->layout->sharding_count; i++) {
         grads.counts[i] = counts_squares(engine, &engine->layout->shardings[i]);
     }
+    zi_engine_bind_shards(engine);
     ZI_TRY(zi_params_create(&params, &engine->params));
     ZI_TRY(zi_grads_create(&grads, &engine->grads));
     return make_optim(engine);

@@ -9,7 +9,7 @@
 #include "engine/engine_state.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
-#include "offload/offload.h"
+#include "offload/shards.h"
 #include "stage1/optim.h"
 #include "stage2/grads.h"
 #include "stage3/params.h"
@@ -36,6 +36,8 @@ typedef struct engine_groups {
 #define ENGINE_GRAPH_SLOT ENGINE_STEP_SLOTS
 /* The engine's own streams. */
 #define ENGINE_STREAMS 3
+/* Windows, by role: states share the master's. */
+#define ENGINE_WINDOWS (ZERO_ROLE_MASTER + 1)
 
 /* What a step passes to the device and gets back, in host memory that the device reaches. */
 typedef struct engine_step_slot {
@@ -170,8 +172,10 @@ struct zero_engine {
     engine_striping striping;                  /* of the store */
     zi_store *store;                           /* roles on disk; NULL: there are none */
     uint64_t *sums;                            /* its checksums; NULL: none */
-    zi_window *window;                         /* of optimizer state; used on the step stream */
-    zi_offload *offload[ZI_OFFLOAD_ROLES];     /* by role; NULL: not offloaded */
+    /* Of PARAM, GRAD and all states, each used on its role's stream (zi_engine_role_stream); NULL:
+     * nothing of it is on disk. */
+    zi_window *windows[ENGINE_WINDOWS];
+    zi_shards shards[ZI_SHARD_ROLES]; /* by role */
     engine_evicted evicted;
     struct engine_save *save; /* under way, from zero_save_begin to zero_save_end; NULL: none is */
     struct engine_prune *prune; /* under way; NULL: none is */

@@ -42,7 +42,7 @@ static zero_status check_offloaded(const zero_engine *engine, uint32_t roles)
             zero_tier_name(zi_role_tier(engine->layout, ZERO_ROLE_GRAD)));
     }
     for (int i = 0; i < ZI_OFFLOAD_ROLES && evict_has(roles, ZERO_ROLE_IO_WINDOW); i++) {
-        if (engine->offload[i] != NULL && zi_offload_window(engine->offload[i]) != NULL) {
+        if (engine->windows[i] != NULL) {
             ZI_FAIL(ZERO_ERR_UNSUPPORTED,
                     "%s is on disk and passes through the I/O window; leave it out of roles",
                     zero_role_name((zero_role)i));
@@ -386,7 +386,8 @@ static zero_status move_all(zero_engine *engine, zi_io_kind kind)
 /* Whether the I/O window of state on disk is evicted too. */
 static bool evicts_window(const zero_engine *engine)
 {
-    return engine->window != NULL && evict_has(engine->evicted.given, ZERO_ROLE_IO_WINDOW);
+    return engine->windows[ZERO_ROLE_MASTER] != NULL &&
+           evict_has(engine->evicted.given, ZERO_ROLE_IO_WINDOW);
 }
 
 /* Give up all memory of the evicted roles that is held, and what their bytes pass through. */
@@ -398,7 +399,7 @@ static zero_status give_all(zero_engine *engine)
         }
     }
     if (evicts_window(engine)) {
-        zi_window_suspend(engine->window);
+        zi_window_suspend(engine->windows[ZERO_ROLE_MASTER]);
     }
     free_bounce_buffers(engine);
     for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
@@ -425,9 +426,11 @@ static zero_status take_all(zero_engine *engine)
         }
     }
     if (evicts_window(engine)) {
-        ZI_TRY(zi_window_resume(engine->window, engine->arena[ZERO_ROLE_IO_WINDOW]));
+        ZI_TRY(zi_window_resume(engine->windows[ZERO_ROLE_MASTER],
+                                engine->arena[ZERO_ROLE_IO_WINDOW]));
     }
-    return zi_engine_rebind(engine);
+    zi_engine_rebind(engine);
+    return ZERO_OK;
 }
 
 /* ---- the calls ---- */

@@ -68,13 +68,10 @@ static void note_refused(zero_disk_path *path, const char *where, const char *re
  * all, with the memory of all added up. false: nothing is on disk. */
 static bool path_report_of(const zero_engine *engine, zi_io_report *report)
 {
-    const zi_window *windows[1 + ZI_OFFLOAD_ROLES] = {engine->window};
     bool found = false;
-    for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
-        windows[1 + i] = engine->offload[i] != NULL ? zi_offload_window(engine->offload[i]) : NULL;
-    }
-    for (int i = 0; i < 1 + ZI_OFFLOAD_ROLES; i++) {
-        const zi_io_report *own = windows[i] != NULL ? zi_window_report(windows[i]) : NULL;
+    for (int i = 0; i < ENGINE_WINDOWS; i++) {
+        const zi_window *window = engine->windows[i];
+        const zi_io_report *own = window != NULL ? zi_window_report(window) : NULL;
         if (own != NULL && !found) {
             *report = *own;
             found = true;

@@ -6,10 +6,8 @@
 
 /* Block until a stream of the engine has run all that was enqueued on it. */
 zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream);
-/* A rank's shard of one flat in one role, and the part of a tensor in it. */
+/* The part of a tensor in a rank's shard of its flat, in one role. */
 typedef struct engine_shard {
-    unsigned char *data; /* NULL: on disk, or there is none */
-    uint64_t part_first; /* elements of the role's shard of the flat that come before `data` */
     zero_dtype dtype;
     zero_tier tier;
     uint32_t flat;

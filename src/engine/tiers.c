@@ -46,50 +46,56 @@ static void take_weights(engine_striping *striping, const zero_engine_options *o
     }
 }
 
-/* The I/O window of optimizer state. */
-static zero_status tiers_make_window(zero_engine *engine)
+/* The window of a role's extents, or of all states'. */
+static zero_status tiers_make_window(zero_engine *engine, zero_role role)
 {
     const zi_layout *layout = engine->layout;
-    const zi_window_desc window = {.extents = layout->state.extents,
-                                   .extent_count = layout->state.extent_count,
-                                   .slot_count = layout->state.window_slots,
-                                   .slot_bytes = layout->state.extent_bytes_max,
-                                   .memory = engine->arena[ZERO_ROLE_IO_WINDOW],
+    const bool state = zi_role_is_state(role);
+    const zi_offload_place *place = state ? &layout->state : &layout->offload[role];
+    if (place->window_slots == 0) {
+        return ZERO_OK;
+    }
+    const zi_window_desc window = {.extents = place->extents,
+                                   .extent_count = place->extent_count,
+                                   .slot_count = place->window_slots,
+                                   .slot_bytes = place->extent_bytes_max,
+                                   .memory = engine->arena[ZERO_ROLE_IO_WINDOW] + place->window_at,
                                    .io_depth = layout->tuning.io_depth,
-                                   .speculative_at = layout->speculative_at,
+                                   .shared = !state,
+                                   .speculative_at = state ? layout->speculative_at : 0,
                                    .store = engine->store,
-                                   .sums = engine->sums,
+                                   .sums =
+                                       engine->sums != NULL ? engine->sums + place->sums_at : NULL,
                                    .pool = engine->pool,
                                    .layout = layout,
-                                   .role = ZERO_ROLE_IO_WINDOW,
+                                   .role = state ? ZERO_ROLE_IO_WINDOW : role,
                                    .timeline = engine->timeline};
-    return layout->state.extent_count != 0 ? zi_window_create(&window, &engine->window) : ZERO_OK;
+    return zi_window_create(&window, &engine->windows[role]);
 }
 
-/* Of the stream's thread: see zi_offload_desc. */
+/* Of the stream's thread: see zi_shards_desc. */
 static void tell_others(void *user, const zero_error *error)
 {
     zi_engine_abort(user, error);
 }
 
-static zero_status make_offload(zero_engine *engine, zero_role role)
+void zi_engine_bind_shards(zero_engine *engine)
 {
-    const zi_offload_place *place = &engine->layout->offload[role];
-    const zi_offload_desc desc = {
-        .layout = engine->layout,
-        .role = role,
-        .device = engine->device,
-        .arena = engine->arena[role],
-        .window_memory =
-            place->window_slots != 0 ? engine->arena[ZERO_ROLE_IO_WINDOW] + place->window_at : NULL,
-        .store = engine->store,
-        .sums = engine->sums != NULL ? engine->sums + place->sums_at : NULL,
-        .pool = engine->pool,
-        .failed = tell_others,
-        .user = engine};
-    return zi_role_offloaded(engine->layout, role)
-               ? zi_offload_create(&desc, &engine->offload[role])
-               : ZERO_OK;
+    for (int i = 0; i < ZI_SHARD_ROLES; i++) {
+        const zero_role role = (zero_role)i;
+        const bool disk = zi_role_tier(engine->layout, role) == ZERO_TIER_DISK;
+        const int window = zi_role_is_state(role) ? ZERO_ROLE_MASTER : i;
+        zi_shards_make(&engine->shards[role],
+                       &(zi_shards_desc){.layout = engine->layout,
+                                         .role = role,
+                                         .device = engine->device,
+                                         .kernels = &engine->kernels,
+                                         .host_kernels = zi_engine_host_kernels(engine),
+                                         .arena = engine->arena[role],
+                                         .window = disk ? engine->windows[window] : NULL,
+                                         .failed = tell_others,
+                                         .user = engine});
+    }
 }
 
 /* Reserve the bytes of all roles on disk. */
@@ -132,9 +138,8 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
 {
     ZI_TRY(make_store(engine, caller_options));
     engine->evicted.striping = engine->striping;
-    ZI_TRY(tiers_make_window(engine));
-    for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
-        ZI_TRY(make_offload(engine, (zero_role)role));
+    for (int role = 0; role < ENGINE_WINDOWS; role++) {
+        ZI_TRY(tiers_make_window(engine, (zero_role)role));
     }
     if (engine->store != NULL) {
         zero_disk_path path = zero_disk_path_init();
@@ -149,17 +154,18 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
     return ZERO_OK;
 }
 
-zi_stream *zi_engine_offload_stream(const zero_engine *engine, zero_role role)
+zi_stream *zi_engine_role_stream(const zero_engine *engine, zero_role role)
 {
-    return role == ZERO_ROLE_PARAM ? engine->gather_stream : engine->reduce_stream;
+    return role == ZERO_ROLE_PARAM  ? engine->gather_stream
+           : role == ZERO_ROLE_GRAD ? engine->reduce_stream
+                                    : engine->step_stream;
 }
 
 void zi_engine_close_store(zero_engine *engine)
 {
-    for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
-        zi_offload_destroy(engine->offload[i]);
+    for (int i = 0; i < ENGINE_WINDOWS; i++) {
+        zi_window_destroy(engine->windows[i]);
     }
-    zi_window_destroy(engine->window);
     if (engine->sums != NULL) {
         zi_pages_free(engine->sums, engine->layout->sums_bytes);
     }
@@ -171,7 +177,7 @@ bool zi_engine_steps_down(const zero_engine *engine)
     if (engine->layout->speculative_at != 0) {
         return false; /* speculative updates follow backward, from the last unit to the first */
     }
-    if (engine->window != NULL) {
+    if (engine->windows[ZERO_ROLE_MASTER] != NULL) {
         /* Initial values are written in ascending order, so the first step descends. */
         return engine->plain_steps % 2 == 0;
     }
@@ -202,11 +208,8 @@ zero_status zero_engine_stats(const zero_engine *engine, zero_stats *out)
     stats.host_update_elements = zi_optim_host_elements(engine->optim);
     stats.steps_speculative = zi_optim_kept(engine->optim);
     stats.steps_redone = zi_optim_redone(engine->optim);
-    add_counts(&stats, engine->window);
-    for (int i = 0; i < ZI_OFFLOAD_ROLES; i++) {
-        if (engine->offload[i] != NULL) {
-            add_counts(&stats, zi_offload_window(engine->offload[i]));
-        }
+    for (int i = 0; i < ENGINE_WINDOWS; i++) {
+        add_counts(&stats, engine->windows[i]);
     }
     return ZI_SIZED_OUT(zero_stats, out, &stats);
 }

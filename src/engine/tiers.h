@@ -9,12 +9,12 @@
 zero_status zi_engine_choose_striping(const zero_engine *engine, const char *const *directories,
                                       uint32_t directory_count, uint64_t bytes,
                                       engine_striping *striping);
-/* Reserve roles on disk, and make the windows and offload stores; nothing where no role is
- * offloaded.
- * */
+/* Reserve what is on disk, and make its windows. */
 zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options *caller_options);
-/* The stream that may use a role's offload store between steps. */
-zi_stream *zi_engine_offload_stream(const zero_engine *engine, zero_role role);
+/* Let the shards be where arenas are now. Nothing uses them. */
+void zi_engine_bind_shards(zero_engine *engine);
+/* The stream that may use a role's shards on disk between steps. */
+zi_stream *zi_engine_role_stream(const zero_engine *engine, zero_role role);
 /* After the engine's streams were destroyed. */
 void zi_engine_close_store(zero_engine *engine);
 /* Whether the next step goes from the last unit to the first: see zi_optim_look_ahead. */

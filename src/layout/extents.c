@@ -209,6 +209,13 @@ zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, u
     const uint64_t part_count = zi_part_count(layout, place);
     const uint64_t part = element / part_count;
     const uint32_t found = zi_layout_find_chunk(layout, flat, element % part_count);
+    if (zi_role_is_state(role)) { /* of which a rank has its own part alone */
+        const zi_chunk *chunk = &layout->chunks[found];
+        return (zi_extent_place){.index = chunk->extent,
+                                 .first = chunk->first,
+                                 .count = chunk->count,
+                                 .at = chunk->at[zi_role_state(role)]};
+    }
     return (zi_extent_place){.index = place->extent_first[role] +
                                       (uint32_t)part * place->chunk_count + found -
                                       place->chunk_first,

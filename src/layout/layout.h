@@ -135,11 +135,13 @@ typedef struct zi_offload_place {
     uint64_t sum_count;
 } zi_offload_place;
 
-/* The extent that holds an element of a flat's shard, and all elements that it holds. */
+/* The extent that holds an element of a flat's shard, and the neighbouring elements that it holds.
+ */
 typedef struct zi_extent_place {
-    uint32_t index;
+    uint32_t index; /* of the role's extents, or of the states' */
     uint64_t first;
     uint64_t count;
+    uint64_t at; /* bytes of the extent before them: of a state, those of other states and chunks */
 } zi_extent_place;
 
 typedef struct zi_tensor_place {

@@ -2,8 +2,6 @@
  * the flat's tensors that lies in it, in order, without padding. */
 #include "stage1/optim_internal.h"
 
-#include <string.h>
-
 #include "core/check.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -15,22 +13,18 @@ _Static_assert(sizeof(zi_segment) <= ZI_SEGMENT_BYTES, "layout reserves too litt
 /* Where the gradients of a chunk are; NULL: on disk. */
 static const void *chunk_grad(const zi_optim *optim, const zi_chunk *chunk)
 {
-    const unsigned char *grad = optim->flats[chunk->flat].grad;
-    const zi_codec codec = optim->layout->flats[chunk->flat].kept[ZERO_ROLE_GRAD];
-    return grad != NULL ? grad + zi_codec_offset(codec, chunk->first) : NULL;
+    const uint64_t first = zi_optim_shard_first(optim, ZERO_ROLE_GRAD, chunk->flat);
+    return zi_shards_at(&optim->desc.shards[ZERO_ROLE_GRAD], chunk->flat, first + chunk->first);
 }
 
 /* Where a chunk's parameters are updated; NULL: in their extent. */
 static void *chunk_param(const zi_optim *optim, uint32_t p)
 {
     const zi_chunk *chunk = &optim->layout->chunks[p];
-    const zi_codec codec = optim->layout->flats[chunk->flat].kept[ZERO_ROLE_PARAM];
-    if (optim->desc.param_staging != NULL) {
-        return zi_optim_staged_own(optim, p).memory;
-    }
-    return !zi_optim_on_disk(optim->desc.params)
-               ? zi_optim_param_part(optim, chunk->flat) + zi_codec_offset(codec, chunk->first)
-               : NULL;
+    const uint64_t first = zi_optim_shard_first(optim, ZERO_ROLE_PARAM, chunk->flat);
+    return optim->desc.param_staging != NULL ? zi_optim_staged_own(optim, p).memory
+                                             : zi_shards_at(&optim->desc.shards[ZERO_ROLE_PARAM],
+                                                            chunk->flat, first + chunk->first);
 }
 
 /* Whether a GPU's update reads or writes host memory. */
@@ -93,11 +87,10 @@ static void make_param_gathers(zi_optim *optim)
     }
     for (uint32_t f = 0; f < layout->flat_count && !staged; f++) {
         const zi_flat *flat = &layout->flats[f];
-        unsigned char *shard = optim->flats[f].param; /* NULL: on disk, so nobody else has it */
-        if (flat->trained) {
+        if (flat->trained) { /* nowhere on disk, where nobody else has it */
             optim->param_gathers[f] =
-                param_gather_of(flat, zi_part_count(layout, flat),
-                                shard != NULL ? zi_optim_param_part(optim, f) : NULL, shard);
+                param_gather_of(flat, zi_part_count(layout, flat), zi_optim_param_part(optim, f),
+                                zi_shards_at(&optim->desc.shards[ZERO_ROLE_PARAM], f, 0));
         }
     }
 }
@@ -251,17 +244,13 @@ static zero_status make_state_staging(zi_optim *optim)
     return desc.buffers != NULL ? zi_state_staging_create(&desc, &optim->state_staging) : ZERO_OK;
 }
 
-static zero_status optim_build(zi_optim *optim, const zi_optim_flat *flats)
+static zero_status optim_build(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
-    ZI_TRY(zi_calloc(layout->flat_count, sizeof *optim->flats, (void **)&optim->flats));
     ZI_TRY(zi_calloc(layout->chunk_count, sizeof *optim->jobs, (void **)&optim->jobs));
     const uint32_t param_gathers =
         optim->desc.param_staging != NULL ? layout->chunk_count : layout->flat_count;
     ZI_TRY(zi_calloc(param_gathers, sizeof *optim->param_gathers, (void **)&optim->param_gathers));
-    if (layout->flat_count != 0) {
-        memcpy(optim->flats, flats, layout->flat_count * sizeof *flats);
-    }
     make_param_gathers(optim);
     ZI_TRY(make_state_staging(optim));
     for (uint32_t p = 0; p < layout->chunk_count; p++) {
@@ -279,7 +268,7 @@ zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out)
     ZI_TRY(zi_calloc(1, sizeof *optim, (void **)&optim));
     optim->desc = *desc;
     optim->layout = desc->layout;
-    const zero_status status = optim_build(optim, desc->flats);
+    const zero_status status = optim_build(optim);
     if (status != ZERO_OK) {
         zi_optim_destroy(optim);
         return status;
@@ -291,7 +280,6 @@ zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out)
 void zi_optim_destroy(zi_optim *optim)
 {
     if (optim != NULL) {
-        zi_free(optim->flats);
         zi_free(optim->jobs);
         zi_free(optim->speculative_jobs);
         if (optim->cpu_stream != NULL) {
@@ -308,14 +296,11 @@ void zi_optim_destroy(zi_optim *optim)
     }
 }
 
-void zi_optim_rebind(zi_optim *optim, const zi_optim_flat *flats, unsigned char *workspace)
+void zi_optim_rebind(zi_optim *optim, unsigned char *workspace)
 {
     optim->desc.workspace = workspace;
     if (optim->staging != NULL) {
         zi_staging_rebind(optim->staging, workspace + optim->layout->bounce_at);
-    }
-    if (optim->layout->flat_count != 0) {
-        memcpy(optim->flats, flats, optim->layout->flat_count * sizeof *flats);
     }
     for (uint32_t p = 0; p < optim->layout->chunk_count; p++) {
         optim->jobs[p].grad = chunk_grad(optim, &optim->layout->chunks[p]);

@@ -25,16 +25,10 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
-#include "offload/offload.h"
+#include "offload/shards.h"
 #include "zero/engine.h"
 
 typedef struct zi_optim zi_optim;
-
-/* Where a trained flat's other halves are; given by whoever composes the stages. */
-typedef struct zi_optim_flat {
-    unsigned char *param; /* this rank's parameter shard of the flat; NULL: on disk */
-    const void *grad;     /* its reduced gradient, of degree optimizer; NULL: on disk */
-} zi_optim_flat;
 
 typedef struct zi_optim_desc {
     const zi_layout *layout;
@@ -43,21 +37,16 @@ typedef struct zi_optim_desc {
     uint32_t rank;
     zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
     zi_stream *step_stream;
-    /* By state, its arena; NULL: empty or on disk. Borrowed: the engine's own list, in which arenas
-     * change when they are taken anew. */
-    unsigned char *const *state;
-    zi_window *window;  /* used on the step stream; NULL: no state is on disk */
-    zi_offload *params; /* by role; NULL: they are where the device computes */
-    zi_offload *grads;
+    const zi_shards *shards; /* by role; borrowed */
+    zi_window *window;       /* of states, used on the step stream; NULL: none is on disk */
     /* Memory of the device for chunks on their way to other ranks, where the layout has it. */
     unsigned char *param_staging;
     /* Likewise for chunks of state that is in host memory; NULL: the update has it in place. */
     unsigned char *state_staging;
     const zi_kernels *host_kernels; /* the CPU's, for extents of the window; may be `kernels` */
-    unsigned char *workspace;   /* arena of ZERO_ROLE_IO_WINDOW, for bounce buffers and speculative
-                                   updates; or NULL */
-    const zi_optim_flat *flats; /* by flat; copied */
-    unsigned char *segments;    /* in the arena of ZERO_ROLE_STEP */
+    unsigned char *workspace; /* arena of ZERO_ROLE_IO_WINDOW, for bounce buffers and speculative
+                                 updates; or NULL */
+    unsigned char *segments;  /* in the arena of ZERO_ROLE_STEP */
     const zi_step_decision *decision; /* likewise */
     /* Host memory, where the layout has room for speculative updates: the decision that they
      * assume. */
@@ -107,20 +96,6 @@ zero_status zi_optim_flush(zi_optim *optim);
 /* Leave nothing in flight, whatever has failed; the stream's last task. */
 zero_status zi_optim_drain(zi_optim *optim);
 
-/* Elements [first, first + count) of this rank's part of one state on disk, from or to memory. */
-typedef struct zi_optim_move {
-    uint32_t flat;
-    zero_role role;
-    uint64_t first;
-    uint64_t count;
-    void *values;     /* host memory */
-    zero_dtype dtype; /* of the values; the role's own when they are read */
-    bool writes;
-} zi_optim_move;
-
-/* Enqueue a move; the values stay until it has run. */
-zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move);
-
 /* Time that updates took on the CPU, and elements that it updated for a GPU. Any thread. */
 uint64_t zi_optim_update_ns(const zi_optim *optim);
 uint64_t zi_optim_host_elements(const zi_optim *optim);
@@ -129,14 +104,10 @@ uint64_t zi_optim_host_elements(const zi_optim *optim);
 uint64_t zi_optim_kept(const zi_optim *optim);
 uint64_t zi_optim_redone(const zi_optim *optim);
 
-/* Let all jobs work on other memory: arenas of state and gradients that were taken anew. flats as
- * in the description, copied; the step stream is idle. */
-void zi_optim_rebind(zi_optim *optim, const zi_optim_flat *flats, unsigned char *workspace);
+/* Let all jobs work on other memory: shards that were bound anew. The step stream is idle. */
+void zi_optim_rebind(zi_optim *optim, unsigned char *workspace);
 
 /* Elements [*first, *first + *count) of the flat are this rank's optimizer part. */
 void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);
-
-/* A flat's master or moment, of degree optimizer; NULL where there is none, or it is on disk. */
-void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role);
 
 #endif

@@ -15,7 +15,6 @@
 struct zi_optim {
     zi_optim_desc desc;
     const zi_layout *layout;
-    zi_optim_flat *flats;
     zi_update_job *jobs; /* by chunk */
     zi_stream *host;     /* of the host's kernels and fills on extents */
     /* Where the layout has bounce buffers. */
@@ -51,16 +50,9 @@ typedef struct optim_work {
     uint64_t step;    /* shared ones are counted from 1 */
     const zi_step_decision *outcome;
     zi_speculation_outcome *validated;
-    zi_optim_move move;
 } optim_work;
 
 _Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
-
-/* Whether a role's shards are on disk. */
-static inline bool zi_optim_on_disk(const zi_offload *offload)
-{
-    return offload != NULL && zi_offload_window(offload) != NULL;
-}
 
 static inline const zi_device_ops *optim_ops_of(const zi_optim *optim)
 {
@@ -111,8 +103,8 @@ zero_status zi_optim_adopt_chunk(const optim_work *work);
 
 /* A chunk of one optimizer part of the parameter shard, and its place in the staging buffer; of
  * this rank's part. */
-zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part);
-zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p);
+zi_shards_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part);
+zi_shards_move zi_optim_staged_own(const zi_optim *optim, uint32_t p);
 /* Elements of the flat's shard in PARAM or GRAD before this rank's optimizer part. */
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat);
 

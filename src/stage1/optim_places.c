@@ -9,18 +9,6 @@ void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64
     *first = *count * zi_shard_index(s, optim->desc.rank, s->optimizer);
 }
 
-void *zi_optim_state(const zi_optim *optim, uint32_t flat, zero_role role)
-{
-    const zi_layout *layout = optim->layout;
-    const zi_flat *place = &layout->flats[flat];
-    const uint32_t state = zi_role_state(role);
-    if (place->chunk_count == 0 || zi_codec_is_none(place->kept[role]) ||
-        zi_role_tier(layout, role) == ZERO_TIER_DISK) {
-        return NULL;
-    }
-    return optim->desc.state[state] + layout->chunks[place->chunk_first].at[state];
-}
-
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat)
 {
     const zero_sharding *s = zi_flat_sharding(optim->layout, &optim->layout->flats[flat]);
@@ -28,21 +16,21 @@ uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t fl
            zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
 }
 
-zi_offload_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part)
+zi_shards_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part)
 {
     const zi_layout *layout = optim->layout;
     const zi_chunk *chunk = &layout->chunks[p];
     const zi_flat *flat = &layout->flats[chunk->flat];
     const uint64_t whole = zi_part_count(layout, flat);
-    return (zi_offload_move){.flat = chunk->flat,
-                             .first = part * whole + chunk->first,
-                             .count = chunk->count,
-                             .memory =
-                                 optim->desc.param_staging +
-                                 zi_codec_offset(flat->kept[ZERO_ROLE_PARAM], part * chunk->count)};
+    return (zi_shards_move){.flat = chunk->flat,
+                            .first = part * whole + chunk->first,
+                            .count = chunk->count,
+                            .memory =
+                                optim->desc.param_staging +
+                                zi_codec_offset(flat->kept[ZERO_ROLE_PARAM], part * chunk->count)};
 }
 
-zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
+zi_shards_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
 {
     const zi_layout *layout = optim->layout;
     const zero_sharding *s = zi_flat_sharding(layout, &layout->flats[layout->chunks[p].flat]);
@@ -51,23 +39,21 @@ zi_offload_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
 
 unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
 {
-    const zi_flat *place = &optim->layout->flats[flat];
-    return optim->flats[flat].param +
-           zi_codec_offset(place->kept[ZERO_ROLE_PARAM],
-                           zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat));
+    return zi_shards_at(&optim->desc.shards[ZERO_ROLE_PARAM], flat,
+                        zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat));
 }
 
 void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_role role,
                            unsigned char *extent)
 {
-    const zi_layout *layout = optim->layout;
-    const uint32_t state = zi_role_state(role);
-    unsigned char *base =
-        zi_role_tier(layout, role) == ZERO_TIER_DISK ? extent : optim->desc.state[state];
-    if (base == NULL || zi_codec_is_none(layout->flats[chunk->flat].kept[role])) {
+    const zi_shards *shards = &optim->desc.shards[role];
+    if (zi_codec_is_none(optim->layout->flats[chunk->flat].kept[role])) {
         return NULL;
     }
-    return base + chunk->at[state];
+    if (!zi_shards_on_disk(shards)) {
+        return zi_shards_at(shards, chunk->flat, chunk->first);
+    }
+    return extent != NULL ? extent + chunk->at[zi_role_state(role)] : NULL;
 }
 
 /* What a chunk's update works on. */

@@ -24,7 +24,8 @@ zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
 static bool is_asked(const zi_optim *optim)
 {
     return optim->desc.window != NULL || optim->staging != NULL ||
-           zi_optim_on_disk(optim->desc.params) || zi_optim_on_disk(optim->desc.grads);
+           zi_shards_on_disk(&optim->desc.shards[ZERO_ROLE_PARAM]) ||
+           zi_shards_on_disk(&optim->desc.shards[ZERO_ROLE_GRAD]);
 }
 
 /* In a shared step: whether the CPU has the unit, and then wait until it is done with it. The GPU
@@ -114,7 +115,7 @@ static zero_status update_staged_chunk(void *argument)
 {
     const optim_work *work = argument;
     const zi_optim *optim = work->optim;
-    const zi_offload_move own = zi_optim_staged_own(optim, work->chunk);
+    const zi_shards_move own = zi_optim_staged_own(optim, work->chunk);
     bool skipped = false;
     ZI_TRY(is_skipped(work, &skipped));
     if (skipped) {
@@ -124,7 +125,7 @@ static zero_status update_staged_chunk(void *argument)
         return zi_optim_adopt_chunk(work);
     }
     if (!optim->layout->flats[own.flat].has_master || !is_asked(optim)) {
-        ZI_TRY(zi_offload_load(optim->desc.params, optim->desc.step_stream, &own));
+        ZI_TRY(zi_shards_load(&optim->desc.shards[ZERO_ROLE_PARAM], optim->desc.step_stream, &own));
     }
     return zi_optim_update_chunk(work, work->chunk);
 }
@@ -138,8 +139,9 @@ static zero_status store_staged_chunk(void *argument)
     }
     for (uint32_t part = 0;
          part < zi_optim_gather(optim, optim->layout->chunks[work->chunk].flat)->size; part++) {
-        const zi_offload_move move = zi_optim_staged(optim, work->chunk, part);
-        ZI_TRY(zi_offload_store(optim->desc.params, optim->desc.step_stream, &move));
+        const zi_shards_move move = zi_optim_staged(optim, work->chunk, part);
+        ZI_TRY(
+            zi_shards_store(&optim->desc.shards[ZERO_ROLE_PARAM], optim->desc.step_stream, &move));
     }
     return ZERO_OK;
 }
@@ -303,46 +305,4 @@ zero_status zi_optim_drain(zi_optim *optim)
                ? optim_ops_of(optim)->task_always(optim_self_of(optim), optim->desc.step_stream,
                                                   optim_step_drain, &work, sizeof work)
                : ZERO_OK;
-}
-
-/* The part of a move that lies in one chunk. */
-static zero_status optim_step_move_chunk(zi_optim *optim, const zi_optim_move *move,
-                                         const zi_chunk *chunk)
-{
-    const zi_kernels *kernels = optim->desc.host_kernels;
-    const uint64_t begin = zi_max_u64(move->first, chunk->first);
-    const uint64_t end = zi_min_u64(move->first + move->count, chunk->first + chunk->count);
-    const zero_dtype dtype = optim->layout->flats[chunk->flat].kept[move->role].dtype;
-    unsigned char *extent = NULL;
-    ZI_TRY(zi_window_acquire(optim->desc.window, chunk->extent, ZI_WINDOW_READS, &extent));
-    unsigned char *state = zi_optim_chunk_state(optim, chunk, move->role, extent);
-    state += (begin - chunk->first) * zero_dtype_bytes(dtype);
-    unsigned char *values = move->values;
-    values += (begin - move->first) * zero_dtype_bytes(move->dtype);
-    ZI_TRY(move->writes ? kernels->ops->cast(kernels->self, optim->host, state, dtype, values,
-                                             move->dtype, end - begin)
-                        : kernels->ops->cast(kernels->self, optim->host, values, dtype, state,
-                                             dtype, end - begin));
-    return zi_window_release(optim->desc.window, chunk->extent, move->writes);
-}
-
-static zero_status optim_step_run_move(void *argument)
-{
-    const optim_work *work = argument;
-    const zi_optim_move *move = &work->move;
-    const zi_layout *layout = work->optim->layout;
-    const uint32_t first = zi_layout_find_chunk(layout, move->flat, move->first);
-    const uint32_t last = zi_layout_find_chunk(layout, move->flat, move->first + move->count - 1);
-    ZI_TRY(zi_window_walk(work->optim->desc.window, layout->chunks[first].extent,
-                          layout->chunks[last].extent));
-    for (uint32_t p = first; p <= last; p++) {
-        ZI_TRY(optim_step_move_chunk(work->optim, move, &layout->chunks[p]));
-    }
-    return ZERO_OK;
-}
-
-zero_status zi_optim_enqueue_move(zi_optim *optim, const zi_optim_move *move)
-{
-    const optim_work work = {.optim = optim, .move = *move};
-    return move->count != 0 ? zi_optim_enqueue(optim, optim_step_run_move, &work) : ZERO_OK;
 }

@@ -57,21 +57,12 @@ zero_status zi_optim_begin_speculation(zi_optim *optim)
 static zero_status copy_speculative(const zi_optim *optim, uint32_t flat, bool adopts)
 {
     zi_stream *stream = optim->desc.step_stream;
-    const zi_offload_move move = {.flat = flat,
-                                  .first = zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat),
-                                  .count =
-                                      zi_part_count(optim->layout, &optim->layout->flats[flat]),
-                                  .memory = speculate_part(optim, flat)};
-    const zi_codec codec = optim->layout->flats[flat].kept[ZERO_ROLE_PARAM];
-    const uint64_t bytes = zi_codec_bytes(codec, move.count);
-    if (zi_optim_on_disk(optim->desc.params)) {
-        return adopts ? zi_offload_store(optim->desc.params, stream, &move)
-                      : zi_offload_load(optim->desc.params, stream, &move);
-    }
-    unsigned char *param = zi_optim_param_part(optim, flat);
-    return adopts
-               ? optim_ops_of(optim)->copy(optim_self_of(optim), stream, param, move.memory, bytes)
-               : optim_ops_of(optim)->copy(optim_self_of(optim), stream, move.memory, param, bytes);
+    const zi_shards_move move = {.flat = flat,
+                                 .first = zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat),
+                                 .count = zi_part_count(optim->layout, &optim->layout->flats[flat]),
+                                 .memory = speculate_part(optim, flat)};
+    const zi_shards *params = &optim->desc.shards[ZERO_ROLE_PARAM];
+    return adopts ? zi_shards_store(params, stream, &move) : zi_shards_load(params, stream, &move);
 }
 
 /* A parameter with a master is only written, so its speculative copy begins with nothing. */

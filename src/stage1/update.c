@@ -63,26 +63,26 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
     const zi_optim *optim = work->optim;
     const zi_layout *layout = optim->layout;
     const bool param = role == ZERO_ROLE_PARAM;
-    zi_offload *offload = param ? optim->desc.params : optim->desc.grads;
+    const zi_shards *shards = &optim->desc.shards[role];
     zi_window_run next[ZI_WINDOW_AHEAD];
-    zi_offload_element element = {0};
+    zi_shards_element element = {0};
     bool reads = true;
     uint32_t count = 0;
     for (uint32_t q = p, looked = 0; q != ZI_NO_INDEX && looked <= ZI_WINDOW_AHEAD; looked++) {
         const zi_chunk *chunk = &layout->chunks[q];
         const uint64_t first = zi_optim_shard_first(optim, role, chunk->flat);
-        const zi_offload_element own = {.flat = chunk->flat, .index = first + chunk->first};
+        const zi_shards_element own = {.flat = chunk->flat, .index = first + chunk->first};
         const bool read = !param || !layout->flats[chunk->flat].has_master;
         if (q == p) {
             element = own;
             reads = read;
         } else if (read && optim->jobs[q].segment_count != 0) {
-            next[count++] = zi_offload_run(offload, own);
+            next[count++] = zi_shards_run(shards, own);
         }
         q = work->speculates ? ZI_NO_INDEX : chunk_after(work, q);
     }
-    return zi_offload_acquire_before(offload, element, reads ? ZI_WINDOW_READS : ZI_WINDOW_REPLACES,
-                                     next, count, place, memory);
+    return zi_shards_acquire_before(shards, element, reads ? ZI_WINDOW_READS : ZI_WINDOW_REPLACES,
+                                    next, count, place, memory);
 }
 
 /* Acquire what the chunk's job works on. What lies between tensors is zeros. */
@@ -93,9 +93,9 @@ static zero_status acquire_chunk(const optim_work *work, uint32_t p, held_chunk 
     const zi_flat *flat = &optim->layout->flats[chunk->flat];
     zi_update_job *job = &jobs_of(work)[p];
     unsigned char *memory = NULL;
-    *held = (held_chunk){.has_grad = zi_optim_on_disk(optim->desc.grads),
-                         .has_param = zi_optim_on_disk(optim->desc.params) && !work->speculates &&
-                                      optim->desc.param_staging == NULL};
+    *held = (held_chunk){.has_grad = zi_shards_on_disk(&optim->desc.shards[ZERO_ROLE_GRAD]),
+                         .has_param = zi_shards_on_disk(&optim->desc.shards[ZERO_ROLE_PARAM]) &&
+                                      !work->speculates && optim->desc.param_staging == NULL};
     if (chunk->extent != ZI_NO_INDEX) {
         ZI_TRY(zi_window_acquire(optim->desc.window, chunk->extent, ZI_WINDOW_READS, &memory));
         zi_optim_rebind_job(optim, p, job, memory);
@@ -125,10 +125,10 @@ static zero_status release_chunk(const optim_work *work, uint32_t p, const held_
                                           optim->desc.step_stream)); /* a GPU's kernel */
     }
     if (held->has_param) {
-        ZI_TRY(zi_offload_release(optim->desc.params, &held->param, true));
+        ZI_TRY(zi_shards_release(&optim->desc.shards[ZERO_ROLE_PARAM], &held->param, true));
     }
     if (held->has_grad) {
-        ZI_TRY(zi_offload_release(optim->desc.grads, &held->grad, false));
+        ZI_TRY(zi_shards_release(&optim->desc.shards[ZERO_ROLE_GRAD], &held->grad, false));
     }
     return extent != ZI_NO_INDEX ? zi_window_release(optim->desc.window, extent, true) : ZERO_OK;
 }

@@ -32,8 +32,9 @@ typedef struct grad_bucket {
 typedef struct grad_slot {
     uint32_t bucket; /* that holds it; ZI_NO_INDEX: free */
     bool reserved;   /* held by an acquire that may still be refused: nothing is enqueued for it */
-    uint32_t last;   /* that held it last: its `reduced` gates reuse */
-    uint64_t freed;  /* when: the smallest is taken first; 0: never used */
+    bool used;       /* a bucket has held it: `emptied` gates reuse */
+    zi_event *emptied;
+    uint64_t freed; /* when: the smallest is taken first; 0: never used */
 } grad_slot;
 
 /* A copy to the wire buffer that is scaled; stays in place until it is issued. */

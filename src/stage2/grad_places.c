@@ -15,15 +15,15 @@ unsigned char *zi_grads_tensor_at(const zi_grads *grads, uint32_t tensor)
     const zi_flat *flat = &grads->layout->flats[place->flat];
     unsigned char *base = zi_flat_grad_in_slot(grads->layout, flat)
                               ? zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at
-                              : grads->desc.shards + flat->at[ZERO_ROLE_GRAD];
+                              : zi_shards_at(grads->desc.shards, place->flat, 0);
     return base + zi_codec_offset(flat->slot[ZERO_ROLE_GRAD], place->offset);
 }
 
 unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
 {
     const zi_flat *place = &grads->layout->flats[flat];
-    if (grads->desc.offload == NULL) {
-        return grads->desc.shards + place->at[ZERO_ROLE_GRAD];
+    if (zi_shards_here(grads->desc.shards)) {
+        return zi_shards_at(grads->desc.shards, flat, 0);
     }
     return zi_flat_grad_in_place(grads->layout, place)
                ? zi_grads_slot_data(grads, place->bucket) + place->grad_slot_at
@@ -46,10 +46,4 @@ static uint64_t part_bytes(const zi_grads *grads, uint32_t flat)
 unsigned char *zi_grads_part(const zi_grads *grads, uint32_t flat)
 {
     return zi_grads_shard(grads, flat) + part_bytes(grads, flat);
-}
-
-void *zi_grads_reduced(const zi_grads *grads, uint32_t flat)
-{
-    const uint64_t at = grads->layout->flats[flat].at[ZERO_ROLE_GRAD];
-    return grads->desc.shards != NULL ? grads->desc.shards + at + part_bytes(grads, flat) : NULL;
 }

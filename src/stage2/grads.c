@@ -18,7 +18,8 @@ static zero_status grads_allocate(zi_grads *grads)
     ZI_TRY(zi_calloc(layout->bucket_count, sizeof *grads->buckets, (void **)&grads->buckets));
     ZI_TRY(zi_calloc(slot_count, sizeof *grads->slots, (void **)&grads->slots));
     for (uint32_t i = 0; i < slot_count; i++) {
-        grads->slots[i] = (grad_slot){.bucket = ZI_NO_INDEX, .last = ZI_NO_INDEX};
+        grads->slots[i] = (grad_slot){.bucket = ZI_NO_INDEX};
+        ZI_TRY(grad_ops_of(grads)->event_create(grad_self_of(grads), &grads->slots[i].emptied));
     }
     const size_t flats = layout->flat_count;
     for (int i = 0; i < ZI_HOPS; i++) {
@@ -107,6 +108,11 @@ void zi_grads_destroy(zi_grads *grads)
         grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->buckets[b].ready);
         grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->buckets[b].reduced);
         grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->buckets[b].filled);
+    }
+    const uint32_t slot_count =
+        zi_slot_count(grads->layout->grad_classes, grads->layout->grad_class_count);
+    for (uint32_t i = 0; grads->slots != NULL && i < slot_count; i++) {
+        grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->slots[i].emptied);
     }
     grad_ops_of(grads)->event_destroy(grad_self_of(grads), grads->consumed);
     zi_grads_marks_end(grads);
@@ -271,12 +277,10 @@ static zero_status prepare_slot(zi_grads *grads, uint32_t bucket, zi_stream *str
                                                &grads->desc.stats->grad_wait_ns);
     }
     held->reserved = false;
-    if (held->last != ZI_NO_INDEX) {
-        ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream,
-                                               grads->buckets[held->last].reduced,
+    if (held->used) {
+        ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream, held->emptied,
                                                &grads->desc.stats->grad_wait_ns));
     }
-    held->last = bucket;
     return zi_grads_fill_slot(grads, bucket, stream);
 }
 
@@ -286,7 +290,7 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
 {
     bool fills = false;
     const zi_unit_place *place = &grads->layout->units[unit];
-    if (grads->units[unit].zeroed || grads->desc.offload != NULL) {
+    if (grads->units[unit].zeroed || !zi_shards_here(grads->desc.shards)) {
         return ZERO_OK;
     }
     grads->units[unit].zeroed = true;
@@ -296,7 +300,7 @@ static zero_status zero_in_place(zi_grads *grads, uint32_t unit, zi_stream *stre
             ZI_TRY(grad_ops_of(grads)->stream_wait(grad_self_of(grads), stream, grads->consumed,
                                                    &grads->desc.stats->grad_wait_ns));
             ZI_TRY(grad_ops_of(grads)->fill(
-                grad_self_of(grads), stream, grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                grad_self_of(grads), stream, zi_shards_at(grads->desc.shards, f, 0), 0,
                 zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count)));
             fills = true;
         }
@@ -534,9 +538,8 @@ void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
                : NULL;
 }
 
-void zi_grads_rebind(zi_grads *grads, unsigned char *shards, unsigned char *slots)
+void zi_grads_rebind(zi_grads *grads, unsigned char *slots)
 {
-    grads->desc.shards = shards;
     grads->desc.slots = slots;
 }
 

@@ -25,6 +25,8 @@
  *             awaited by the reduce stream, before the reduction; by the caller's stream that
  *             records it next, as its streams may differ; and where a tied unit adds once more
  *   reduced   per bucket; recorded on the reduce stream, after it;
+ *             awaited by the step stream, before the update
+ *   emptied   per slot; recorded on the reduce stream, after the reduction of its bucket;
  *             awaited by the caller's stream, before the slot is reused
  *   consumed  recorded on the step stream, after the update;
  *             awaited by the reduce and the caller's stream, before shards are overwritten
@@ -46,7 +48,7 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
-#include "offload/offload.h"
+#include "offload/shards.h"
 #include "zero/engine.h"
 
 typedef struct zi_grads zi_grads;
@@ -58,9 +60,8 @@ typedef struct zi_grads_desc {
     uint32_t rank;
     zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
     zi_stream *reduce_stream;
-    unsigned char *shards;         /* arena of ZERO_ROLE_GRAD; NULL: they are on disk */
+    const zi_shards *shards;       /* of ZERO_ROLE_GRAD; borrowed */
     unsigned char *slots;          /* arena of ZERO_ROLE_GRAD_SLOT */
-    zi_offload *offload;           /* NULL: they are where the device computes */
     zi_norm_sum *norm;             /* device memory: this rank's squares of its optimizer part */
     zi_norm_sum *replicas;         /* likewise, of what another rank counts */
     bool counts[ZI_SHARDINGS_MAX]; /* by sharding: this rank's squares of it count, and not a
@@ -109,14 +110,11 @@ uint32_t zi_grads_own_count(const zi_grads *grads, uint32_t unit);
  * of a unit move only where this changes. */
 uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit);
 
-/* Work on other memory: arenas that were taken anew. Between steps, the reduce stream idle; not
+/* Work on other slots, and shards that were bound anew. Between steps, the reduce stream idle; not
  * where gradients are offloaded. */
-void zi_grads_rebind(zi_grads *grads, unsigned char *shards, unsigned char *slots);
+void zi_grads_rebind(zi_grads *grads, unsigned char *slots);
 
-/* A flat's reduced gradient where the update reads it: this rank's part of degree optimizer,
- * accum_dtype. NULL: on disk. */
-void *zi_grads_reduced(const zi_grads *grads, uint32_t flat);
-/* Elements of the flat's gradient shard before that part. */
+/* Elements of the flat's gradient shard before this rank's optimizer part. */
 uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat);
 /* Buckets whose last reduction of the boundary is enqueued so far: those from the first on. */
 uint32_t zi_grads_reduced_count(const zi_grads *grads);

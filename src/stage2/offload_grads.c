@@ -7,8 +7,7 @@
 /* Whether sums are added up in the window: they are on disk, and cross no ranks. */
 static bool adds_in_window(const zi_grads *grads)
 {
-    return grads->desc.offload != NULL && zi_offload_window(grads->desc.offload) != NULL &&
-           grads->layout->world == 1;
+    return zi_shards_on_disk(grads->desc.shards) && grads->layout->world == 1;
 }
 
 static uint64_t shard_count(const zi_grads *grads, uint32_t flat)
@@ -33,17 +32,17 @@ static uint32_t offload_grads_name_next(const zi_layout *layout, uint32_t positi
 static zero_status load_flat(zi_grads *grads, uint32_t position)
 {
     const uint32_t flat = grads->layout->bucket_flats[position];
-    zi_offload_move move = {
+    zi_shards_move move = {
         .flat = flat, .count = shard_count(grads, flat), .memory = zi_grads_shard(grads, flat)};
     move.next_count = offload_grads_name_next(grads->layout, position, move.next);
-    return zi_offload_load(grads->desc.offload, grads->desc.reduce_stream, &move);
+    return zi_shards_load(grads->desc.shards, grads->desc.reduce_stream, &move);
 }
 
 zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all)
 {
     const zi_layout *layout = grads->layout;
     const zi_bucket *place = &layout->buckets[bucket];
-    for (uint32_t i = 0; i < place->flat_count && grads->desc.offload != NULL; i++) {
+    for (uint32_t i = 0; i < place->flat_count && !zi_shards_here(grads->desc.shards); i++) {
         const uint32_t position = place->flat_first + i;
         const zi_flat *flat = &layout->flats[layout->bucket_flats[position]];
         const bool staged = !zi_flat_grad_in_place(layout, flat) && !adds_in_window(grads);
@@ -73,7 +72,7 @@ zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stre
     zi_stream *reduce = grads->desc.reduce_stream;
     unsigned char *slot = zi_grads_slot_data(grads, bucket);
     bool adds = false;
-    for (uint32_t i = 0; i < place->flat_count && grads->desc.offload != NULL; i++) {
+    for (uint32_t i = 0; i < place->flat_count && !zi_shards_here(grads->desc.shards); i++) {
         const zi_flat *flat = &layout->flats[layout->bucket_flats[place->flat_first + i]];
         adds = adds || zi_flat_grad_in_place(layout, flat);
     }
@@ -135,7 +134,7 @@ static zero_status visit_extent(const visit_work *work, const zi_extent_place *p
 static zero_status visit(void *argument)
 {
     const visit_work *work = argument;
-    zi_offload *offload = work->grads->desc.offload;
+    const zi_shards *shards = work->grads->desc.shards;
     const zi_layout *layout = work->grads->layout;
     const uint32_t flat = layout->bucket_flats[work->position];
     const uint64_t end = shard_count(work->grads, flat);
@@ -143,13 +142,13 @@ static zero_status visit(void *argument)
     for (uint64_t at = 0; at < end;) {
         uint32_t flats[ZI_WINDOW_AHEAD];
         const uint32_t count = offload_grads_name_next(layout, work->position, flats);
-        const zi_offload_element element = {.flat = flat, .index = at, .end = end};
+        const zi_shards_element element = {.flat = flat, .index = at, .end = end};
         zi_extent_place place;
         unsigned char *extent = NULL;
-        ZI_TRY(zi_offload_acquire(offload, element, replaces ? ZI_WINDOW_REPLACES : ZI_WINDOW_READS,
-                                  flats, count, &place, &extent));
+        ZI_TRY(zi_shards_acquire(shards, element, replaces ? ZI_WINDOW_REPLACES : ZI_WINDOW_READS,
+                                 flats, count, &place, &extent));
         ZI_TRY(visit_extent(work, &place, extent));
-        ZI_TRY(zi_offload_release(offload, &place, work->adds));
+        ZI_TRY(zi_shards_release(shards, &place, work->adds));
         at = place.first + place.count;
     }
     return ZERO_OK;
@@ -186,7 +185,8 @@ zero_status zi_grads_add_in_window(zi_grads *grads, uint32_t position, const zi_
 
 zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position)
 {
-    const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[position]];
+    const uint32_t index = grads->layout->bucket_flats[position];
+    const zi_flat *flat = &grads->layout->flats[index];
     const zi_kernels *kernels = grads->desc.kernels;
     zi_norm_sum *norm = norm_of(grads, flat);
     const visit_work work = {.grads = grads, .position = position, .squares = norm};
@@ -197,7 +197,7 @@ zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position)
         return enqueue_visit(grads, &work);
     }
     return kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
-                                    grads->desc.shards + flat->at[ZERO_ROLE_GRAD],
+                                    zi_shards_at(grads->desc.shards, index, 0),
                                     grads->layout->tuning.accum_dtype, flat->count, norm);
 }
 
@@ -205,18 +205,19 @@ zero_status zi_grads_square_offloaded(zi_grads *grads, uint32_t position)
  * first micro-step, zeros. */
 static zero_status store_missing(zi_grads *grads, uint32_t position)
 {
-    const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[position]];
+    const uint32_t index = grads->layout->bucket_flats[position];
+    const zi_flat *flat = &grads->layout->flats[index];
     const zi_codec codec = flat->kept[ZERO_ROLE_GRAD];
     const visit_work work = {
         .grads = grads, .position = position, .codec = codec, .adds = true, .first = true};
     if (!grads->first) {
         return ZERO_OK;
     }
-    if (zi_offload_window(grads->desc.offload) != NULL) {
+    if (zi_shards_on_disk(grads->desc.shards)) {
         return enqueue_visit(grads, &work);
     }
     return grad_ops_of(grads)->fill(grad_self_of(grads), grads->desc.reduce_stream,
-                                    grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
+                                    zi_shards_at(grads->desc.shards, index, 0), 0,
                                     zi_codec_bytes(codec, flat->count));
 }
 
@@ -224,7 +225,7 @@ zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own)
 {
     const zi_layout *layout = grads->layout;
     const zi_bucket *place = &layout->buckets[bucket];
-    for (uint32_t i = 0; i < place->flat_count && grads->desc.offload != NULL; i++) {
+    for (uint32_t i = 0; i < place->flat_count && !zi_shards_here(grads->desc.shards); i++) {
         const uint32_t position = place->flat_first + i;
         const uint32_t flat = layout->bucket_flats[position];
         const bool in_place = zi_flat_grad_in_place(layout, &layout->flats[flat]);
@@ -236,13 +237,13 @@ zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own)
             continue;
         }
         const uint64_t first = own ? zi_grads_part_first(grads, flat) : 0;
-        const zi_offload_move move = {
+        const zi_shards_move move = {
             .flat = flat,
             .first = first,
             .count = own ? zi_part_count(layout, &layout->flats[flat]) : shard_count(grads, flat),
             .memory = zi_grads_shard(grads, flat) +
                       zi_codec_offset(layout->flats[flat].kept[ZERO_ROLE_GRAD], first)};
-        ZI_TRY(zi_offload_store(grads->desc.offload, grads->desc.reduce_stream, &move));
+        ZI_TRY(zi_shards_store(grads->desc.shards, grads->desc.reduce_stream, &move));
     }
     return ZERO_OK;
 }

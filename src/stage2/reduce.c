@@ -231,15 +231,15 @@ static zero_status scatter(zi_grads *grads, const bucket_job *job)
  * ones are zeros then. */
 static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
 {
-    for (uint32_t i = 0; i < job->place->flat_count && grads->desc.offload == NULL; i++) {
-        const zi_flat *flat = &grads->layout->flats[flat_at(grads, job, i)];
+    for (uint32_t i = 0; i < job->place->flat_count && zi_shards_here(grads->desc.shards); i++) {
+        const uint32_t index = flat_at(grads, job, i);
+        const zi_flat *flat = &grads->layout->flats[index];
         if (zi_flat_grad_in_place(grads->layout, flat) && !grads->units[flat->unit].zeroed) {
             const uint64_t bytes = zi_codec_bytes(flat->kept[ZERO_ROLE_GRAD], flat->count);
             zi_mark *mark = NULL;
             ZI_TRY(zi_grads_begin(grads, ZI_SPAN_CLEAR, flat, bytes, &mark));
             ZI_TRY(grad_ops_of(grads)->fill(grad_self_of(grads), grads->desc.reduce_stream,
-                                            grads->desc.shards + flat->at[ZERO_ROLE_GRAD], 0,
-                                            bytes));
+                                            zi_shards_at(grads->desc.shards, index, 0), 0, bytes));
             ZI_TRY(zi_grads_end(grads, mark));
         }
     }
@@ -256,7 +256,7 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         const zi_flat *flat = &layout->flats[index];
         const bool missing = grads->buckets[job->bucket].slot == ZI_NO_INDEX;
         zi_mark *mark = NULL;
-        if (zi_flat_grad_in_place(layout, flat) && missing && grads->desc.offload != NULL) {
+        if (zi_flat_grad_in_place(layout, flat) && missing && !zi_shards_here(grads->desc.shards)) {
             ZI_TRY(zi_grads_square_offloaded(grads, job->place->flat_first + i));
         } else if (zi_flat_grad_in_place(layout, flat)) {
             const uint64_t count = zi_part_count(layout, flat);
@@ -295,6 +295,18 @@ static zero_status boundary(zi_grads *grads, const bucket_job *job)
     return sum_squares(grads, job);
 }
 
+/* What is on the reduce stream so far was the last to use the slot. It has an event of its own: a
+ * bucket's may be recorded again, in another slot, before this one is taken. */
+static zero_status empty_slot(zi_grads *grads, uint32_t class, uint32_t index)
+{
+    grad_slot *slot = &grads->slots[grads->layout->grad_classes[class].slot_first + index];
+    slot->bucket = ZI_NO_INDEX;
+    slot->freed = ++grads->clock;
+    slot->used = true;
+    return grad_ops_of(grads)->event_record(grad_self_of(grads), slot->emptied,
+                                            grads->desc.reduce_stream);
+}
+
 zero_status zi_grads_reduce_next(zi_grads *grads)
 {
     bucket_job job = {.bucket = grads->next, .place = &grads->layout->buckets[grads->next]};
@@ -313,10 +325,7 @@ zero_status zi_grads_reduce_next(zi_grads *grads)
     ZI_TRY(zi_grads_store(grads, job.bucket, false));
     ZI_TRY(grad_ops_of(grads)->event_record(grad_self_of(grads), bucket->reduced, stream));
     if (bucket->slot != ZI_NO_INDEX) {
-        const uint32_t index =
-            grads->layout->grad_classes[job.place->grad_class].slot_first + bucket->slot;
-        grads->slots[index].bucket = ZI_NO_INDEX;
-        grads->slots[index].freed = ++grads->clock;
+        ZI_TRY(empty_slot(grads, job.place->grad_class, bucket->slot));
         bucket->slot = ZI_NO_INDEX;
     }
     grads->next++;
@@ -372,14 +381,13 @@ zero_status zi_grads_end_boundary(zi_grads *grads)
     for (uint32_t b = 0; b < grads->layout->bucket_count; b++) {
         bucket_job job = {.bucket = b, .place = &grads->layout->buckets[b]};
         const uint32_t class = job.place->grad_class;
-        /* In the class's first slot: backward is over, so all are free. Whoever takes it next waits
-         * for this bucket's `reduced`. */
+        /* In the class's first slot: backward is over, so all are free. */
         grads->buckets[b].slot = 0;
-        grads->slots[grads->layout->grad_classes[class].slot_first].last = b;
         ZI_TRY(zi_grads_load(grads, b, true));
         ZI_TRY(boundary(grads, &job));
         ZI_TRY(zi_grads_store(grads, b, true));
         grads->buckets[b].slot = ZI_NO_INDEX;
+        ZI_TRY(empty_slot(grads, class, 0));
         ZI_TRY(grad_ops_of(grads)->event_record(grad_self_of(grads), grads->buckets[b].reduced,
                                                 grads->desc.reduce_stream));
     }

@@ -18,7 +18,7 @@ static unsigned char *own_part(const zi_params *params, uint32_t flat)
 
 /* Name the flats of the units that this sweep will gather after this one: those that are not here.
  */
-static void gather_name_next(const zi_params *params, uint32_t unit, zi_offload_move *move)
+static void gather_name_next(const zi_params *params, uint32_t unit, zi_shards_move *move)
 {
     const zi_schedule *sweep = params->sweep;
     uint32_t at = sweep->position != 0 ? sweep->position - 1 : 0;
@@ -45,14 +45,14 @@ static zero_status gather_load(zi_params *params, uint32_t unit)
 {
     const zi_unit_place *place = &params->layout->units[unit];
     const uint32_t end = place->flat_first + place->flat_count;
-    for (uint32_t f = place->flat_first; f < end && params->desc.offload != NULL; f++) {
-        zi_offload_move move = {
+    for (uint32_t f = place->flat_first; f < end && !zi_shards_here(params->desc.shards); f++) {
+        zi_shards_move move = {
             .flat = f, .count = params->collectives[f].count, .memory = own_part(params, f)};
         for (uint32_t next = f + 1; next < end && move.next_count < ZI_WINDOW_AHEAD; next++) {
             move.next[move.next_count++] = next;
         }
         gather_name_next(params, unit, &move);
-        ZI_TRY(zi_offload_load(params->desc.offload, params->desc.gather_stream, &move));
+        ZI_TRY(zi_shards_load(params->desc.shards, params->desc.gather_stream, &move));
     }
     return ZERO_OK;
 }
@@ -83,9 +83,8 @@ static unsigned char *own_wire(const zi_params *params, uint32_t unit, uint32_t 
 /* This rank's shard of a flat where a gather takes it from. */
 static unsigned char *shard_of(const zi_params *params, uint32_t flat)
 {
-    return params->desc.offload != NULL
-               ? own_part(params, flat)
-               : params->desc.shards + params->layout->flats[flat].at[ZERO_ROLE_PARAM];
+    return zi_shards_here(params->desc.shards) ? zi_shards_at(params->desc.shards, flat, 0)
+                                               : own_part(params, flat);
 }
 
 /* Round what this rank sends of the unit to the wire's type, or after the gather fill the slot with
@@ -148,7 +147,7 @@ zero_status zi_params_gather(zi_params *params, uint32_t unit)
     ZI_TRY(param_ops_of(params)->stream_wait(param_self_of(params), stream, target->updated, NULL));
     ZI_TRY(gather_load(params, unit));
     zi_group *group = params->desc.groups[place->sharding][ZI_HOP_GATHER];
-    if (group->size > 1 || params->desc.offload == NULL) {
+    if (group->size > 1 || zi_shards_here(params->desc.shards)) {
         ZI_TRY(cast_wired(params, unit, false));
         ZI_TRY(zi_group_submit(group, stream, &params->collectives[place->flat_first],
                                place->flat_count));

@@ -29,7 +29,7 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "layout/layout.h"
-#include "offload/offload.h"
+#include "offload/shards.h"
 #include "stage3/schedule.h"
 #include "zero/engine.h"
 #include "zero/unit.h"
@@ -42,9 +42,8 @@ typedef struct zi_params_desc {
     const zi_kernels *kernels;
     zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
     zi_stream *gather_stream; /* only gathers, fills and waits of this object run on it */
-    unsigned char *shards;    /* arena of ZERO_ROLE_PARAM; not used where they are offloaded */
+    const zi_shards *shards;  /* of ZERO_ROLE_PARAM; borrowed */
     unsigned char *slots;     /* arena of ZERO_ROLE_PARAM_SLOT */
-    zi_offload *offload;      /* NULL: they are not */
     zero_stats *stats;
     /* Called when a unit's place in backward has gone by, after the gathers that a rank that uses
      * it has put on the stream by then: its gradient is left out, unless it came. NULL: nobody

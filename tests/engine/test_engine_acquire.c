@@ -457,3 +457,36 @@ static zero_status tie_differently(zero_world *world, void *user)
 
 TEST_CALL(ranks_that_tie_differently,
           CHECK_OK(zero_world_run(2, TOY_DEADLINE_MS, tie_differently, NULL)));
+
+/* ---- units that ranks leave out by turns ---- */
+
+/* Rank 0 leaves out the gradient of unit 1 in the first step, so that in the second one it takes
+ * slots in another order; there rank 1 comes in backward to unit 0 alone. */
+static zero_status leave_out_by_turns(toy_trainer *trainer)
+{
+    for (int step = 0; step < 2; step++) {
+        TOY_TRY(toy_micro_begin(trainer, true));
+        for (uint32_t u = 0; u < 4; u++) {
+            TOY_TRY(toy_forward(trainer, u));
+        }
+        for (uint32_t u = 4; u-- > 0;) {
+            const bool left_out =
+                step == 0 ? trainer->rank == 0 && u == 1 : trainer->rank == 1 && u != 0;
+            TOY_TRY(left_out ? ZERO_OK : toy_backward(trainer, u));
+        }
+        TOY_TRY(toy_micro_end(trainer));
+        TOY_TRY(toy_update(trainer));
+    }
+    return toy_wait(trainer);
+}
+
+/* Who takes a slot waits for what was in it, and not for what its last bucket does elsewhere now:
+ * that waits for ranks that wait for this one. */
+TEST(a_slot_waits_for_its_own_reduction)
+{
+    toy_run run = toy_run_equal(4, 200, ZERO_DTYPE_F32);
+    run.options.stage = ZERO_STAGE_3;
+    run.tuning.grad_slots = 4;
+    run.tuning.bucket_bytes = 1;
+    CHECK_OK(toy_on_ranks(2, &run, leave_out_by_turns, NULL));
+}
