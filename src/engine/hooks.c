@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "engine/control.h"
+#include "engine/due_step.h"
 #include "engine/guard.h"
 #include "engine/replicas.h"
 #include "engine/speculate.h"

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/sizes.h"
-#include "engine/control.h"
+#include "engine/due_step.h"
 #include "engine/guard.h"
 #include "engine/input.h"
 #include "engine/outcome.h"

@@ -743,6 +743,18 @@ static inline zero_status case_abort(zero_world *world, void *user)
     return ZERO_OK;
 }
 
+/* The others' records say where the cause was found: of ranks that share memory. */
+static inline zero_status case_abort_at(zero_world *world, void *user)
+{
+    CHECK_OK(case_abort(world, user));
+    if (zero_world_rank(world) != zero_world_size(world) - 1) {
+        CHECK(strcmp(zero_last_error()->file, "conformance.h") == 0);
+        CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_COMM, "on fire");
+        CHECK(strcmp(zero_last_error()->file, "conformance.h") == 0);
+    }
+    return ZERO_OK;
+}
+
 /* The same once the others do wait: none must still be making the world. */
 static inline zero_status case_abort_waiting(zero_world *world, void *user)
 {
@@ -751,6 +763,12 @@ static inline zero_status case_abort_waiting(zero_world *world, void *user)
         sleep_ms(100);
     }
     return case_abort(world, user);
+}
+
+static inline zero_status case_abort_waiting_at(zero_world *world, void *user)
+{
+    CHECK_OK(zero_world_barrier(world));
+    return case_abort_at(world, user);
 }
 
 #endif

@@ -64,7 +64,7 @@ TEST(abort)
 {
     for (size_t i = 1; i < WORLDS; i++) {
         const char *words = test_text("rank %u: the disk is on fire", worlds[i] - 1);
-        CHECK_FAILS(zero_world_run(worlds[i], LONG_MS, case_abort, NULL), ZERO_ERR_IO, words);
+        CHECK_FAILS(zero_world_run(worlds[i], LONG_MS, case_abort_at, NULL), ZERO_ERR_IO, words);
         CHECK_EQ(zero_last_error()->native, 5);
     }
 }

@@ -74,6 +74,7 @@ TEST_CALL(mismatch, run_case_everywhere(case_mismatch));
 TEST_CALL(gather, run_case_everywhere(case_gather));
 TEST_CALL(memory, run_case_everywhere(case_memory));
 TEST_CALL(abort, run_case_everywhere(case_abort_waiting));
+TEST_CALL(abort_says_where, run_case_everywhere(case_abort_waiting_at));
 
 TEST(late)
 {

@@ -194,10 +194,11 @@ def check_steps(root):
         assert "libcublasLt" in by_name["gpt2"]["reason"], by_name["gpt2"]
     said = "\n".join(read(f"{root}/out/{name}") for name in os.listdir(f"{root}/out"))
     said += read(f"{root}/said")
-    for line in said.splitlines():
+    lines = said.splitlines()
+    for i, line in enumerate(lines):
         unknown = re.search(r"command not found|ModuleNotFound|status 12[67]\b|Traceback", line)
         unloaded = "loading shared libraries" in line and not ELSEWHERE.search(line)
-        assert not unknown and not unloaded, line
+        assert not unknown and not unloaded, "\n".join(lines[i : i + 30])
 
 
 def rehearse(folder):

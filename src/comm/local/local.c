@@ -222,13 +222,14 @@ bool zi_local_hub_error(zi_local_hub *hub, zero_error *error)
 /* With the mutex held: an error if the hub was aborted. */
 static zero_status alive(const zi_local_hub *hub)
 {
-    if (hub->aborted) {
-        char message[sizeof hub->abort_error.message];
-        zi_rank_message(hub->abort_rank, &hub->abort_error, message);
-        ZI_FAIL_NATIVE(zi_abort_status(hub->abort_error.status), hub->abort_error.native, "%s",
-                       message);
+    if (!hub->aborted) {
+        return ZERO_OK;
     }
-    return ZERO_OK;
+    zero_error error = hub->abort_error;
+    name_rank(&error, hub->abort_rank);
+    error.status = zi_abort_status(error.status);
+    error.of_other = 0;
+    return zi_error_adopt(&error);
 }
 
 /* This rank's place in the block, if the block is of these members and the place is free. */

@@ -32,21 +32,16 @@
 
 zero_status zi_nccl_check(zi_nccl_group *group)
 {
-    if (atomic_load_explicit(&group->failed, memory_order_acquire) == 0) {
+    if (!zi_failure_is_set(&group->failure)) {
         return ZERO_OK;
     }
-    return zi_error_adopt(&group->first_error);
+    const zero_error error = zi_failure_error(&group->failure, ZI_FAILURE_NO_RANK);
+    return zi_error_adopt(&error);
 }
 
 bool zi_nccl_set_error(zi_nccl_group *group, const zero_error *error)
 {
-    uint32_t unclaimed = 0;
-    if (!atomic_compare_exchange_strong(&group->failing, &unclaimed, 1)) {
-        return false;
-    }
-    group->first_error = *error;
-    atomic_store_explicit(&group->failed, 1, memory_order_release);
-    return true;
+    return zi_failure_set(&group->failure, ZI_FAILURE_NO_RANK, error);
 }
 
 void zi_nccl_fail(zi_nccl_group *group, const zero_error *error)
@@ -236,7 +231,7 @@ void zi_nccl_begin_end(zi_nccl_group *group)
         return;
     }
     handle->ending = true;
-    handle->aborts = atomic_load_explicit(&group->failed, memory_order_acquire) != 0;
+    handle->aborts = zi_failure_is_set(&group->failure);
     atomic_store_explicit(&handle->owners, 2, memory_order_relaxed);
     if (zi_thread_start(&thread, end_main, handle) == ZERO_OK) {
         (void)pthread_detach(thread);

@@ -9,6 +9,7 @@
 #include "comm/grid.h"
 #include "comm/nccl/nccl_api.h"
 #include "comm/nccl/nccl_group.h"
+#include "core/failure.h"
 
 /* Batches of a group under way that have a mark of their own. */
 #define ZI_NCCL_MARKS 64
@@ -89,10 +90,7 @@ typedef struct zi_nccl_group {
     zi_nccl_mark marks[ZI_NCCL_MARKS];
     uint32_t mark_first;
     uint32_t mark_count;
-    /* Written once, by whoever moves `failing` from 0 to 1; readable once `failed` is 1. */
-    atomic_uint failing;
-    atomic_uint failed;
-    zero_error first_error;
+    zi_failure failure;         /* the first */
     struct zi_nccl_group *next; /* of the watcher's list */
     /* The caller's scratch memory. NULL: gathers only. */
     const unsigned char *zeros; /* what ranks without a send buffer send; stays zeros */

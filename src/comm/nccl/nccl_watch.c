@@ -201,7 +201,7 @@ static void nccl_watch_check_group(zi_nccl_group *group)
 
 static bool has_failed(const zi_nccl_group *group)
 {
-    return atomic_load_explicit(&group->failed, memory_order_acquire) != 0;
+    return zi_failure_is_set(&group->failure);
 }
 
 /* When one group of a world fails, all of them fail. */
@@ -209,7 +209,8 @@ static void spread_failure(zi_nccl_group *failed)
 {
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (group->comm == failed->comm && !has_failed(group)) {
-            zi_nccl_fail(group, &failed->first_error);
+            const zero_error error = zi_failure_error(&failed->failure, ZI_FAILURE_NO_RANK);
+            zi_nccl_fail(group, &error);
         }
     }
 }

@@ -96,7 +96,7 @@ static void peer_fail_block(zi_peer_group *group, bool own_fault)
     if (own_fault) {
         zi_peer_block_abort(group->block, group->space->world_rank, &error);
     } else {
-        zi_peer_block_fail(group->block, error.status, error.native, error.message);
+        zi_peer_block_fail(group->block, &error);
     }
     if (group->space->one_address_space) {
         zi_peer_block_quiesce(group->block);
@@ -195,14 +195,14 @@ static void peer_close_device(zi_peer_group *group)
 static void peer_leave(const zi_peer_group *group)
 {
     const zero_error *last = zero_last_error();
-    char text[256];
-    (void)snprintf(text, sizeof text,
+    zero_error left = {.status = ZERO_ERR_COMM, .file = "peer.c", .line = __LINE__};
+    (void)snprintf(left.message, sizeof left.message,
                    "rank %u has left group %s, its engine or world is destroyed; all ranks must "
                    "make the same calls%s%.120s",
                    group->space->world_rank, group->base.name,
                    last->status != ZERO_OK ? "; its last error: " : "",
                    last->status != ZERO_OK ? last->message : "");
-    zi_peer_block_fail(group->block, ZERO_ERR_COMM, 0, text);
+    zi_peer_block_fail(group->block, &left);
 }
 
 static void peer_destroy(zi_group *base)

@@ -76,7 +76,7 @@ void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
     atomic_init(&block->generation, 0);
     atomic_init(&block->sleepers, 0);
     atomic_init(&block->arrived_count, 0);
-    atomic_init(&block->error_state, 0);
+    memset(&block->failure, 0, sizeof block->failure);
     for (uint32_t i = 0; i < size; i++) {
         atomic_init(&block->slots[i].arrived, 0);
         atomic_init(&block->slots[i].reading, 0);
@@ -256,22 +256,14 @@ bool zi_peer_block_failed(zi_peer_block *block)
 static void await_error_text(zi_peer_block *block)
 {
     const uint64_t limit_ns = zi_clock_ns() + 1000 * NS_PER_MS;
-    while (atomic_load_explicit(&block->error_state, memory_order_acquire) != 2 &&
-           zi_clock_ns() < limit_ns) {
+    while (!zi_failure_is_set(&block->failure) && zi_clock_ns() < limit_ns) {
         (void)sched_yield();
     }
 }
 
-void zi_peer_block_fail(zi_peer_block *block, zero_status status, int32_t native,
-                        const char *message)
+void zi_peer_block_fail(zi_peer_block *block, const zero_error *error)
 {
-    unsigned none = 0;
-    if (atomic_compare_exchange_strong(&block->error_state, &none, 1)) {
-        block->error_status = (int32_t)status;
-        block->error_native = native;
-        (void)snprintf(block->error_message, sizeof block->error_message, "%s", message);
-        atomic_store_explicit(&block->error_state, 2, memory_order_release);
-    } else {
+    if (!zi_failure_set(&block->failure, ZI_FAILURE_NO_RANK, error)) {
         await_error_text(block);
     }
     if ((atomic_fetch_or(&block->generation, FAILED_BIT) & FAILED_BIT) == 0) {
@@ -281,19 +273,21 @@ void zi_peer_block_fail(zi_peer_block *block, zero_status status, int32_t native
 
 void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_error *error)
 {
-    char message[sizeof error->message];
-    zi_rank_message(world_rank, error, message);
-    zi_peer_block_fail(block, zi_abort_status(error->status), error->native, message);
+    zero_error told = *error;
+    zi_rank_message(world_rank, error, told.message);
+    told.status = zi_abort_status(error->status);
+    told.of_other = 0;
+    zi_peer_block_fail(block, &told);
 }
 
 zero_status zi_peer_block_error(zi_peer_block *block)
 {
     zi_assert(zi_peer_block_failed(block));
-    if (atomic_load_explicit(&block->error_state, memory_order_acquire) != 2) {
+    if (!zi_failure_is_set(&block->failure)) {
         ZI_FAIL(ZERO_ERR_COMM, "a rank ended while it was reporting a failure");
     }
-    ZI_FAIL_NATIVE((zero_status)block->error_status, block->error_native, "%s",
-                   block->error_message);
+    const zero_error error = zi_failure_error(&block->failure, ZI_FAILURE_NO_RANK);
+    return zi_error_adopt(&error);
 }
 
 bool zi_peer_block_read_begin(zi_peer_block *block, uint32_t rank)

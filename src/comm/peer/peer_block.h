@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "comm/peer/peer.h"
+#include "core/failure.h"
 
 /* Values of zi_peer_place.window that are no window. */
 #define ZI_PEER_NOWHERE UINT32_MAX          /* NULL: zeros */
@@ -50,11 +51,7 @@ struct zi_peer_block {
     _Alignas(64) atomic_uint generation; /* += 2 when all have arrived; bit 0: failed; a futex */
     atomic_uint sleepers;
     _Alignas(64) atomic_uint arrived_count;
-    /* Why the group failed. 0: it has not; 1: being written; 2: complete. Written once. */
-    _Alignas(64) atomic_uint error_state;
-    int32_t error_status; /* what the others return */
-    int32_t error_native;
-    char error_message[256];
+    _Alignas(64) zi_failure failure;   /* why the group failed: what all members return */
     _Alignas(64) zi_peer_slot slots[]; /* size of them, then the tables */
 };
 
@@ -95,8 +92,7 @@ uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ra
 bool zi_peer_block_failed(zi_peer_block *block);
 
 /* Fail the group with this very error for all members, unless it has failed already. */
-void zi_peer_block_fail(zi_peer_block *block, zero_status status, int32_t native,
-                        const char *message);
+void zi_peer_block_fail(zi_peer_block *block, const zero_error *error);
 
 /* Set the block's error as the calling thread's own. The block must have failed. */
 zero_status zi_peer_block_error(zi_peer_block *block);

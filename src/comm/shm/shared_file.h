@@ -9,6 +9,7 @@
 #include "comm/peer/peer.h"
 #include "comm/shm/shared.h"
 #include "core/error.h"
+#include "core/failure.h"
 
 /* "zero" and the version of this layout. */
 #define ZI_SHARED_MAGIC UINT64_C(0x7a65726f00000005)
@@ -59,11 +60,7 @@ typedef struct zi_shared_header {
     uint64_t launcher; /* of the maker: desc.launcher */
     uint32_t size;
     _Atomic uint32_t state;
-    _Atomic uint32_t failing; /* 1: a rank is writing the failure, or has */
-    int32_t failure_status;
-    int32_t failure_native;
-    uint32_t failure_rank; /* world rank */
-    char failure_text[256];
+    zi_failure failure;   /* the host's; `state` is FAILED once it is there */
     _Atomic uint64_t end; /* bytes of the file in use or freed */
     zi_shared_entry entries[ZI_SHARED_ENTRIES];
     zi_shared_slot slots[]; /* `size` of them: one for each rank of the host */

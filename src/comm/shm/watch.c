@@ -25,12 +25,8 @@ zero_status zi_shared_check(const zi_shared *shared)
     if (atomic_load_explicit(&header->state, memory_order_acquire) != ZI_SHARED_FAILED) {
         return ZERO_OK;
     }
-    if (header->failure_rank == shared->space.world_rank) {
-        ZI_FAIL_NATIVE((zero_status)header->failure_status, header->failure_native, "%.255s",
-                       header->failure_text);
-    }
-    ZI_FAIL_NATIVE((zero_status)header->failure_status, header->failure_native, "rank %u: %.240s",
-                   header->failure_rank, header->failure_text);
+    const zero_error error = zi_failure_error(&header->failure, shared->space.world_rank);
+    return zi_error_adopt(&error);
 }
 
 int zi_shared_failed(const zi_shared *shared)
@@ -38,25 +34,18 @@ int zi_shared_failed(const zi_shared *shared)
     return atomic_load(&shared->header->state) == ZI_SHARED_FAILED;
 }
 
-/* The first failure stays. */
-static void watch_set_failure(zi_shared_header *header, uint32_t world_rank, zero_status status,
-                              const zero_error *error)
+static void watch_set_failure(zi_shared_header *header, uint32_t world_rank, zero_error error)
 {
-    uint32_t unclaimed = 0;
-    if (!atomic_compare_exchange_strong(&header->failing, &unclaimed, 1)) {
-        return;
+    error.of_other = 0; /* the header says whose it is */
+    if (zi_failure_set(&header->failure, world_rank, &error)) {
+        atomic_store_explicit(&header->state, ZI_SHARED_FAILED, memory_order_release);
     }
-    header->failure_status = (int32_t)status;
-    header->failure_native = error->native;
-    header->failure_rank = world_rank;
-    (void)snprintf(header->failure_text, sizeof header->failure_text, "%s", error->message);
-    atomic_store_explicit(&header->state, ZI_SHARED_FAILED, memory_order_release);
 }
 
 zero_status zi_shared_fail(zi_shared *shared)
 {
     const zero_error *error = zero_last_error();
-    watch_set_failure(shared->header, shared->space.world_rank, error->status, error);
+    watch_set_failure(shared->header, shared->space.world_rank, *error);
     return error->status;
 }
 
@@ -65,7 +54,8 @@ void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *e
     zero_error found = *error;
     uint32_t finder = world_rank;
     (void)snprintf(found.message, sizeof found.message, "%s", zi_error_cause(error, &finder));
-    watch_set_failure(shared->header, finder, ZERO_ERR_COMM, &found);
+    found.status = ZERO_ERR_COMM;
+    watch_set_failure(shared->header, finder, found);
     (void)pthread_mutex_lock(&shared->mutex);
     for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
         unsigned char *base = shared->blocks[i].base;

@@ -1,6 +1,6 @@
-/* Decisions that do not change the step's state, and its end without one. (control.c) */
-#ifndef ZI_ENGINE_CONTROL_H
-#define ZI_ENGINE_CONTROL_H
+/* Decisions that do not change the step's state, and its end without one. (due_step.c) */
+#ifndef ZI_ENGINE_DUE_STEP_H
+#define ZI_ENGINE_DUE_STEP_H
 
 #include "engine/engine_internal.h"
 

@@ -1,6 +1,6 @@
 /* Owns what may happen to a step that is due besides taking it: computing its norm, and dropping
  * it. Invariant: neither changes the step's state. */
-#include "engine/control.h"
+#include "engine/due_step.h"
 
 #include "core/error.h"
 #include "engine/agree.h"
