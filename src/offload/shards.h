@@ -58,6 +58,14 @@ static inline unsigned char *zi_shards_at(const zi_shards *shards, uint32_t flat
                : NULL;
 }
 
+/* What zi_shards_at counts from, for calls that cannot spare it: a flat's shard begins at its
+ * at[role].
+ */
+static inline unsigned char *zi_shards_arena(const zi_shards *shards)
+{
+    return shards->desc.arena;
+}
+
 /* Elements [first, first + count) of a flat's shard, to or from memory of the device. */
 typedef struct zi_shards_move {
     uint32_t flat;

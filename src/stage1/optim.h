@@ -35,7 +35,6 @@ typedef struct zi_optim_desc {
     const zi_device *device;
     const zi_kernels *kernels;
     uint32_t rank;
-    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
     zi_stream *step_stream;
     const zi_shards *shards; /* by role; borrowed */
     zi_window *window;       /* of states, used on the step stream; NULL: none is on disk */
@@ -52,6 +51,7 @@ typedef struct zi_optim_desc {
      * assume. */
     const zi_step_decision *predicted;
     zero_stats *stats;
+    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
 } zi_optim_desc;
 
 zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out);

@@ -46,6 +46,7 @@ typedef struct grad_scaling {
 struct zi_grads {
     zi_grads_desc desc;
     const zi_layout *layout;
+    unsigned char *arena; /* of the shards */
     bool first;           /* micro-step of the step */
     bool last;            /* the boundary */
     uint32_t micro_count; /* micro-steps of the step so far, this one too */

@@ -15,7 +15,7 @@ unsigned char *zi_grads_tensor_at(const zi_grads *grads, uint32_t tensor)
     const zi_flat *flat = &grads->layout->flats[place->flat];
     unsigned char *base = zi_flat_grad_in_slot(grads->layout, flat)
                               ? zi_grads_slot_data(grads, flat->bucket) + flat->grad_slot_at
-                              : zi_shards_at(grads->desc.shards, place->flat, 0);
+                              : grads->arena + flat->at[ZERO_ROLE_GRAD];
     return base + zi_codec_offset(flat->slot[ZERO_ROLE_GRAD], place->offset);
 }
 

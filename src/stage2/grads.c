@@ -84,6 +84,7 @@ zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out)
     ZI_TRY(zi_calloc(1, sizeof *grads, (void **)&grads));
     grads->desc = *desc;
     grads->layout = desc->layout;
+    grads->arena = zi_shards_arena(desc->shards);
     grads->marking = desc->layout->tuning.check_added != 0;
     grads->assigned = ZI_NO_INDEX;
     const zero_status status = grads_build(grads);
@@ -541,6 +542,7 @@ void *zi_grads_data(const zi_grads *grads, uint32_t tensor)
 void zi_grads_rebind(zi_grads *grads, unsigned char *slots)
 {
     grads->desc.slots = slots;
+    grads->arena = zi_shards_arena(grads->desc.shards);
 }
 
 bool zi_grads_in_use(const zi_grads *grads, uint32_t unit)

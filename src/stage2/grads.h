@@ -58,7 +58,6 @@ typedef struct zi_grads_desc {
     const zi_device *device;
     const zi_kernels *kernels;
     uint32_t rank;
-    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
     zi_stream *reduce_stream;
     const zi_shards *shards;       /* of ZERO_ROLE_GRAD; borrowed */
     unsigned char *slots;          /* arena of ZERO_ROLE_GRAD_SLOT */
@@ -67,6 +66,7 @@ typedef struct zi_grads_desc {
     bool counts[ZI_SHARDINGS_MAX]; /* by sharding: this rank's squares of it count, and not a
                                       replica's */
     zero_stats *stats;
+    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
 } zi_grads_desc;
 
 zero_status zi_grads_create(const zi_grads_desc *desc, zi_grads **out);

@@ -26,7 +26,8 @@ typedef struct param_unit {
 struct zi_params {
     zi_params_desc desc;
     const zi_layout *layout;
-    bool slotted; /* split or offloaded: gathers or loads are real */
+    unsigned char *arena; /* of the shards */
+    bool slotted;         /* split or offloaded: gathers or loads are real */
     uint32_t look_ahead;
     uint64_t clock; /* of `touched` */
     param_unit *units;

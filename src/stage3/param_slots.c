@@ -52,7 +52,7 @@ unsigned char *zi_params_flat(const zi_params *params, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
     return params->slotted ? zi_params_slot_data(params, place->unit) + place->slot_at
-                           : zi_shards_at(params->desc.shards, flat, 0);
+                           : params->arena + place->at[ZERO_ROLE_PARAM];
 }
 
 /* Give the slot back: from here on the gather stream may overwrite it, once its readers are done.

@@ -42,6 +42,7 @@ zero_status zi_params_create(const zi_params_desc *desc, zi_params **out)
     ZI_TRY(zi_calloc(1, sizeof *params, (void **)&params));
     params->desc = *desc;
     params->layout = desc->layout;
+    params->arena = zi_shards_arena(desc->shards);
     params->slotted = zi_params_in_slots(desc->layout);
     params->look_ahead = desc->layout->tuning.no_prefetch ? 0 : desc->layout->tuning.look_ahead;
     const zero_status status = params_build(params);

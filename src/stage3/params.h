@@ -40,7 +40,6 @@ typedef struct zi_params_desc {
     const zi_layout *layout;
     const zi_device *device;
     const zi_kernels *kernels;
-    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
     zi_stream *gather_stream; /* only gathers, fills and waits of this object run on it */
     const zi_shards *shards;  /* of ZERO_ROLE_PARAM; borrowed */
     unsigned char *slots;     /* arena of ZERO_ROLE_PARAM_SLOT */
@@ -50,6 +49,7 @@ typedef struct zi_params_desc {
      * asks. */
     zero_status (*left_out)(void *user, uint32_t unit);
     void *left_out_user;
+    zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
 } zi_params_desc;
 
 zero_status zi_params_create(const zi_params_desc *desc, zi_params **out);
