@@ -8,6 +8,9 @@
 #include "random_print.h"
 #include "saved_runs.h"
 
+#include <pthread.h>
+
+#include "core/error.h"
 #include "core/fault.h"
 #include "zero/checkpoint.h"
 
@@ -440,10 +443,44 @@ static inline void expect(program *p)
 
 /* ---- all cases ---- */
 
+#if defined TOY_CUDA && !defined TOY_NCCL
+/* Ranks whose GPUs read one another's memory: after a failure none destroys its engine before the
+ * device is idle for all of them, as zero_engine_destroy asks. */
+static toy_step_fn settled_fn;
+static uint32_t unsettled; /* ranks that run it; guarded by the next */
+static pthread_mutex_t settled_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t settled = PTHREAD_COND_INITIALIZER;
+
+static inline zero_status run_and_settle(toy_trainer *trainer)
+{
+    (void)pthread_mutex_lock(&settled_mutex);
+    unsettled++;
+    (void)pthread_mutex_unlock(&settled_mutex);
+    const zero_status status = settled_fn(trainer);
+    const zero_error error = *zero_last_error();
+    if (status != ZERO_OK) {
+        zero_world_abort(trainer->world); /* nobody waits for it while it waits here */
+    }
+    toy_settle();
+    (void)pthread_mutex_lock(&settled_mutex);
+    unsettled--;
+    (void)pthread_cond_broadcast(&settled);
+    while (unsettled != 0) {
+        (void)pthread_cond_wait(&settled, &settled_mutex);
+    }
+    (void)pthread_mutex_unlock(&settled_mutex);
+    return status != ZERO_OK ? zi_error_adopt(&error) : status;
+}
+#endif
+
 /* The ranks of a case. */
 static inline zero_status run_case(program *p, const random_case *c, toy_step_fn fn)
 {
     begin_case(c);
+#if defined TOY_CUDA && !defined TOY_NCCL
+    settled_fn = fn;
+    fn = run_and_settle;
+#endif
     return toy_on_ranks(c->ranks, &c->run, fn, p);
 }
 
