@@ -16,6 +16,8 @@
 #include "core/error.h"
 #include "core/memory.h"
 
+_Static_assert(ZERO_ROLE_COUNT_MAX <= ZI_IO_USES, "a window's use is its role");
+
 /* The name of damaged bytes in a message. */
 #define NAME_BYTES 120
 

@@ -208,6 +208,7 @@ zero_status zi_io_create(const zi_io_options *options, zi_io **out)
     queue->waiting_end = &queue->waiting;
     queue->timeline = options->timeline;
     queue->what = options->what;
+    zi_assert_cmp(options->use, <, ZI_IO_USES);
     queue->use = options->use;
     status = queue_create_check_options(options);
     if (status == ZERO_OK) {

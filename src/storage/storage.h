@@ -170,7 +170,7 @@ typedef struct zi_io_region {
 #define ZI_IO_SLICE_BYTES ((uint64_t)1 << 30)
 
 /* Queues that one timeline tells apart. */
-#define ZI_IO_USES 16
+#define ZI_IO_USES 32
 
 /* Segments of 2 MiB take about half the CPU time per byte of segments of 1 MiB: there are fewer,
  * and the queue wakes for more bytes at a time (`zero io`). Still longer ones would leave too few
