@@ -34,8 +34,8 @@ ZERO_BEGIN
 
 /** Give the memory of roles back until zero_engine_restore. Waits for the step under way.
  *  - roles: a set of ZERO_ROLE_BIT of optimizers' states (MASTER to MOMENT2), GRAD, GRAD_SLOT and
- *    IO_WINDOW, not empty. Roles without bytes, on disk already, or on the tier that they would be
- * evicted to stay as they are.
+ *    IO_WINDOW, not empty. Roles without bytes, on disk already, or on the tier that they would
+ *    be evicted to stay as they are.
  *  - tier: where masters and moments are kept. ZERO_TIER_HOST is ordinary host memory, for
  *    ZERO_DEVICE_CUDA only. ZERO_TIER_DISK is files in options.disk_directories, reserved before
  *    any memory is given back, and accessed by direct I/O where the file system has it.

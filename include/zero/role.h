@@ -8,9 +8,9 @@
 
 ZERO_BEGIN
 
-/** What bytes are held for; the rows of a plan. Numbers below ZERO_ROLE_SHARDS_MAX are of what a
- * rank has shards of, each with a tier to choose; numbers from there on, of memory beside them. Not
- *  every number is a role's: later states of optimizers have a place before PARAM_SLOT. */
+/** What bytes are held for; the rows of a plan. A rank has shards of the roles below
+ *  ZERO_ROLE_SHARDS_MAX, each with a tier to choose. The roles from there on are memory beside
+ *  shards. Not every number is a role: states of later optimizers get those before PARAM_SLOT. */
 typedef enum zero_role {
     ZERO_ROLE_PARAM = 0,       /**< parameter shards */
     ZERO_ROLE_GRAD = 1,        /**< gradient shards */

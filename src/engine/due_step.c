@@ -106,7 +106,7 @@ zero_status zi_engine_drop_step(zero_engine *engine)
     return ZERO_OK;
 }
 
-static zero_status control_discard(zero_engine *engine)
+static zero_status due_step_discard(zero_engine *engine)
 {
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_DISCARD, "zero_step_discard"));
     return zi_engine_drop_step(engine);
@@ -116,5 +116,5 @@ zero_status zero_step_discard(zero_engine *engine)
 {
     ZI_TRY(zi_engine_check(engine));
     zi_engine_enter_call(engine, ZI_IN_STEP_DISCARD);
-    return zi_engine_leave(engine, ZI_CALL_DISCARD, control_discard(engine));
+    return zi_engine_leave(engine, ZI_CALL_DISCARD, due_step_discard(engine));
 }

@@ -135,8 +135,9 @@ typedef struct bucket_batch {
     uint32_t count;
 } bucket_batch;
 
-/* A flat's part in a hop, as far as what it gives lies: from its slot, the gradient shard, or this
- * rank's optimizer part of that; to one of the last two. */
+/* A flat's collective in a hop, before its wire type is known. It takes the flat's gradient from
+ * the slot, from the gradient shard or from this rank's optimizer part of that, and adds it to one
+ * of the last two. */
 static void make_sum(const zi_grads *grads, const bucket_job *job, zi_hop_kind kind, uint32_t index,
                      zi_collective *c)
 {
