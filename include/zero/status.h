@@ -43,7 +43,8 @@ typedef struct zero_error {
     const char *file;   /**< source file where the fault was found */
     char message[256];  /**< values and remedy, one line, cut at its end when too long */
     uint32_t of_other;  /**< 1: the fault was found on another rank, which the message names first,
-                             and all ranks agreed on it; 0: any other fault */
+                             and all ranks agreed on it; 2: another rank, named first, has failed,
+                             and this one could not go on without it; 0: any other fault */
 } zero_error;
 
 /** The calling thread's error record.

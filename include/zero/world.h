@@ -48,10 +48,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_world_create_self(zero_world **world);
  *  - fn: what each rank runs. It destroys the engines that it made, and leaves the world to this
  *    call. A rank whose fn returned ZERO_OK has left: others that wait for it get COMM.
  *  - user: handed to fn.
- *  - Errors: the first failure of a rank, whose message names the rank; COMM only where every
- *    failure is COMM. INVALID_ARGUMENT for more ranks than the system's limits allow threads,
- *    naming the limit; STATE where an engine is left alive; DEVICE when a thread cannot be
- *    started. */
+ *  - Errors: the first failure that a rank found itself, whose message names the rank; COMM,
+ *    TIMEOUT or POISONED only where every failure is one of these. INVALID_ARGUMENT for more ranks
+ *    than the system's limits allow threads, naming the limit; STATE where an engine is left alive;
+ *    DEVICE when a thread cannot be started. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms,
                                                     zero_rank_fn fn, void *user);
 

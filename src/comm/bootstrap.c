@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/host/host_comm.h"
+#include "comm/host/process.h"
 #include "comm/mpi/mpi_launch.h"
 #include "comm/nccl/nccl_launch.h"
-#include "comm/shm/process.h"
-#include "comm/shm/shm_comm.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/hash.h"
@@ -357,10 +357,10 @@ void zi_launch_host_name(const zi_launch *launch, char name[64])
  * that started their ranks. */
 static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
-    zi_shm_place place = {.rank = launch->rank, .size = launch->size};
+    zi_process_rank place = {.rank = launch->rank, .size = launch->size};
     zi_launch_host_name(launch, place.name);
     place.launcher = launch->named ? 0 : zi_process_launcher(row_torchrun.rank);
-    return zi_shm_comm_create(&place, deadline_ms, comm);
+    return zi_process_comm_create(&place, deadline_ms, comm);
 }
 
 static zero_status join_over_nccl(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)

@@ -154,18 +154,6 @@ zero_status zi_batch_mismatch(const char *group, uint32_t rank, uint64_t count, 
             group, rank, (unsigned long long)count, first, (unsigned long long)first_count);
 }
 
-void zi_rank_message(uint32_t rank, const zero_error *error,
-                     char message[sizeof(((zero_error *)NULL)->message)])
-{
-    const size_t bytes = sizeof error->message;
-    const char *cause = zi_error_cause(error, &rank);
-    const char *text = cause[0] != '\0' ? cause : zero_status_text(error->status);
-    const int used = snprintf(message, bytes, "rank %u: ", rank);
-    zi_assert(used > 0);
-    const size_t left = bytes - (size_t)used;
-    (void)snprintf(message + used, left, "%.*s", (int)left - 1, text);
-}
-
 const char *zi_ranks_text(const uint32_t *ranks, uint32_t count, char *text, size_t text_bytes)
 {
     const uint32_t named = count < 6 ? count : 6;

@@ -45,6 +45,7 @@
 #include "comm/recorder.h"
 #include "control/silence.h"
 #include "core/capabilities.h"
+#include "core/failure.h"
 #include "core/fork.h"
 #include "core/private_api.h"
 #include "device/device.h"
@@ -209,13 +210,6 @@ struct zero_world {
     pid_t pid;     /* of the process it was made in */
     atomic_uint users; /* the handle and its engines; the last one frees the world */
 };
-
-/* The status of the others when a rank aborts with `status`: COMM, but MISMATCH stays MISMATCH,
- * since the difference is one between all of them. */
-static inline zero_status zi_abort_status(zero_status status)
-{
-    return status == ZERO_ERR_MISMATCH ? ZERO_ERR_MISMATCH : ZERO_ERR_COMM;
-}
 
 /* STATE: the world is destroyed, or another process's. (world.c) */
 zero_status zi_world_refuse(const zero_world *world);
@@ -424,10 +418,6 @@ zero_status zi_collective_mismatch(const char *group, uint32_t index, uint32_t r
  * World ranks. */
 zero_status zi_batch_mismatch(const char *group, uint32_t rank, uint64_t count, uint32_t first,
                               uint64_t first_count);
-
-/* Write "rank 3: " and the error's text, cut at the end where that is too long. */
-void zi_rank_message(uint32_t rank, const zero_error *error,
-                     char message[sizeof(((zero_error *)NULL)->message)]);
 
 /* Write "rank 3", or "ranks 3, 5 and 2 more": the first six of `count` ranks. Returns text. */
 const char *zi_ranks_text(const uint32_t *ranks, uint32_t count, char *text, size_t text_bytes);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/local/local.h"
+#include "comm/host/host_comm.h"
 #include "comm/nccl/nccl_group.h"
 #include "comm/self/self.h"
 #include "core/check.h"
@@ -171,19 +171,29 @@ zero_status zero_world_create_self(zero_world **world)
 
 /* One thread of zero_world_run. */
 typedef struct rank_run {
-    zi_local_hub *hub;
+    zi_thread_ranks *threads;
     zero_rank_fn fn;
     void *user;
     pthread_t thread;
     uint32_t rank;
 } rank_run;
 
+/* Tell the others of the last error, those that wait in a group too. */
+static void run_abort(const rank_run *run, zero_world *world)
+{
+    if (world != NULL) {
+        world->comm->ops->abort(world->comm, zero_last_error());
+    } else {
+        zi_thread_ranks_abort(run->threads, run->rank, zero_last_error());
+    }
+}
+
 static void *rank_main(void *argument)
 {
     const rank_run *run = argument;
     zi_comm *comm = NULL;
     zero_world *world = NULL;
-    zero_status status = zi_local_comm_create(run->hub, run->rank, &comm);
+    zero_status status = zi_thread_comm_create(run->threads, run->rank, &comm);
     if (status == ZERO_OK) {
         status = zi_world_create(comm, &world);
     }
@@ -200,7 +210,7 @@ static void *rank_main(void *argument)
             (void)zi_error_set(status, 0, __FILE__, __LINE__, "the rank's function returned %s",
                                zero_status_name(status));
         }
-        zi_local_hub_abort(run->hub, run->rank, zero_last_error());
+        run_abort(run, world);
     }
     zero_world_destroy(world);
     return NULL;
@@ -234,9 +244,9 @@ zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_
     }
     rank_run *runs = NULL;
     ZI_TRY(zi_calloc(rank_count, sizeof *runs, (void **)&runs));
-    zi_local_hub *hub = NULL;
+    zi_thread_ranks *threads = NULL;
     const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
-    const zero_status made = zi_local_hub_create(rank_count, deadline, &hub);
+    const zero_status made = zi_thread_ranks_create(rank_count, deadline, &threads);
     if (made != ZERO_OK) {
         zi_free(runs);
         return made;
@@ -244,20 +254,19 @@ zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_
     uint32_t started = 0;
     for (; started < rank_count; started++) {
         rank_run *run = &runs[started];
-        *run = (rank_run){.hub = hub, .fn = fn, .user = user, .rank = started};
+        *run = (rank_run){.threads = threads, .fn = fn, .user = user, .rank = started};
         if (zi_thread_start(&run->thread, rank_main, run) != ZERO_OK) {
-            zi_local_hub_abort(hub, started, zero_last_error());
+            zi_thread_ranks_abort(threads, started, zero_last_error());
             break;
         }
     }
     for (uint32_t i = 0; i < started; i++) {
         (void)pthread_join(runs[i].thread, NULL);
     }
-    zero_error error;
-    const bool failed = zi_local_hub_error(hub, &error);
-    zi_local_hub_release(hub);
+    const zero_status outcome = zi_thread_ranks_outcome(threads);
+    zi_thread_ranks_release(threads);
     zi_free(runs);
-    return failed ? zi_error_adopt(&error) : ZERO_OK;
+    return outcome;
 }
 
 uint32_t zero_world_rank(const zero_world *world)

@@ -14,44 +14,34 @@
 
 /* ---- failures ---- */
 
-void zi_control_set_failure(zi_control *control, const zi_control_message *message)
+void zi_control_set_failure(zi_control *control, int kind, zi_failure failure)
 {
-    zi_control_message *kept = &control->failures[message->frame.kind == ZI_CONTROL_FAILED];
-    if (kept->frame.kind == 0) {
-        *kept = *message;
+    if (control->failures[kind].status == ZERO_OK) {
+        control->failures[kind] = failure;
         (void)pthread_cond_broadcast(&control->moved);
     }
 }
 
-void zi_control_set_lost(zi_control *control, uint32_t rank, const zero_error *error)
-{
-    const bool differs = error->status == ZERO_ERR_MISMATCH;
-    const char *cause = zi_error_cause(error, &rank);
-    const zi_control_frame frame = {.kind = ZI_CONTROL_NOTICE,
-                                    .status = differs ? ZERO_ERR_MISMATCH : ZERO_ERR_COMM,
-                                    .rank = rank,
-                                    .native = error->native};
-    const zi_control_message message = zi_control_message_make(frame, cause);
-    zi_control_set_failure(control, &message);
-}
-
 zero_status zi_control_check_lost(const zi_control *control)
 {
-    const zi_control_message *lost = &control->failures[CONTROL_LOST];
-    if (lost->frame.kind == 0) {
+    const zi_failure *lost = &control->failures[CONTROL_LOST];
+    if (lost->status == ZERO_OK) {
         return ZERO_OK;
     }
-    ZI_FAIL_NATIVE((zero_status)lost->frame.status, lost->frame.native, "rank %u: %.240s",
-                   lost->frame.rank, lost->text);
+    const zero_error error = zi_failure_error(lost, ZI_FAILURE_NO_RANK);
+    return zi_error_adopt(&error);
 }
 
 void zi_control_settle_failures(zi_control *control)
 {
     for (uint32_t i = 0; i < 2 * control->link_count; i++) {
         zi_control_link *link = &control->links[i / 2];
-        const zi_control_message *message = &control->failures[i % 2];
-        if (message->frame.kind != 0 && link->proved && !link->told[i % 2]) {
-            link->told[i % 2] = zi_control_link_put(link, message->frame, message->text);
+        const zi_failure *failure = &control->failures[i % 2];
+        const zi_control_frame frame = {.bytes = sizeof *failure,
+                                        .kind = i % 2 == CONTROL_LOST ? ZI_CONTROL_NOTICE
+                                                                      : ZI_CONTROL_FAILED};
+        if (failure->status != ZERO_OK && link->proved && !link->told[i % 2]) {
+            link->told[i % 2] = zi_control_link_put(link, frame, failure);
         }
     }
 }
@@ -61,7 +51,8 @@ void zi_control_drop(zi_control *control, zi_control_link *link)
     if (link->proved && (control->desc.rank == 0 || control->end_ns == 0)) {
         (void)zi_silence_died(link->name.pid, link->name.host,
                               ", its connection ended without a goodbye");
-        zi_control_set_lost(control, link->name.rank, zero_last_error());
+        zi_control_set_failure(control, CONTROL_LOST,
+                               zi_failure_of_abort(link->name.rank, zero_last_error()));
     }
     if (link->proved && control->desc.rank == 0) {
         control->round->ranks[link->name.rank].presence = ZI_CONTROL_GONE;
@@ -151,12 +142,13 @@ static bool take_welcome(zi_control *control, zi_control_link *link)
 
 static bool take_failure(zi_control *control, zi_control_link *link)
 {
-    zi_control_message message = zi_control_message_of(&link->inbox);
-    if (control->desc.rank == 0) {
-        message.frame.rank = link->name.rank;
+    const int kind = link->inbox.frame.kind == ZI_CONTROL_NOTICE ? CONTROL_LOST : CONTROL_LATE;
+    zi_failure failure = zi_control_failure_of(&link->inbox);
+    if (kind == CONTROL_LOST && failure.rank >= control->desc.size) {
+        failure.rank = link->name.rank;
     }
-    link->told[message.frame.kind == ZI_CONTROL_FAILED] = true;
-    zi_control_set_failure(control, &message);
+    link->told[kind] = true;
+    zi_control_set_failure(control, kind, failure);
     return true;
 }
 
@@ -229,9 +221,9 @@ bool zi_control_take_frame(void *user, zi_control_link *link)
 void zi_control_settle_gather(zi_control *control)
 {
     const zi_control_frame *frame = zi_control_round_settle(control->round);
-    if (frame->kind == ZI_CONTROL_FAILED) {
-        zi_control_set_failure(control, &control->round->failed);
-    } else if (frame->kind == ZI_CONTROL_GATHERED) {
+    if (control->round->failed.status != ZERO_OK) {
+        zi_control_set_failure(control, CONTROL_LATE, control->round->failed);
+    } else if (frame != NULL) {
         (void)pthread_cond_broadcast(&control->moved);
         for (uint32_t i = 0; i < control->link_count; i++) {
             if (control->links[i].proved) {

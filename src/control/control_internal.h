@@ -12,7 +12,8 @@
 
 #define CONTROL_NS_PER_MS UINT64_C(1000000)
 
-/* A rank has aborted or died; a gather has failed, and all after it do. */
+/* A rank has aborted or died; a gather has failed, and all after it do: its message names the ranks
+ * that it waits for. */
 enum { CONTROL_LOST, CONTROL_LATE };
 
 struct zi_control {
@@ -26,11 +27,11 @@ struct zi_control {
     int listener;     /* rank 0's; -1 elsewhere */
     uint64_t full_ns; /* of the thread: until then the listener is not polled; 0: it ever was */
     pthread_mutex_t mutex;
-    pthread_cond_t moved;           /* an answer or a failure has come */
-    uint64_t end_ns;                /* 0: the rank is not leaving */
-    uint16_t refusal;               /* the last one, of any try to join; 0: none */
-    bool told;                      /* `lost` has been called */
-    zi_control_message failures[2]; /* the first of each: CONTROL_LOST, CONTROL_LATE */
+    pthread_cond_t moved;   /* an answer or a failure has come */
+    uint64_t end_ns;        /* 0: the rank is not leaving */
+    uint16_t refusal;       /* the last one, of any try to join; 0: none */
+    bool told;              /* `lost` has been called */
+    zi_failure failures[2]; /* the first of each: CONTROL_LOST, CONTROL_LATE */
     zi_control_round *round;
     struct pollfd *polled; /* links, listener, wake */
     uint32_t link_count;
@@ -39,10 +40,8 @@ struct zi_control {
 
 /* All with the mutex. */
 
-/* The first of a kind stays. */
-void zi_control_set_failure(zi_control *control, const zi_control_message *message);
-/* A rank has aborted or died. */
-void zi_control_set_lost(zi_control *control, uint32_t rank, const zero_error *error);
+/* The first of a kind stays. kind: CONTROL_LOST, CONTROL_LATE. */
+void zi_control_set_failure(zi_control *control, int kind, zi_failure failure);
 /* Errors: COMM, MISMATCH: one has, or this rank. */
 zero_status zi_control_check_lost(const zi_control *control);
 /* Close a connection. That of a rank ends with its process, unless one of the two is leaving. */

@@ -127,16 +127,13 @@ static bool control_plane_is_over(const zi_control *control)
 /* Call `lost` once, for a failure of another rank. The mutex is held, but not meanwhile. */
 static void control_plane_tell(zi_control *control)
 {
-    const zi_control_message message = control->failures[CONTROL_LOST];
+    const zi_failure failure = control->failures[CONTROL_LOST];
     const zi_control_desc *desc = &control->desc;
-    if (message.frame.kind != 0 && message.frame.rank != desc->rank && desc->lost != NULL &&
+    if (failure.status != ZERO_OK && failure.rank != desc->rank && desc->lost != NULL &&
         !control->told) {
         control->told = true;
         (void)pthread_mutex_unlock(&control->mutex);
-        (void)zi_error_set((zero_status)message.frame.status, message.frame.native, __FILE__,
-                           __LINE__, "%s", message.text);
-        const zero_error error = *zero_last_error();
-        desc->lost(desc->user, message.frame.rank, &error);
+        desc->lost(desc->user, &failure);
         (void)pthread_mutex_lock(&control->mutex);
     }
 }
@@ -167,7 +164,7 @@ static bool turn(zi_control *control)
         }
     }
     challenge_some(control, fds, come);
-    if (control->desc.rank == 0 && control->failures[CONTROL_LATE].frame.kind == 0) {
+    if (control->desc.rank == 0 && control->failures[CONTROL_LATE].status == ZERO_OK) {
         zi_control_settle_gather(control);
     }
     zi_control_settle_failures(control);
@@ -403,8 +400,8 @@ void zi_control_leave(zi_control *control)
     uint32_t stay_ms = ANSWER_MS;
     if (control->desc.rank == 0) {
         const bool well = control->desc.served != NULL &&
-                          control->failures[CONTROL_LOST].frame.kind == 0 &&
-                          control->failures[CONTROL_LATE].frame.kind == 0;
+                          control->failures[CONTROL_LOST].status == ZERO_OK &&
+                          control->failures[CONTROL_LATE].status == ZERO_OK;
         control->round->ranks[0].presence = ZI_CONTROL_GONE;
         stay_ms = well ? control->desc.deadline_ms : stay_ms;
     } else if (control->links[0].proved) {
@@ -423,18 +420,18 @@ void zi_control_leave(zi_control *control)
 static zero_status check_gather(const zi_control *control, const char *what)
 {
     char silent[ZI_SILENCE_TEXT_BYTES];
-    const zi_control_message *late = &control->failures[CONTROL_LATE];
+    const zi_failure *late = &control->failures[CONTROL_LATE];
     ZI_TRY(zi_control_check_lost(control));
-    if (late->frame.kind == 0) {
+    if (late->status == ZERO_OK) {
         return ZERO_OK;
     }
-    if (late->frame.status == ZERO_ERR_COMM) {
+    if (late->status == ZERO_ERR_COMM) {
         ZI_FAIL(ZERO_ERR_COMM,
                 "%.80s left the world while rank %u waits in %.90s; all ranks must make the same "
                 "calls",
-                late->text, control->desc.rank, what);
+                late->message, control->desc.rank, what);
     }
-    ZI_FAIL(ZERO_ERR_TIMEOUT, "%.80s did not arrive at %.90s within %u ms%s", late->text, what,
+    ZI_FAIL(ZERO_ERR_TIMEOUT, "%.80s did not arrive at %.90s within %u ms%s", late->message, what,
             control->desc.deadline_ms,
             zi_silence_text(control->desc.silence, silent, sizeof silent));
 }
@@ -447,10 +444,8 @@ static zero_status await_answer(zi_control *control, uint64_t number, const char
     while (control->round->number == number) {
         ZI_TRY(check_gather(control, what));
         if (!zi_deadline_wait(&control->moved, &control->mutex, until_ns)) {
-            const zi_control_message late = zi_control_message_make(
-                (zi_control_frame){.kind = ZI_CONTROL_FAILED, .status = ZERO_ERR_TIMEOUT},
-                "rank 0");
-            zi_control_set_failure(control, &late);
+            (void)zi_error_set(ZERO_ERR_TIMEOUT, 0, __FILE__, __LINE__, "rank 0");
+            zi_control_set_failure(control, CONTROL_LATE, zi_failure_of_all(zero_last_error()));
         }
     }
     return ZERO_OK;
@@ -483,7 +478,7 @@ const void *zi_control_record(const zi_control *control, uint32_t rank)
 void zi_control_abort(zi_control *control, const zero_error *error)
 {
     (void)pthread_mutex_lock(&control->mutex);
-    zi_control_set_lost(control, control->desc.rank, error);
+    zi_control_set_failure(control, CONTROL_LOST, zi_failure_of_abort(control->desc.rank, error));
     zi_control_settle_failures(control); /* before a goodbye */
     (void)pthread_mutex_unlock(&control->mutex);
     wake_thread(control);

@@ -12,12 +12,12 @@
 
 #include "control/control_place.h"
 #include "control/silence.h"
+#include "core/failure.h"
 
 typedef struct zi_control zi_control;
 
-/* A rank has aborted or died. Called once, on the control plane's thread. error: without the rank's
- * name. */
-typedef void (*zi_control_lost_fn)(void *user, uint32_t rank, const zero_error *error);
+/* A rank has aborted or died. Called once, on the control plane's thread. */
+typedef void (*zi_control_lost_fn)(void *user, const zi_failure *failure);
 
 typedef struct zi_control_desc {
     const zi_control_place *place; /* copied */

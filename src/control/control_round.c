@@ -133,8 +133,8 @@ static void control_round_fail(zi_control_round *round, zero_status status)
     if (count > NAMED) {
         (void)snprintf(text + chars, sizeof text - (size_t)chars, " and %u more", count - NAMED);
     }
-    round->failed = zi_control_message_make(
-        (zi_control_frame){.kind = ZI_CONTROL_FAILED, .status = (uint16_t)status}, text);
+    (void)zi_error_set(status, 0, __FILE__, __LINE__, "%s", text);
+    round->failed = zi_failure_of_all(zero_last_error());
 }
 
 const zi_control_frame *zi_control_round_settle(zi_control_round *round)
@@ -152,7 +152,7 @@ const zi_control_frame *zi_control_round_settle(zi_control_round *round)
     if (sent != 0 && (gone || zi_clock_ns() >= round->until_ns)) {
         control_round_fail(round, gone ? ZERO_ERR_COMM : ZERO_ERR_TIMEOUT);
     }
-    return &round->failed.frame;
+    return NULL;
 }
 
 bool zi_control_round_keep(zi_control_round *round, zi_control_inbox *inbox)

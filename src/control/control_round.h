@@ -29,7 +29,7 @@ typedef struct zi_control_round {
     unsigned char
         *results[2];   /* frame, records: by number % 2 at rank 0, else of this rank alone */
     uint64_t until_ns; /* 0: nobody waits. This and the rest: at rank 0 */
-    zi_control_message failed; /* of kind FAILED once a gather has failed; no other follows */
+    zi_failure failed; /* a gather has failed; no other follows */
     zi_control_round_rank ranks[];
 } zi_control_round;
 
@@ -48,8 +48,8 @@ bool zi_control_round_take(zi_control_round *round, uint32_t rank, const zi_cont
                            const void *record);
 
 /* At rank 0: draw the conclusion. Returns the GATHERED with all records, each as long as the
- * longest, in place until the gather after the next; else the frame of `failed`, which is set where
- * a rank that is needed has gone or has not come in time. */
+ * longest, in place until the gather after the next; else NULL, with `failed` set where a rank that
+ * is needed has gone or has not come in time. */
 const zi_control_frame *zi_control_round_settle(zi_control_round *round);
 
 /* Elsewhere: the GATHERED that has come. The inbox gets the memory of the one before. False where

@@ -72,14 +72,6 @@ uint64_t zi_control_proof(const zi_control_key *key, const zi_control_nonce *non
     return sip(key, text, sizeof text);
 }
 
-zi_control_message zi_control_message_make(zi_control_frame frame, const char *text)
-{
-    zi_control_message message = {.frame = frame};
-    message.frame.bytes = (uint32_t)strnlen(text, sizeof message.text - 1);
-    memcpy(message.text, text, message.frame.bytes);
-    return message;
-}
-
 uint32_t zi_control_record_max(uint32_t size)
 {
     const uint64_t share = zi_min_u64(RECORDS_BYTES / size, RECORD_MOST);
@@ -109,7 +101,7 @@ bool zi_control_may_come(const zi_control_frame *frame, zi_control_sender from, 
         return server && frame->bytes <= records;
     case ZI_CONTROL_FAILED:
     case ZI_CONTROL_NOTICE:
-        return (server || rank) && frame->bytes < ZI_CONTROL_TEXT_BYTES;
+        return (server || rank) && frame->bytes == sizeof(zi_failure);
     case ZI_CONTROL_GOODBYE:
         return (server || rank) && frame->bytes == 0;
     default:
@@ -162,13 +154,12 @@ zi_control_fed zi_control_feed(zi_control_inbox *inbox, size_t bytes)
     return inbox->got == head + inbox->frame.bytes ? ZI_CONTROL_WHOLE : ZI_CONTROL_MORE;
 }
 
-zi_control_message zi_control_message_of(const zi_control_inbox *inbox)
+zi_failure zi_control_failure_of(const zi_control_inbox *inbox)
 {
-    zi_control_message message = {.frame = inbox->frame};
-    if (inbox->frame.bytes != 0) {
-        memcpy(message.text, inbox->payload, inbox->frame.bytes);
-    }
-    return message;
+    zi_failure failure;
+    memcpy(&failure, inbox->payload, sizeof failure);
+    zi_failure_received(&failure);
+    return failure;
 }
 
 void zi_control_inbox_free(zi_control_inbox *inbox)

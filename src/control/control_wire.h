@@ -8,10 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/failure.h"
 #include "zero/status.h"
 
 #define ZI_CONTROL_MAGIC UINT64_C(0x7a65726f6374726c)
-#define ZI_CONTROL_VERSION 2
+#define ZI_CONTROL_VERSION 3
 
 typedef enum zi_control_kind {
     ZI_CONTROL_CHALLENGE = 0, /* of the server: its nonce */
@@ -21,8 +22,8 @@ typedef enum zi_control_kind {
     ZI_CONTROL_HEARTBEAT = 4, /* of both; the server's lists who is silent */
     ZI_CONTROL_GATHER = 5,    /* of a rank: its record */
     ZI_CONTROL_GATHERED = 6,  /* of the server: all records, each as long as the longest */
-    ZI_CONTROL_FAILED = 7,    /* of both: a gather's status, and the ranks it is about */
-    ZI_CONTROL_NOTICE = 8,    /* of both: the error with which `rank` aborts, or that it died of */
+    ZI_CONTROL_FAILED = 7,    /* of both: a zi_failure: a gather's status, and who it waits for */
+    ZI_CONTROL_NOTICE = 8,    /* of both: a zi_failure: a rank aborts with it, or died of it */
     ZI_CONTROL_GOODBYE = 9    /* of a rank, and the answer: it needs the others no more */
 } zi_control_kind;
 #define ZI_CONTROL_KINDS 10
@@ -37,9 +38,7 @@ typedef enum zi_control_refusal {
 typedef struct zi_control_frame {
     uint32_t bytes; /* behind the header */
     uint16_t kind;
-    uint16_t status;
-    uint32_t rank;
-    int32_t native;  /* of a NOTICE's error */
+    uint16_t status; /* of a REFUSAL */
     uint64_t number; /* of a gather, from 1 on */
 } zi_control_frame;
 
@@ -89,15 +88,7 @@ typedef struct zi_control_silent {
 /* Most entries of a HEARTBEAT. */
 #define ZI_CONTROL_SILENT_MAX 16
 
-#define ZI_CONTROL_TEXT_BYTES 256
-
-/* A FAILED or NOTICE with its text, which ends with a zero that is not sent. */
-typedef struct zi_control_message {
-    zi_control_frame frame;
-    char text[ZI_CONTROL_TEXT_BYTES];
-} zi_control_message;
-
-_Static_assert(sizeof(zi_control_frame) == 24 && sizeof(zi_control_hello) == 96 &&
+_Static_assert(sizeof(zi_control_frame) == 16 && sizeof(zi_control_hello) == 96 &&
                    sizeof(zi_control_welcome) == 64 && sizeof(zi_control_silent) == 48,
                "no padding: sent as bytes");
 
@@ -107,9 +98,6 @@ zi_control_key zi_control_key_of(const char *text);
 /* What only a holder of the key can compute of a nonce and a name. */
 uint64_t zi_control_proof(const zi_control_key *key, const zi_control_nonce *nonce,
                           const zi_control_name *name);
-
-/* A message with this text, cut where it is too long. */
-zi_control_message zi_control_message_make(zi_control_frame frame, const char *text);
 
 /* The most bytes of a rank's record where so many ranks gather: their sum stays below 32 MiB. */
 uint32_t zi_control_record_max(uint32_t size);
@@ -148,8 +136,8 @@ void *zi_control_room(zi_control_inbox *inbox, size_t *bytes);
 /* So many bytes have been put there. */
 zi_control_fed zi_control_feed(zi_control_inbox *inbox, size_t bytes);
 
-/* The message that has come. */
-zi_control_message zi_control_message_of(const zi_control_inbox *inbox);
+/* The failure of a FAILED or NOTICE that has come. */
+zi_failure zi_control_failure_of(const zi_control_inbox *inbox);
 
 /* Free its memory. */
 void zi_control_inbox_free(zi_control_inbox *inbox);

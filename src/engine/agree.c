@@ -7,13 +7,14 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/hash.h"
 #include "core/sizes.h"
 #include "engine/agree.h"
 #include "optimizer/optimizer_table.h"
 
 /* Words exchanged at a time. */
-#define ROUND_WORDS 32
+#define ROUND_WORDS 39
 /* Schedule entries in one exchange, behind the word of the hash. */
 #define ENTRIES_PER_ROUND ((ROUND_WORDS - 1) * 64)
 
@@ -81,7 +82,7 @@ static uint32_t agree_first_unlike(const uint64_t *all, uint32_t size, uint32_t 
 /* What a rank says of itself in an exchange: how something ended on it, and terms that all ranks
  * are to have alike. */
 typedef struct rank_word {
-    zi_error_told told;
+    zi_failure told;
     uint64_t terms[2];
 } rank_word;
 
@@ -94,7 +95,7 @@ static zero_status exchange_words(zero_engine *engine, zero_world *world, zero_s
 {
     const zero_error own = *zero_last_error();
     const uint32_t size = zero_world_size(world);
-    const rank_word word = {zi_error_tell(mine), {terms[0], terms[1]}};
+    const rank_word word = {zi_failure_tell(mine), {terms[0], terms[1]}};
     const rank_word *all = (const void *)engine->agreement;
     uint64_t words[ROUND_WORDS];
     memcpy(words, &word, sizeof word);
@@ -103,9 +104,9 @@ static zero_status exchange_words(zero_engine *engine, zero_world *world, zero_s
         return zi_error_adopt(&own);
     }
     ZI_TRY(exchanged);
-    const uint32_t rank = zi_error_first_cause(&all->told, sizeof *all, size);
+    const uint32_t rank = zi_failure_first_cause(&all->told, sizeof *all, size);
     const char *kind = world == engine->mesh ? "model-parallel " : "";
-    return rank < size ? zi_error_hear(&all[rank].told, kind, rank) : ZERO_OK;
+    return rank < size ? zi_failure_hear(&all[rank].told, kind, rank) : ZERO_OK;
 }
 
 #define TERMS_AT (offsetof(rank_word, terms) / sizeof(uint64_t))

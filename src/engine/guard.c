@@ -25,7 +25,9 @@ zero_status zi_engine_check(const zero_engine *engine)
 {
     ZI_TRY(zi_engine_check_given(engine));
     if (engine->state == ZI_ENGINE_POISONED) {
-        ZI_FAIL(ZERO_ERR_POISONED, "%.240s", engine->poison.message);
+        zero_error poison = engine->poison; /* with the place in the source where it was found */
+        poison.status = ZERO_ERR_POISONED;
+        return zi_error_adopt(&poison);
     }
     if (engine->filling) {
         ZI_FAIL(ZERO_ERR_STATE,

@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "comm/shm/shared_file.h"
-#include "comm/shm/shm_comm.h"
+#include "comm/host/host_comm.h"
+#include "comm/host/shared_state.h"
 #include "comm/world.h"
 #include "core/fault.h"
 #include "device/cpu/cpu_copy.h"
@@ -94,11 +94,11 @@ TEST(one_rank)
 {
     static const zero_rank_fn cases[] = {case_kinds,   case_subgroups, case_batches,
                                          case_streams, case_gather,    case_memory};
-    zi_shm_place place = {.rank = 0, .size = 1};
+    zi_process_rank place = {.rank = 0, .size = 1};
     snprintf(place.name, sizeof place.name, "/zero-%u-%u-one", (unsigned)geteuid(), test_port());
     zi_comm *comm = NULL;
     zero_world *world = NULL;
-    CHECK_OK(zi_shm_comm_create(&place, LONG_MS, &comm));
+    CHECK_OK(zi_process_comm_create(&place, LONG_MS, &comm));
     CHECK_EQ(names_left(), 0);
     CHECK_OK(zi_world_create(comm, &world));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -232,14 +232,16 @@ TEST(two_jobs_of_one_name)
  * lines in the file and one that has more than the file is long. */
 static void come_with_another_size(uint32_t rank, void *user)
 {
-    zi_shm_place place = {.rank = rank};
+    zi_process_rank place = {.rank = rank};
     (void)snprintf(place.name, sizeof place.name, "%s", (const char *)user);
     for (place.size = 3; place.size <= MANY; place.size += MANY - 3) {
         zi_comm *comm = NULL;
         if (rank == 0) {
-            CHECK_FAILS(zi_shm_comm_create(&place, LONG_MS, &comm), ZERO_ERR_STATE, "runs a job");
+            CHECK_FAILS(zi_process_comm_create(&place, LONG_MS, &comm), ZERO_ERR_STATE,
+                        "runs a job");
         } else {
-            CHECK_FAILS(zi_shm_comm_create(&place, 200, &comm), ZERO_ERR_TIMEOUT, "rank 0 did not");
+            CHECK_FAILS(zi_process_comm_create(&place, 200, &comm), ZERO_ERR_TIMEOUT,
+                        "rank 0 did not");
         }
         CHECK(comm == NULL);
     }
@@ -263,9 +265,9 @@ TEST(worlds_of_other_sizes)
 static void come_from_another_launcher(uint32_t rank, void *user)
 {
     zi_comm *comm = NULL;
-    zi_shm_place place = {.rank = rank, .size = 2, .launcher = 1};
+    zi_process_rank place = {.rank = rank, .size = 2, .launcher = 1};
     (void)snprintf(place.name, sizeof place.name, "%s", (const char *)user);
-    CHECK_FAILS(zi_shm_comm_create(&place, LONG_MS, &comm), ZERO_ERR_STATE,
+    CHECK_FAILS(zi_process_comm_create(&place, LONG_MS, &comm), ZERO_ERR_STATE,
                 rank == 0 ? "runs a job" : "rank 0 of another launcher");
     CHECK(comm == NULL);
 }
@@ -331,7 +333,7 @@ TEST(rank_0_dies_while_meeting)
 /* Bytes of memory behind the shared file. */
 static uint64_t backed_bytes(const zero_world *world)
 {
-    const zi_shm_comm *comm = (const void *)world->comm;
+    const zi_host_comm *comm = (const void *)world->comm;
     struct stat info;
     CHECK_EQ(fstat(comm->shared->fd, &info), 0);
     return (uint64_t)info.st_blocks * 512;
@@ -465,7 +467,7 @@ static void lack_memory_for_a_group(uint32_t rank, void *user)
     zi_group *group = NULL;
     const uint32_t both[2] = {0, 1};
     if (rank == 1) {
-        zi_fault_arm(ZI_FAULT_ALLOC, 1);
+        zi_fault_arm(ZI_FAULT_ALLOC, 2); /* the first is before this rank has joined the group */
         CHECK_FAILS(comm->ops->group_create(comm, &world->kernels, both, 2, "pair", &group),
                     ZERO_ERR_OUT_OF_MEMORY, "bookkeeping");
         CHECK(group == NULL);

@@ -60,15 +60,13 @@ TEST(records_of_different_sizes)
 
 typedef struct told {
     _Atomic uint32_t times;
-    uint32_t rank;
-    zero_error error;
+    zi_failure failure;
 } told;
 
-static void be_told(void *user, uint32_t rank, const zero_error *error)
+static void be_told(void *user, const zi_failure *failure)
 {
     told *t = user;
-    t->rank = rank;
-    t->error = *error;
+    t->failure = *failure;
     atomic_fetch_add(&t->times, 1);
 }
 
@@ -84,7 +82,11 @@ static void *give_up_main(void *argument)
     CHECK_OK(zi_control_join(&desc, &control));
     CHECK_OK(zi_control_gather(control, NULL, 0, "the meeting"));
     if (r->rank == 1) {
-        const zero_error error = {.status = ZERO_ERR_IO, .message = "the disk is on fire"};
+        const zero_error error = {.status = ZERO_ERR_IO,
+                                  .file = "disk.c",
+                                  .line = 7,
+                                  .native = 5,
+                                  .message = "the disk is on fire"};
         zi_control_abort(control, &error);
         zi_control_abort(control, &error);
     }
@@ -93,9 +95,13 @@ static void *give_up_main(void *argument)
     CHECK_FAILS(zi_control_check(control), ZERO_ERR_COMM, "rank 1: the disk is on fire");
     if (r->rank != 1) {
         AWAIT(atomic_load(&t.times) == 1);
-        CHECK_EQ(t.rank, 1);
-        CHECK(strcmp(t.error.message, "the disk is on fire") == 0);
-        CHECK_EQ(t.error.status, ZERO_ERR_COMM);
+        CHECK_EQ(t.failure.rank, 1);
+        CHECK(strcmp(t.failure.message, "the disk is on fire") == 0);
+        CHECK(strcmp(t.failure.file, "disk.c") == 0);
+        CHECK_EQ(t.failure.line, 7);
+        CHECK_EQ(t.failure.native, 5);
+        CHECK_EQ(t.failure.status, ZERO_ERR_IO);
+        CHECK_EQ(t.failure.others, ZERO_ERR_COMM);
     }
     zi_control_leave(control);
     CHECK_EQ(atomic_load(&t.times), r->rank != 1);

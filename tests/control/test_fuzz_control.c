@@ -151,6 +151,9 @@ static void make_valid(uint64_t turn, fuzz_input *input)
              k += UINT64_C(1) << 40) {
             frame.kind = (uint16_t)test_chance(k + 1, ZI_CONTROL_KINDS);
             frame.bytes = test_chance(k + 2, 4) * 48 + test_chance(k + 3, 2) * 40;
+            if (test_chance(k + 4, 4) == 0) {
+                frame.bytes = sizeof(zi_failure);
+            }
         }
         memcpy(input->data + input->bytes, &frame, sizeof frame);
         memset(input->data + input->bytes + sizeof frame, (int)i, frame.bytes);
@@ -174,13 +177,13 @@ TEST(frames_that_may_come)
         {ZI_CONTROL_NEW_RANK, ZI_CONTROL_HELLO, 96, 96, 1},
         {ZI_CONTROL_SERVER, ZI_CONTROL_HEARTBEAT, 0, 768, 48},
         {ZI_CONTROL_SERVER, ZI_CONTROL_GATHERED, 0, 1000, 1},
-        {ZI_CONTROL_SERVER, ZI_CONTROL_FAILED, 0, 255, 1},
-        {ZI_CONTROL_SERVER, ZI_CONTROL_NOTICE, 0, 255, 1},
+        {ZI_CONTROL_SERVER, ZI_CONTROL_FAILED, 296, 296, 1},
+        {ZI_CONTROL_SERVER, ZI_CONTROL_NOTICE, 296, 296, 1},
         {ZI_CONTROL_SERVER, ZI_CONTROL_GOODBYE, 0, 0, 1},
         {ZI_CONTROL_RANK, ZI_CONTROL_HEARTBEAT, 0, 0, 1},
         {ZI_CONTROL_RANK, ZI_CONTROL_GATHER, 0, 1000, 1},
-        {ZI_CONTROL_RANK, ZI_CONTROL_FAILED, 0, 255, 1},
-        {ZI_CONTROL_RANK, ZI_CONTROL_NOTICE, 0, 255, 1},
+        {ZI_CONTROL_RANK, ZI_CONTROL_FAILED, 296, 296, 1},
+        {ZI_CONTROL_RANK, ZI_CONTROL_NOTICE, 296, 296, 1},
         {ZI_CONTROL_RANK, ZI_CONTROL_GOODBYE, 0, 0, 1},
     };
     for (int from = ZI_CONTROL_NOBODY; from <= ZI_CONTROL_RANK; from++) {

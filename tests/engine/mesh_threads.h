@@ -5,7 +5,7 @@
 
 #include "harness.h"
 
-#include "comm/local/local.h"
+#include "comm/host/host_comm.h"
 #include "comm/world.h"
 #include "mesh_place.h"
 #include "toy.h"
@@ -18,17 +18,17 @@ typedef struct mesh mesh;
 struct mesh {
     uint32_t data;
     uint32_t parts;
-    zi_local_hub *worlds[PARTS_MAX];
-    zi_local_hub *across[DATA_MAX];
+    zi_thread_ranks *worlds[PARTS_MAX];
+    zi_thread_ranks *across[DATA_MAX];
     place_fn fn;
     void *user;
 };
 
-static zero_world *join_hub(zi_local_hub *hub, uint32_t rank)
+static zero_world *join_hub(zi_thread_ranks *hub, uint32_t rank)
 {
     zi_comm *comm = NULL;
     zero_world *world = NULL;
-    CHECK_OK(zi_local_comm_create(hub, rank, &comm));
+    CHECK_OK(zi_thread_comm_create(hub, rank, &comm));
     CHECK_OK(zi_world_create(comm, &world));
     return world;
 }
@@ -81,17 +81,17 @@ static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *us
 {
     mesh m = {.data = data, .parts = parts, .fn = fn, .user = user};
     for (uint32_t p = 0; p < parts; p++) {
-        CHECK_OK(zi_local_hub_create(data, TOY_DEADLINE_MS, &m.worlds[p]));
+        CHECK_OK(zi_thread_ranks_create(data, TOY_DEADLINE_MS, &m.worlds[p]));
     }
     for (uint32_t d = 0; d < data; d++) {
-        CHECK_OK(zi_local_hub_create(parts, TOY_DEADLINE_MS, &m.across[d]));
+        CHECK_OK(zi_thread_ranks_create(parts, TOY_DEADLINE_MS, &m.across[d]));
     }
     const zero_status status = zero_world_run(data * parts, TOY_DEADLINE_MS, run_place, &m);
     for (uint32_t p = 0; p < parts; p++) {
-        zi_local_hub_release(m.worlds[p]);
+        zi_thread_ranks_release(m.worlds[p]);
     }
     for (uint32_t d = 0; d < data; d++) {
-        zi_local_hub_release(m.across[d]);
+        zi_thread_ranks_release(m.across[d]);
     }
     return status;
 }

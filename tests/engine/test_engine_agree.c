@@ -455,7 +455,7 @@ static zero_status part(zero_world *world, void *user)
 TEST(calls_that_some_ranks_make_alone)
 {
     parting ways[] = {
-        {{save_alone, fill_alone}, ZERO_ERR_MISMATCH, "zero_save's 256 bytes", "zero_engine_fill"},
+        {{save_alone, fill_alone}, ZERO_ERR_MISMATCH, "zero_save's 312 bytes", "zero_engine_fill"},
         {{set_state, save_alone}, ZERO_ERR_MISMATCH, "zero_save's", "zero_step_state_set's"},
         {{fill_alone, set_state}, ZERO_ERR_MISMATCH, "zero_engine_fill", "zero_step_state_set's"},
         {{save_alone, begin_first}, ZERO_ERR_MISMATCH, "zero_save's", "zero_micro_begin's"},

@@ -4,7 +4,7 @@
 #include "harness.h"
 #include "reads.h"
 
-#include "comm/shm/shm_comm.h"
+#include "comm/host/host_comm.h"
 #include "comm/world.h"
 #include "core/fault.h"
 #include "engine/engine_internal.h"
@@ -618,11 +618,11 @@ TEST(memory_in_use_falls)
 /* Ranks of one host that map each other's gradients. */
 static void be_a_rank(uint32_t rank, uint32_t ranks, const char *name, zero_rank_fn fn, void *user)
 {
-    zi_shm_place place = {.rank = rank, .size = ranks};
+    zi_process_rank place = {.rank = rank, .size = ranks};
     zi_comm *comm = NULL;
     zero_world *world = NULL;
     (void)snprintf(place.name, sizeof place.name, "%s", name);
-    CHECK_OK(zi_shm_comm_create(&place, DEADLINE_MS, &comm));
+    CHECK_OK(zi_process_comm_create(&place, DEADLINE_MS, &comm));
     CHECK_OK(zi_world_create(comm, &world));
     CHECK_OK(fn(world, user));
     zero_world_destroy(world);

@@ -357,8 +357,8 @@ REAL_TEST(a_process_that_dies_is_noticed_by_the_mesh)
 
 TEST(a_world_that_is_destroyed_before_its_engine)
 {
-    zi_local_hub *hub = NULL;
-    CHECK_OK(zi_local_hub_create(2, TOY_DEADLINE_MS, &hub));
+    zi_thread_ranks *hub = NULL;
+    CHECK_OK(zi_thread_ranks_create(2, TOY_DEADLINE_MS, &hub));
     CHECK_OK(run_mesh(1, 2, destroy_first, hub));
-    zi_local_hub_release(hub);
+    zi_thread_ranks_release(hub);
 }

@@ -231,37 +231,6 @@ static void keep(void *user, zero_log_level level, const char *message)
     strncpy(logged, message, sizeof logged - 1);
 }
 
-/* Of ranks that report at once, the one that found something itself counts, whichever is first. */
-TEST(causes_go_before_what_follows_from_them)
-{
-    zi_error_told told[4] = {zi_error_tell(ZERO_OK)};
-    uint32_t rank = 7;
-    for (uint32_t i = 1; i < 4; i++) {
-        told[i] = told[0];
-    }
-    CHECK_EQ(zi_error_first_cause(told, sizeof told[0], 4), 4);
-    (void)zi_error_set(ZERO_ERR_COMM, 0, "a.c", 1, "rank 3: gone");
-    told[0] = zi_error_tell(ZERO_ERR_COMM);
-    CHECK_EQ(zi_error_first_cause(told, sizeof told[0], 4), 0);
-    (void)zi_error_set_other(ZERO_ERR_CORRUPT, 5, "", 3, "sums.bin differs");
-    told[1] = zi_error_tell(ZERO_ERR_CORRUPT);
-    CHECK_EQ(zi_error_first_cause(told, sizeof told[0], 4), 0);
-    (void)zi_error_set(ZERO_ERR_CORRUPT, 5, "a.c", 1, "sums.bin differs");
-    told[3] = zi_error_tell(ZERO_ERR_CORRUPT);
-    CHECK_EQ(zi_error_first_cause(told, sizeof told[0], 4), 3);
-    CHECK(strcmp(zi_error_cause(zero_last_error(), &rank), "sums.bin differs") == 0);
-    CHECK_EQ(rank, 7); /* whoever reports it */
-    CHECK_EQ(zi_error_hear(&told[3], "", 3), ZERO_ERR_CORRUPT);
-    CHECK(strcmp(zero_last_error()->message, "rank 3: sums.bin differs") == 0);
-    CHECK_EQ(zero_last_error()->native, 5);
-    CHECK(strcmp(zi_error_cause(zero_last_error(), &rank), "sums.bin differs") == 0);
-    CHECK_EQ(rank, 3);
-    CHECK_EQ(zi_error_hear(&told[3], "model-parallel ", 2), ZERO_ERR_CORRUPT);
-    CHECK(strcmp(zi_error_cause(zero_last_error(), &rank),
-                 "model-parallel rank 2: sums.bin differs") == 0);
-    CHECK_EQ(rank, 3); /* not a rank of this world */
-}
-
 TEST(log_goes_to_the_callback_only)
 {
     zi_log(ZERO_LOG_ERROR, "nobody listens");

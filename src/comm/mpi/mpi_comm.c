@@ -14,14 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/host/process.h"
 #include "comm/mpi/mpi_launch.h"
 #include "comm/mpi/mpi_world.h"
-#include "comm/shm/process.h"
 #include "comm/world.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -94,22 +95,22 @@ static zero_status mpi_comm_group_create(zi_comm *base, const zi_kernels *kernel
             return zi_mpi_group_create(comm, kernels, members, size, name, out);
         }
     }
-    return zi_shared_group_create(comm->shared, kernels, members, size, name, out);
+    return zi_shared_group_create(comm->shared, base, kernels, members, size, name, out);
 }
 
 /* All ranks fail when one does, with what that one has found. */
 static zero_status hear_failure(const zi_mpi_comm *comm)
 {
     const uint32_t size = comm->base.size;
-    const uint32_t rank = zi_error_first_cause(&comm->words->told, sizeof comm->words[0], size);
-    return rank < size ? zi_error_hear(&comm->words[rank].told, "", rank) : ZERO_OK;
+    const uint32_t rank = zi_failure_first_cause(&comm->words->told, sizeof comm->words[0], size);
+    return rank < size ? zi_failure_hear(&comm->words[rank].told, "", rank) : ZERO_OK;
 }
 
 /* Exchange between hosts how the allocation went. */
 static zero_status agree_alloc(zi_mpi_comm *comm, size_t bytes, zero_status mine)
 {
     const zero_error own = *zero_last_error();
-    const zi_mpi_word word = {bytes, zi_error_tell(mine)};
+    const zi_mpi_word word = {bytes, zi_failure_tell(mine)};
     const zi_mpi_word *all = comm->words;
     const zero_status status = zi_mpi_exchange_records(&comm->control, &word, sizeof word,
                                                        comm->words, sizeof word, "memory_alloc");
@@ -154,11 +155,10 @@ static void mpi_comm_memory_free(zi_comm *base, void *pointer, size_t bytes)
 }
 
 /* A rank has aborted or died: fail the memory that the ranks of this host share too. */
-static void take_loss(void *user, uint32_t world_rank, const zero_error *error)
+static void take_loss(void *user, const zi_failure *failure)
 {
     zi_mpi_comm *comm = user;
-    atomic_store(&comm->aborted, true);
-    zi_shared_abort(comm->shared, world_rank, error);
+    zi_shared_abort(comm->shared, failure);
 }
 
 static zero_status mpi_comm_poll(void *user, const char *what)
@@ -169,8 +169,8 @@ static zero_status mpi_comm_poll(void *user, const char *what)
 static void mpi_comm_abort_all(zi_comm *base, const zero_error *error)
 {
     zi_mpi_comm *comm = (zi_mpi_comm *)base;
-    atomic_store(&comm->aborted, true);
-    zi_shared_abort(comm->shared, base->rank, error);
+    const zi_failure failure = zi_failure_of_abort(base->rank, error);
+    zi_shared_abort(comm->shared, &failure);
     if (comm->plane != NULL) {
         zi_control_abort(comm->plane, error);
     }
@@ -330,7 +330,6 @@ static zero_status join_host(zi_mpi_comm *comm, zi_mpi_handle host)
         .world_ranks = on_host,
         .size = comm->base.local_size,
         .deadline_ms = comm->base.deadline_ms,
-        .crowded = &comm->base.crowded,
         .silence = comm->base.silence,
         .watches_stops = comm->base.local_size == comm->base.size,
     };
@@ -345,7 +344,7 @@ static zero_status join_host(zi_mpi_comm *comm, zi_mpi_handle host)
 static zero_status agree_joined(zi_mpi_comm *comm, zero_status mine)
 {
     const zero_error own = *zero_last_error();
-    const zi_mpi_word word = {.told = zi_error_tell(mine)};
+    const zi_mpi_word word = {.told = zi_failure_tell(mine)};
     const int code = zi_mpi->allgather(&word, comm->words, sizeof word, comm->world);
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
@@ -366,7 +365,7 @@ static zero_status join_plane(zi_mpi_comm *comm)
 {
     struct {
         zi_control_place place;
-        zi_error_told told;
+        zi_failure told;
     } said = {.told.status = ZERO_OK};
     zi_control *control = NULL;
     zero_status served = ZERO_OK;
@@ -374,7 +373,7 @@ static zero_status join_plane(zi_mpi_comm *comm)
         served = zi_control_serve(&said.place, comm->base.size, comm->base.deadline_ms, &control);
     }
     const zero_error error = *zero_last_error();
-    said.told = zi_error_tell(served);
+    said.told = zi_failure_tell(served);
     const int code = zi_mpi->bcast(&said, (int)sizeof said, 0, comm->world);
     if (served != ZERO_OK) {
         return zi_error_adopt(&error);
@@ -384,7 +383,7 @@ static zero_status join_plane(zi_mpi_comm *comm)
         return zi_mpi_error(code, "MPI_Bcast");
     }
     if (said.told.status != ZERO_OK) {
-        return zi_error_hear(&said.told, "", 0);
+        return zi_failure_hear(&said.told, "", 0);
     }
     const zi_control_desc desc = {
         .place = &said.place,

@@ -35,13 +35,8 @@
 /* The message that a rank sends when it fails. */
 typedef struct notice {
     uint64_t group_id;
-    uint32_t world_rank;
-    int32_t status;
-    int32_t native;
-    char text[236];
+    zi_failure failure;
 } notice;
-
-_Static_assert(sizeof(notice) == 256, "sent between hosts of one kind as bytes");
 
 struct zi_mpi_progress {
     zi_mpi_handle world;
@@ -158,18 +153,6 @@ static void withdraw(zi_mpi_progress *progress, zi_mpi_op *op)
     }
 }
 
-static void notice_error(const notice *about, zero_error *error)
-{
-    if (about->status == ZERO_ERR_TIMEOUT) {
-        (void)zi_error_set(ZERO_ERR_TIMEOUT, about->native, __FILE__, __LINE__, "%.235s",
-                           about->text);
-    } else {
-        (void)zi_error_set(zi_abort_status((zero_status)about->status), about->native, __FILE__,
-                           __LINE__, "rank %u: %.235s", about->world_rank, about->text);
-    }
-    *error = *zero_last_error();
-}
-
 static const notice *notice_about(const zi_mpi_progress *progress, const zi_mpi_op *op)
 {
     for (uint32_t i = 0; i < progress->notice_count && op->group_id != NOTIFYING; i++) {
@@ -192,7 +175,7 @@ static int listen_for_notice(zi_mpi_progress *progress)
 static void keep_notice(zi_mpi_progress *progress)
 {
     notice *about = &progress->incoming;
-    about->text[sizeof about->text - 1] = '\0';
+    zi_failure_received(&about->failure);
     for (uint32_t i = 0; i < progress->notice_count; i++) {
         if (progress->notices[i].group_id == about->group_id) {
             return;
@@ -255,7 +238,7 @@ static bool advance(zi_mpi_progress *progress, zi_mpi_op *op, bool *moved)
     }
     if (about != NULL) {
         op->notified = true;
-        notice_error(about, &error);
+        error = zi_failure_error(&about->failure, ZI_FAILURE_NO_RANK);
     }
     withdraw(progress, op);
     mpi_progress_finish(progress, op, &error);
@@ -267,8 +250,7 @@ static bool mpi_progress_begin(zi_mpi_progress *progress, zi_mpi_op *op)
 {
     const notice *about = notice_about(progress, op);
     if (about != NULL) {
-        zero_error error;
-        notice_error(about, &error);
+        const zero_error error = zi_failure_error(&about->failure, ZI_FAILURE_NO_RANK);
         op->notified = true;
         mpi_progress_finish(progress, op, &error);
         return false;
@@ -546,18 +528,15 @@ static int start_notify(zi_mpi_op *op)
 void zi_mpi_progress_notify(zi_mpi_progress *progress, uint64_t group_id, uint32_t who,
                             const uint32_t *members, uint32_t size, const zero_error *error)
 {
-    const zero_error kept =
-        *error; /* may be this thread's error record, which a failed send replaces */
-    const char *cause = zi_error_cause(&kept, &who);
+    /* `error` may be this thread's record, which a failed send replaces. */
+    const zero_error kept = *error;
     (void)pthread_mutex_lock(&progress->notify_mutex);
     if (!progress->unsent) {
         progress->outgoing = (notice){
             .group_id = group_id,
-            .world_rank = who,
-            .status = (int32_t)kept.status,
-            .native = kept.native,
+            .failure = kept.status == ZERO_ERR_TIMEOUT ? zi_failure_of_all(&kept)
+                                                       : zi_failure_of_abort(who, &kept),
         };
-        (void)snprintf(progress->outgoing.text, sizeof progress->outgoing.text, "%.235s", cause);
         progress->notify_members = members;
         progress->notify_size = size;
         progress->notify_op = (zi_mpi_op){.start = start_notify,

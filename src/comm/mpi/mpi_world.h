@@ -2,10 +2,8 @@
 #ifndef ZI_COMM_MPI_MPI_WORLD_H
 #define ZI_COMM_MPI_MPI_WORLD_H
 
-#include <stdatomic.h>
-
+#include "comm/host/shared.h"
 #include "comm/mpi/mpi_exchange.h"
-#include "comm/shm/shared.h"
 #include "control/control_plane.h"
 #include "core/error.h"
 
@@ -37,7 +35,7 @@ typedef struct zi_mpi_link {
 /* What a rank says of itself when the ranks allocate or join. */
 typedef struct zi_mpi_word {
     uint64_t bytes; /* that it allocates; ZI_MPI_LEFT: it leaves */
-    zi_error_told told;
+    zi_failure told;
 } zi_mpi_word;
 
 typedef struct zi_mpi_comm {
@@ -51,7 +49,6 @@ typedef struct zi_mpi_comm {
     zi_mpi_link links[ZI_MPI_GROUPS_MAX];
     zi_mpi_exchange control; /* among all ranks, for calls outside the step */
     bool finalize;
-    atomic_bool aborted; /* a rank has aborted or died, as far as this one has heard */
     /* One entry a rank, behind `words` in the comm's own memory. */
     uint32_t *host_of;   /* lowest world rank on each rank's host */
     uint32_t *ranks;     /* 0, 1, 2, ... */
@@ -67,7 +64,7 @@ zero_status zi_mpi_abort_left(zi_mpi_comm *comm, uint32_t world_rank, const char
 /* Whether the world has failed, as far as this rank knows. */
 static inline bool zi_mpi_has_failed(const zi_mpi_comm *comm)
 {
-    return atomic_load(&comm->aborted) || zi_shared_failed(comm->shared) != 0;
+    return zi_shared_failed(comm->shared) != 0;
 }
 
 /* A group whose members are on several hosts. */

@@ -12,6 +12,7 @@
 #include "core/clock.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/thread.h"
@@ -19,7 +20,7 @@
 
 /* What the ranks exchange before they connect. */
 typedef struct base_record {
-    zi_error_told told; /* what getting ready ended with */
+    zi_failure told; /* what getting ready ended with */
     int32_t version;
     ncclUniqueId id; /* of rank 0 */
 } base_record;
@@ -72,9 +73,9 @@ static zero_status nccl_base_prepare(zi_comm *comm, zi_nccl_group **base, base_r
 /* MISMATCH, or the status of a rank that could not prepare. */
 static zero_status nccl_base_compare(const zi_comm *comm, const base_record *all)
 {
-    const uint32_t failed = zi_error_first_cause(&all->told, sizeof *all, comm->size);
+    const uint32_t failed = zi_failure_first_cause(&all->told, sizeof *all, comm->size);
     if (failed < comm->size) {
-        return zi_error_hear(&all[failed].told, "", failed);
+        return zi_failure_hear(&all[failed].told, "", failed);
     }
     for (uint32_t i = 0; i < comm->size; i++) {
         if (all[i].version != all[0].version) {
@@ -99,7 +100,7 @@ zero_status zi_nccl_base_get(zero_world *world)
     ZI_TRY(zi_calloc(comm->size, sizeof *all, (void **)&all));
     const zero_status ready = nccl_base_prepare(comm, &base, &mine);
     const zero_error error = *zero_last_error();
-    mine.told = zi_error_tell(ready);
+    mine.told = zi_failure_tell(ready);
     zero_status status = zi_group_gather(world->control, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : nccl_base_compare(comm, all);

@@ -9,6 +9,7 @@
 #include "comm/nccl/nccl_state.h"
 #include "core/check.h"
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/fault.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -23,8 +24,8 @@
 
 /* What the ranks of the world exchange before each makes its group of a name. */
 typedef struct rendezvous_record {
-    zi_error_told told; /* what getting ready ended with */
-    uint32_t color;     /* the lowest world rank of the group */
+    zi_failure told; /* what getting ready ended with */
+    uint32_t color;  /* the lowest world rank of the group */
     uint32_t size;
     uint32_t found;   /* 0; ranks of this color, where the records are compared */
     uint64_t members; /* hash of the list */
@@ -248,9 +249,9 @@ static zero_status nccl_group_prepare(zi_nccl_group *group, const zi_group_desc 
 static zero_status nccl_group_compare(const zi_nccl_group *group, const rendezvous_record *all)
 {
     const uint32_t size = group->comm->size;
-    const uint32_t failed = zi_error_first_cause(&all->told, sizeof *all, size);
+    const uint32_t failed = zi_failure_first_cause(&all->told, sizeof *all, size);
     if (failed < size) {
-        return zi_error_hear(&all[failed].told, "", failed);
+        return zi_failure_hear(&all[failed].told, "", failed);
     }
     for (uint32_t i = 0; i < size; i++) {
         if (strcmp(all[i].name, all[0].name) != 0) {
@@ -319,7 +320,7 @@ static zero_status nccl_group_rendezvous(zi_nccl_group *group, zi_group *control
     const zero_error error = *zero_last_error();
     rendezvous_record *all = NULL;
     rendezvous_record mine = {
-        .told = zi_error_tell(ready),
+        .told = zi_failure_tell(ready),
         .color = color,
         .size = desc->size,
         .members = zi_hash_bytes(ZI_HASH_START, desc->members, desc->size * sizeof *desc->members),

@@ -32,16 +32,18 @@
 
 zero_status zi_nccl_check(zi_nccl_group *group)
 {
-    if (!zi_failure_is_set(&group->failure)) {
+    zi_failure failure;
+    if (!zi_failure_get(&group->failure, &failure)) {
         return ZERO_OK;
     }
-    const zero_error error = zi_failure_error(&group->failure, ZI_FAILURE_NO_RANK);
+    const zero_error error = zi_failure_error(&failure, ZI_FAILURE_NO_RANK);
     return zi_error_adopt(&error);
 }
 
 bool zi_nccl_set_error(zi_nccl_group *group, const zero_error *error)
 {
-    return zi_failure_set(&group->failure, ZI_FAILURE_NO_RANK, error);
+    const zi_failure failure = zi_failure_of_all(error);
+    return zi_failure_set(&group->failure, &failure);
 }
 
 void zi_nccl_fail(zi_nccl_group *group, const zero_error *error)
@@ -231,7 +233,7 @@ void zi_nccl_begin_end(zi_nccl_group *group)
         return;
     }
     handle->ending = true;
-    handle->aborts = zi_failure_is_set(&group->failure);
+    handle->aborts = zi_failure_get(&group->failure, NULL);
     atomic_store_explicit(&handle->owners, 2, memory_order_relaxed);
     if (zi_thread_start(&thread, end_main, handle) == ZERO_OK) {
         (void)pthread_detach(thread);

@@ -90,7 +90,7 @@ typedef struct zi_nccl_group {
     zi_nccl_mark marks[ZI_NCCL_MARKS];
     uint32_t mark_first;
     uint32_t mark_count;
-    zi_failure failure;         /* the first */
+    zi_failure_cell failure;    /* why it has failed */
     struct zi_nccl_group *next; /* of the watcher's list */
     /* The caller's scratch memory. NULL: gathers only. */
     const unsigned char *zeros; /* what ranks without a send buffer send; stays zeros */

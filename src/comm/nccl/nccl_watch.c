@@ -201,7 +201,7 @@ static void nccl_watch_check_group(zi_nccl_group *group)
 
 static bool has_failed(const zi_nccl_group *group)
 {
-    return zi_failure_is_set(&group->failure);
+    return zi_failure_get(&group->failure, NULL);
 }
 
 /* When one group of a world fails, all of them fail. */
@@ -209,7 +209,8 @@ static void spread_failure(zi_nccl_group *failed)
 {
     for (zi_nccl_group *group = watch.groups; group != NULL; group = group->next) {
         if (group->comm == failed->comm && !has_failed(group)) {
-            const zero_error error = zi_failure_error(&failed->failure, ZI_FAILURE_NO_RANK);
+            (void)zi_nccl_check(failed);
+            const zero_error error = *zero_last_error();
             zi_nccl_fail(group, &error);
         }
     }

@@ -11,6 +11,7 @@
 #include "comm/peer/peer.h"
 #include "comm/world.h"
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/host.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -39,11 +40,11 @@ static zero_status nccl_world_check(zi_comm *base)
 static void nccl_world_abort_all(zi_comm *base, const zero_error *error)
 {
     const nccl_comm *comm = (nccl_comm *)base;
-    zero_error reported = *error;
-    reported.status = zi_abort_status(error->status);
     if (comm->control != NULL) {
-        zi_control_abort(comm->control, &reported);
+        zi_control_abort(comm->control, error);
     } else if (base->parent != NULL) {
+        zero_error reported = *error;
+        reported.status = zi_abort_status(error->status);
         (void)zi_nccl_set_error(zi_nccl_base_of(base), &reported);
     }
 }
@@ -206,7 +207,7 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
     zi_control *served = NULL;
     struct {
         zi_control_place place;
-        zi_error_told told;
+        zi_failure told;
     } said = {.told.status = ZERO_OK};
     ZI_TRY(zi_nccl_base_make(&comm->base, borrowed));
     if (comm->base.size == 1) {
@@ -217,7 +218,7 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
         status = zi_control_serve(&said.place, comm->base.size, comm->base.deadline_ms, &served);
     }
     const zero_error error = *zero_last_error();
-    said.told = zi_error_tell(status);
+    said.told = zi_failure_tell(status);
     const zero_status shared = zi_nccl_base_share(zi_nccl_base_of(&comm->base), &said, sizeof said);
     if (status != ZERO_OK) {
         return zi_error_adopt(&error);
@@ -225,7 +226,7 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
     if (shared != ZERO_OK || said.told.status != ZERO_OK) {
         zi_control_leave(served);
         ZI_TRY(shared);
-        return zi_error_hear(&said.told, "", 0);
+        return zi_failure_hear(&said.told, "", 0);
     }
     return nccl_world_join(comm, &said.place, served,
                            (uint32_t)zi_min_u64(comm->base.deadline_ms, REACH_MS));

@@ -92,12 +92,10 @@ static zero_status run_together(const zi_peer_batch *batch)
 /* Fail the block with the group's error, and stay until no peer reads this rank's buffers. */
 static void peer_fail_block(zi_peer_group *group, bool own_fault)
 {
-    const zero_error error = group->first_error;
-    if (own_fault) {
-        zi_peer_block_abort(group->block, group->space->world_rank, &error);
-    } else {
-        zi_peer_block_fail(group->block, &error);
-    }
+    const zi_failure failure =
+        own_fault ? zi_failure_of_abort(group->space->world_rank, &group->first_error)
+                  : zi_failure_of_all(&group->first_error);
+    zi_peer_block_fail(group->block, &failure);
     if (group->space->one_address_space) {
         zi_peer_block_quiesce(group->block);
     }
@@ -195,14 +193,15 @@ static void peer_close_device(zi_peer_group *group)
 static void peer_leave(const zi_peer_group *group)
 {
     const zero_error *last = zero_last_error();
-    zero_error left = {.status = ZERO_ERR_COMM, .file = "peer.c", .line = __LINE__};
+    zero_error left = {.status = ZERO_ERR_COMM, .file = "peer.c", .line = __LINE__, .of_other = 2};
     (void)snprintf(left.message, sizeof left.message,
                    "rank %u has left group %s, its engine or world is destroyed; all ranks must "
                    "make the same calls%s%.120s",
                    group->space->world_rank, group->base.name,
                    last->status != ZERO_OK ? "; its last error: " : "",
                    last->status != ZERO_OK ? last->message : "");
-    zi_peer_block_fail(group->block, &left);
+    const zi_failure failure = zi_failure_of_all(&left);
+    zi_peer_block_fail(group->block, &failure);
 }
 
 static void peer_destroy(zi_group *base)

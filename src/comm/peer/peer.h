@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
+#include "core/failure.h"
 
 #define ZI_PEER_WINDOWS_MAX 64
 
@@ -63,10 +64,12 @@ size_t zi_peer_block_bytes(uint32_t size, size_t stage_bytes);
 /* Make zeroed memory a block. Once, by one member, before any other uses it. */
 void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes);
 
-/* Fail the block with `error` and wake all members. Any thread or process, any time, more than
- * once.
- */
-void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_error *error);
+/* A member uses the block no more. True for the last of them: its memory can be freed. */
+bool zi_peer_block_done(zi_peer_block *block);
+
+/* Fail the group and wake all members: they return this failure, unless there was one before. Any
+ * thread or process, any time, more than once. */
+void zi_peer_block_fail(zi_peer_block *block, const zi_failure *failure);
 
 /* Called by destroy with the block, so that its owner can free the memory. */
 typedef void (*zi_peer_block_free)(void *owner, zi_peer_block *block);

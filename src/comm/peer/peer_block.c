@@ -71,6 +71,7 @@ void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
 {
     block->size = size;
     block->stage_bytes = stage_bytes;
+    atomic_init(&block->users, size);
     block->fence_users = 0;
     atomic_init(&block->fence_lock, 0);
     atomic_init(&block->generation, 0);
@@ -82,6 +83,11 @@ void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
         atomic_init(&block->slots[i].reading, 0);
     }
     atomic_thread_fence(memory_order_release);
+}
+
+bool zi_peer_block_done(zi_peer_block *block)
+{
+    return atomic_fetch_sub(&block->users, 1) == 1;
 }
 
 static void lock_fences(zi_peer_block *block)
@@ -256,14 +262,14 @@ bool zi_peer_block_failed(zi_peer_block *block)
 static void await_error_text(zi_peer_block *block)
 {
     const uint64_t limit_ns = zi_clock_ns() + 1000 * NS_PER_MS;
-    while (!zi_failure_is_set(&block->failure) && zi_clock_ns() < limit_ns) {
+    while (!zi_failure_get(&block->failure, NULL) && zi_clock_ns() < limit_ns) {
         (void)sched_yield();
     }
 }
 
-void zi_peer_block_fail(zi_peer_block *block, const zero_error *error)
+void zi_peer_block_fail(zi_peer_block *block, const zi_failure *failure)
 {
-    if (!zi_failure_set(&block->failure, ZI_FAILURE_NO_RANK, error)) {
+    if (!zi_failure_set(&block->failure, failure)) {
         await_error_text(block);
     }
     if ((atomic_fetch_or(&block->generation, FAILED_BIT) & FAILED_BIT) == 0) {
@@ -271,22 +277,14 @@ void zi_peer_block_fail(zi_peer_block *block, const zero_error *error)
     }
 }
 
-void zi_peer_block_abort(zi_peer_block *block, uint32_t world_rank, const zero_error *error)
-{
-    zero_error told = *error;
-    zi_rank_message(world_rank, error, told.message);
-    told.status = zi_abort_status(error->status);
-    told.of_other = 0;
-    zi_peer_block_fail(block, &told);
-}
-
 zero_status zi_peer_block_error(zi_peer_block *block)
 {
     zi_assert(zi_peer_block_failed(block));
-    if (!zi_failure_is_set(&block->failure)) {
+    zi_failure failure;
+    if (!zi_failure_get(&block->failure, &failure)) {
         ZI_FAIL(ZERO_ERR_COMM, "a rank ended while it was reporting a failure");
     }
-    const zero_error error = zi_failure_error(&block->failure, ZI_FAILURE_NO_RANK);
+    const zero_error error = zi_failure_error(&failure, ZI_FAILURE_NO_RANK);
     return zi_error_adopt(&error);
 }
 

@@ -46,13 +46,14 @@ typedef struct zi_peer_slot {
 struct zi_peer_block {
     uint32_t size;
     uint64_t stage_bytes;
+    atomic_uint users;      /* members that may still use the block */
     uint32_t fence_users;   /* members whose group may still follow fences; under fence_lock */
     atomic_uint fence_lock; /* 1: held */
     _Alignas(64) atomic_uint generation; /* += 2 when all have arrived; bit 0: failed; a futex */
     atomic_uint sleepers;
     _Alignas(64) atomic_uint arrived_count;
-    _Alignas(64) zi_failure failure;   /* why the group failed: what all members return */
-    _Alignas(64) zi_peer_slot slots[]; /* size of them, then the tables */
+    _Alignas(64) zi_failure_cell failure; /* why the group failed: what all members return */
+    _Alignas(64) zi_peer_slot slots[];    /* size of them, then the tables */
 };
 
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "the block is shared by processes");
@@ -90,9 +91,6 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
 uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks);
 
 bool zi_peer_block_failed(zi_peer_block *block);
-
-/* Fail the group with this very error for all members, unless it has failed already. */
-void zi_peer_block_fail(zi_peer_block *block, const zero_error *error);
 
 /* Set the block's error as the calling thread's own. The block must have failed. */
 zero_status zi_peer_block_error(zi_peer_block *block);

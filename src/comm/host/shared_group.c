@@ -1,17 +1,14 @@
-/* Owns how the members of a group find their block in the shared file, and when its memory is
- * freed.
+/* Owns how the members of a group find their block in the memory that the ranks of a host share,
+ * and when it is freed.
  *
  * The first member allocates the block and writes its place into an entry of the header, under the
  * hash of the member list. The others find the entry and count themselves in. When all have, the
  * first member frees the entry, and only then the others go on: so a later group of the same
- * members cannot be taken for this one. The page before a block counts the members that still use
- * it; the last one frees the memory. */
-#include <errno.h>
+ * members cannot be taken for this one. The last member that uses a block frees its memory. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "comm/shm/shared_file.h"
+#include "comm/host/shared_state.h"
 #include "core/check.h"
 #include "core/error.h"
 #include "core/hash.h"
@@ -34,65 +31,57 @@ static uint64_t members_key(const uint32_t *members, uint32_t size)
     return key > KEY_WRITING ? key : key + 2;
 }
 
-/* A member's stage takes at least one element of each slice. */
-static uint64_t stage_bytes(uint32_t size)
+/* A member's stage takes at least one element of each slice. Threads read all memory in place. */
+static uint64_t stage_bytes(const zi_shared *shared, uint32_t size)
 {
+    if (shared->space.one_address_space) {
+        return 0;
+    }
     const uint64_t share = zi_min_u64(STAGE_ALL_BYTES / size, STAGE_BYTES);
     return zi_align_up(zi_max_u64(share, size * sizeof(float)), ZI_PAGE_BYTES);
 }
 
-static uint64_t block_bytes(uint32_t size)
+static uint64_t block_bytes(const zi_shared *shared, uint32_t size)
 {
-    return ZI_PAGE_BYTES + zi_peer_block_bytes(size, stage_bytes(size));
-}
-
-static _Atomic uint32_t *users_of(const zi_shared_block *row)
-{
-    void *page = row->base;
-    return page;
+    return zi_peer_block_bytes(size, stage_bytes(shared, size));
 }
 
 static zi_peer_block *shared_group_block_of(const zi_shared_block *row)
 {
-    void *block = row->base + ZI_PAGE_BYTES;
+    void *block = row->base;
     return block;
-}
-
-static zero_status map_block(const zi_shared *shared, uint64_t offset, uint64_t bytes,
-                             zi_shared_block *row)
-{
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, (off_t)offset);
-    if (map == MAP_FAILED) {
-        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, errno, "cannot map %llu bytes of a group: %s",
-                       (unsigned long long)bytes, strerror(errno));
-    }
-    *row = (zi_shared_block){.base = map, .bytes = bytes, .offset = offset};
-    return ZERO_OK;
 }
 
 /* Unmap, and free the memory when no other member uses it. */
 static void release_block(const zi_shared *shared, const zi_shared_block *row)
 {
-    const bool last = atomic_fetch_sub(users_of(row), 1) == 1;
-    (void)munmap(row->base, row->bytes);
+    const bool last = zi_peer_block_done(shared_group_block_of(row));
+    zi_shared_unmap(shared, row->base, row->bytes);
     if (last) {
         zi_shared_drop(shared, row->offset, row->bytes);
     }
 }
 
-/* Allocate a block in the file. All members count as users from the start. */
+static zero_status map_block(const zi_shared *shared, uint32_t size, uint64_t offset,
+                             zi_shared_block *row)
+{
+    row->offset = offset;
+    row->bytes = block_bytes(shared, size);
+    return zi_shared_map(shared, offset, row->bytes, &row->base);
+}
+
+/* Allocate a block. */
 static zero_status make_block(const zi_shared *shared, uint32_t size, zi_shared_block *row)
 {
-    const uint64_t bytes = block_bytes(size);
-    const uint64_t offset = atomic_fetch_add(&shared->header->end, bytes);
-    ZI_TRY(zi_shared_back(shared, offset, bytes));
-    const zero_status status = map_block(shared, offset, bytes, row);
+    const uint64_t bytes = block_bytes(shared, size);
+    uint64_t offset = 0;
+    ZI_TRY(zi_shared_take(shared, bytes, &offset));
+    const zero_status status = map_block(shared, size, offset, row);
     if (status != ZERO_OK) {
         zi_shared_drop(shared, offset, bytes);
         return status;
     }
-    atomic_store(users_of(row), size);
-    zi_peer_block_init(shared_group_block_of(row), size, stage_bytes(size));
+    zi_peer_block_init(shared_group_block_of(row), size, stage_bytes(shared, size));
     return ZERO_OK;
 }
 
@@ -105,19 +94,6 @@ static zero_status shared_group_fail_late(const zi_shared *shared, const char *n
             shared->deadline_ms,
             silent[0] != '\0' ? silent
                               : "; all ranks of a world make their groups in the same order");
-}
-
-/* Place of a member that makes no more calls; shared->size when there is none. */
-static uint32_t find_leaver(const zi_shared *shared, const uint32_t *members, uint32_t size)
-{
-    for (uint32_t index = 0; index < shared->size; index++) {
-        for (uint32_t i = 0; i < size && zi_shared_has_left(shared, index); i++) {
-            if (members[i] == shared->world_ranks[index]) {
-                return index;
-            }
-        }
-    }
-    return shared->size;
 }
 
 /* First member: write the entry and wait for the others. */
@@ -146,7 +122,7 @@ static zero_status create_entry(zi_shared *shared, const zi_shared_block *row, u
     zero_status status = ZERO_OK;
     while (status == ZERO_OK && atomic_load(&entry->arrived) != size) {
         status = zi_shared_poll(shared, name);
-        const uint32_t leaver = find_leaver(shared, members, size);
+        const uint32_t leaver = zi_shared_leaver(shared, members, size);
         if (status == ZERO_OK && leaver != shared->size && atomic_load(&entry->arrived) != size) {
             status = zi_shared_fail_left(shared, leaver, name);
         }
@@ -189,7 +165,7 @@ static zero_status join_entry(zi_shared *shared, zi_shared_block *row, uint64_t 
     zi_shared_entry *entry = find_entry(shared, key);
     for (; entry == NULL; entry = find_entry(shared, key)) {
         ZI_TRY(zi_shared_poll(shared, name));
-        const uint32_t leaver = find_leaver(shared, members, size);
+        const uint32_t leaver = zi_shared_leaver(shared, members, size);
         if (leaver != shared->size) {
             return zi_shared_fail_left(shared, leaver, name);
         }
@@ -204,12 +180,12 @@ static zero_status join_entry(zi_shared *shared, zi_shared_block *row, uint64_t 
                 "a world make their groups in the same order",
                 members[0], entry->name, name, size);
     }
-    ZI_TRY(map_block(shared, entry->offset, block_bytes(size), row));
+    ZI_TRY(map_block(shared, size, entry->offset, row));
     const uint32_t serial = atomic_load(&entry->serial);
     atomic_fetch_add(&entry->arrived, 1);
     while (!row_freed(entry, serial, key)) {
         ZI_TRY(zi_shared_poll(shared, name));
-        const uint32_t leaver = find_leaver(shared, members, size);
+        const uint32_t leaver = zi_shared_leaver(shared, members, size);
         if (leaver != shared->size && !row_freed(entry, serial, key)) {
             return zi_shared_fail_left(shared, leaver, name);
         }
@@ -221,91 +197,87 @@ static zero_status join_entry(zi_shared *shared, zi_shared_block *row, uint64_t 
     return ZERO_OK;
 }
 
+/* Remember a block so that an abort reaches it. */
+static void keep_block(zi_shared *shared, zi_shared_block *row)
+{
+    (void)pthread_mutex_lock(&shared->mutex);
+    row->next = shared->blocks;
+    shared->blocks = row;
+    (void)pthread_mutex_unlock(&shared->mutex);
+}
+
 static void shared_group_block_free(void *owner, zi_peer_block *block)
 {
     zi_shared *shared = owner;
     (void)pthread_mutex_lock(&shared->mutex);
-    for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
-        zi_shared_block *row = &shared->blocks[i];
-        if (row->base != NULL && shared_group_block_of(row) == block) {
-            release_block(shared, row);
-            row->base = NULL;
-            break;
-        }
+    zi_shared_block **link = &shared->blocks;
+    while (shared_group_block_of(*link) != block) {
+        link = &(*link)->next;
     }
+    zi_shared_block *row = *link;
+    *link = row->next;
     (void)pthread_mutex_unlock(&shared->mutex);
-}
-
-/* Remember a block so that an abort reaches it. */
-static zero_status keep_block(zi_shared *shared, const zi_shared_block *made)
-{
-    zero_status status = ZERO_ERR_UNSUPPORTED;
-    (void)pthread_mutex_lock(&shared->mutex);
-    for (uint32_t i = 0; i < ZI_SHARED_BLOCKS && status != ZERO_OK; i++) {
-        if (shared->blocks[i].base == NULL) {
-            shared->blocks[i] = *made;
-            status = ZERO_OK;
-        }
-    }
-    (void)pthread_mutex_unlock(&shared->mutex);
-    if (status != ZERO_OK) {
-        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
-                "this rank is a member of %d groups already; destroy an engine", ZI_SHARED_BLOCKS);
-    }
-    return ZERO_OK;
+    release_block(shared, row);
+    zi_free(row);
 }
 
 /* This rank cannot use its block: fail it, since the others may already wait in it. */
 static zero_status shared_group_fail_block(zi_shared *shared, zi_peer_block *block,
                                            zero_status status)
 {
-    zi_peer_block_abort(block, shared->space.world_rank, zero_last_error());
+    const zi_failure failure = zi_failure_of_abort(shared->space.world_rank, zero_last_error());
+    zi_peer_block_fail(block, &failure);
     shared_group_block_free(shared, block);
     return status;
 }
 
-zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
-                                   const uint32_t *members, uint32_t size, const char *name,
-                                   zi_group **out)
+zero_status zi_shared_group_create(zi_shared *shared, const zi_comm *comm,
+                                   const zi_kernels *kernels, const uint32_t *members,
+                                   uint32_t size, const char *name, zi_group **out)
 {
-    *out = NULL;
-    ZI_TRY(zi_shared_check(shared));
-    const uint64_t key = members_key(members, size);
-    const bool leader = members[0] == shared->space.world_rank;
-    zi_shared_block row = {.base = NULL};
-    zero_status status = leader ? make_block(shared, size, &row) : ZERO_OK;
-    if (status == ZERO_OK) {
-        status = leader ? create_entry(shared, &row, key, members, size, name)
-                        : join_entry(shared, &row, key, members, size, name);
-    }
-    if (status == ZERO_OK) {
-        status = keep_block(shared, &row);
-    }
-    if (status != ZERO_OK) {
-        if (row.base != NULL) {
-            release_block(shared, &row);
-        }
-        /* The others wait for this rank, here or in the group's first batch. */
-        return zi_shared_fail(shared);
-    }
-    /* An abort that came before the block could be found by it. */
-    status = zi_shared_check(shared);
-    if (status != ZERO_OK) {
-        return shared_group_fail_block(shared, shared_group_block_of(&row), status);
-    }
-    const zi_peer_group_desc desc = {
+    zi_peer_group_desc desc = {
         .kernels = kernels,
-        .block = shared_group_block_of(&row),
         .space = &shared->space,
         .members = members,
         .size = size,
-        .deadline_ms = shared->deadline_ms,
-        .crowded = shared->crowded,
+        .deadline_ms = comm->deadline_ms,
+        .crowded = &comm->crowded,
         .name = name,
-        .block_free = shared_group_block_free,
-        .owner = shared,
     };
+    *out = NULL;
+    ZI_TRY(zi_shared_check(shared));
+    if (size == 1) {
+        return zi_peer_group_create(&desc, out);
+    }
+    const uint64_t key = members_key(members, size);
+    const bool leader = members[0] == shared->space.world_rank;
+    zi_shared_block *row = NULL;
+    zero_status status = zi_calloc(1, sizeof *row, (void **)&row);
+    if (status == ZERO_OK && leader) {
+        status = make_block(shared, size, row);
+    }
+    if (status == ZERO_OK) {
+        status = leader ? create_entry(shared, row, key, members, size, name)
+                        : join_entry(shared, row, key, members, size, name);
+    }
+    if (status != ZERO_OK) {
+        if (row != NULL && row->base != NULL) {
+            release_block(shared, row);
+        }
+        zi_free(row);
+        /* The others wait for this rank, here or in the group's first batch. */
+        return zi_shared_fail(shared);
+    }
+    keep_block(shared, row);
+    /* An abort that came before the block could be found by it. */
+    status = zi_shared_check(shared);
+    if (status != ZERO_OK) {
+        return shared_group_fail_block(shared, shared_group_block_of(row), status);
+    }
+    desc.block = shared_group_block_of(row);
+    desc.block_free = shared_group_block_free;
+    desc.owner = shared;
     status = zi_peer_group_create(&desc, out);
     return status == ZERO_OK ? ZERO_OK
-                             : shared_group_fail_block(shared, shared_group_block_of(&row), status);
+                             : shared_group_fail_block(shared, shared_group_block_of(row), status);
 }

@@ -1,6 +1,6 @@
 /* Owns reading a process's state from /proc. Without /proc every process but the caller counts as
  * ended, and the caller's start is 1. */
-#include "comm/shm/process.h"
+#include "comm/host/process.h"
 
 #include <fcntl.h>
 #include <stdio.h>

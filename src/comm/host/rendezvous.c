@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/shm/process.h"
-#include "comm/shm/shared_file.h"
+#include "comm/host/process.h"
+#include "comm/host/shared_state.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -20,8 +20,8 @@
  */
 #define HEADER_NS UINT64_C(1000000000)
 
-/* With the slots of `size` ranks. size 0: the part that is the same for every size. */
-static uint64_t header_bytes(uint32_t size)
+/* size 0: the part that is the same for every size. */
+uint64_t zi_shared_header_bytes(uint32_t size)
 {
     return zi_align_up(sizeof(zi_shared_header) + (uint64_t)size * sizeof(zi_shared_slot),
                        ZI_PAGE_BYTES);
@@ -31,10 +31,11 @@ static uint64_t header_bytes(uint32_t size)
 static bool map_header(int fd, uint32_t size, zi_shared_header **header)
 {
     struct stat info;
-    if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < header_bytes(size)) {
+    if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < zi_shared_header_bytes(size)) {
         return false;
     }
-    void *base = mmap(NULL, header_bytes(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *base =
+        mmap(NULL, zi_shared_header_bytes(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
         return false;
     }
@@ -44,7 +45,7 @@ static bool map_header(int fd, uint32_t size, zi_shared_header **header)
 
 static void unmap_header(zi_shared_header *header, uint32_t size)
 {
-    (void)munmap(header, header_bytes(size));
+    (void)munmap(header, zi_shared_header_bytes(size));
 }
 
 static bool header_ready(const zi_shared_header *header)
@@ -151,7 +152,7 @@ static zero_status rendezvous_make_file(const zi_shared_desc *desc, zi_shared *s
         }
         ZI_TRY(replace_leftover(desc->name));
     }
-    zero_status status = zi_shared_back(shared, 0, header_bytes(desc->size));
+    zero_status status = zi_shared_back(shared, 0, zi_shared_header_bytes(desc->size));
     if (status == ZERO_OK && !map_header(shared->fd, desc->size, &shared->header)) {
         status = zi_error_set(ZERO_ERR_OUT_OF_MEMORY, errno, __FILE__, __LINE__,
                               "cannot map /dev/shm%s: %s", desc->name, strerror(errno));
@@ -166,7 +167,7 @@ static zero_status rendezvous_make_file(const zi_shared_desc *desc, zi_shared *s
     header->launcher = desc->launcher;
     header->size = desc->size;
     write_slot(shared, header->maker_pid, header->maker_start);
-    atomic_store(&header->end, header_bytes(desc->size));
+    atomic_store(&header->end, zi_shared_header_bytes(desc->size));
     atomic_store_explicit(&header->magic, ZI_SHARED_MAGIC, memory_order_release);
     return ZERO_OK;
 }
@@ -320,17 +321,19 @@ zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out)
     shared->index = desc->index;
     shared->size = desc->size;
     shared->deadline_ms = desc->deadline_ms;
-    shared->crowded = desc->crowded;
     for (uint32_t i = 0; i < desc->size; i++) {
         shared->world_ranks[i] = desc->world_ranks != NULL ? desc->world_ranks[i] : i;
     }
     shared->space.world_rank = shared->world_ranks[desc->index];
+    shared->space.one_address_space = desc->header != NULL;
     shared->space.part = desc->index;
     shared->space.ranks = shared->world_ranks;
-    shared->space.rank_count = desc->size;
+    shared->space.rank_count = desc->header != NULL ? 0 : desc->size;
+    shared->header = desc->header;
+    shared->registered = desc->header != NULL;
     zi_shared_watch(shared);
     (void)pthread_mutex_init(&shared->mutex, NULL);
-    const zero_status status = rendezvous_rendezvous(desc, shared);
+    const zero_status status = desc->header == NULL ? rendezvous_rendezvous(desc, shared) : ZERO_OK;
     if (status != ZERO_OK) {
         zi_shared_leave(shared);
         return status;
@@ -345,9 +348,10 @@ void zi_shared_leave(zi_shared *shared)
         return;
     }
     if (shared->header != NULL && shared->registered) {
+        zi_shared_begin_leave(shared);
         atomic_store(&shared->header->slots[shared->index].presence, ZI_SHARED_LEFT);
     }
-    if (shared->header != NULL) {
+    if (shared->header != NULL && !shared->space.one_address_space) {
         unmap_header(shared->header, shared->size);
     }
     if (shared->fd >= 0) {

@@ -5,8 +5,8 @@
  *
  * The ranks of a host are a subset of the world: `index` counts them from 0, world ranks name them.
  */
-#ifndef ZI_COMM_SHM_SHARED_H
-#define ZI_COMM_SHM_SHARED_H
+#ifndef ZI_COMM_HOST_SHARED_H
+#define ZI_COMM_HOST_SHARED_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,21 +14,22 @@
 #include "comm/comm.h"
 
 typedef struct zi_shared zi_shared;
+typedef struct zi_shared_header zi_shared_header;
 
 typedef struct zi_shared_desc {
-    const char *name;            /* for shm_open: "/...", the same for all */
+    const char *name;            /* for shm_open: "/...", the same for all; unused with `header` */
+    zi_shared_header *header;    /* of ranks that are threads, in state OPEN; NULL: processes */
     const uint32_t *world_ranks; /* of this host's ranks, ascending; copied. NULL: 0, 1, 2, ... */
     uint32_t index;              /* this rank's place in world_ranks */
     uint32_t size;               /* ranks on this host */
     uint64_t launcher;           /* of this rank; ranks of another are refused */
     uint32_t deadline_ms;
-    const bool *crowded; /* the comm's, for its groups */
     zi_silence *silence; /* the comm's: who is silent, for errors */
     bool watches_stops;  /* note there which processes are stopped; else others do */
 } zi_shared_desc;
 
-/* Wait for the other ranks of the host. Index 0 makes the file, and replaces one that a killed job
- * left. Returns once all have arrived and the name is removed.
+/* Wait for the other ranks of the host, where they are processes. Index 0 makes the file, and
+ * replaces one that a killed job left. Returns once all have arrived and the name is removed.
  * - Collective over the ranks of the host.
  * - Errors: TIMEOUT naming the ranks that did not arrive; STATE when a living job uses the name,
  *   or rank 0 has another launcher;
@@ -44,13 +45,13 @@ void zi_shared_leave(zi_shared *shared);
 zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out);
 void zi_shared_window_free(zi_shared *shared, void *pointer, size_t bytes);
 
-/* A group whose members are all on this host; as zi_comm_ops.group_create. */
-zero_status zi_shared_group_create(zi_shared *shared, const zi_kernels *kernels,
-                                   const uint32_t *members, uint32_t size, const char *name,
-                                   zi_group **out);
+/* A group of `comm` whose members are all on this host; as zi_comm_ops.group_create. */
+zero_status zi_shared_group_create(zi_shared *shared, const zi_comm *comm,
+                                   const zi_kernels *kernels, const uint32_t *members,
+                                   uint32_t size, const char *name, zi_group **out);
 
-/* As zi_comm_ops.abort. world_rank: the rank that aborts. Any thread. */
-void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *error);
+/* Fail everything on this host with the failure of a rank. Any thread. */
+void zi_shared_abort(zi_shared *shared, const zi_failure *failure);
 
 /* OK, or the failure of a rank as the calling thread's own. Any thread. */
 zero_status zi_shared_check(const zi_shared *shared);

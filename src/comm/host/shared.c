@@ -1,7 +1,7 @@
 /* Owns the shared file once the ranks have joined: the exchange of a few values, and the windows.
  * Invariants: all ranks of the host enter the same exchanges in the same order; a window has the
  * same index on all of them. */
-#include "comm/shm/shared.h"
+#include "comm/host/shared.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,11 +9,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "comm/shm/shared_file.h"
+#include "comm/host/shared_state.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/deadline.h"
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/fault.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -57,28 +58,6 @@ const char *zi_shared_late_text(const zi_shared *shared, zi_shared_late_fn is_la
     return text;
 }
 
-zero_status zi_shared_back(const zi_shared *shared, uint64_t offset, uint64_t bytes)
-{
-    int code = 0;
-    do {
-        /* Reserved now, so that a full /dev/shm is an error here and not a fault at first use. */
-        code = fallocate(shared->fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
-    } while (code == EINTR);
-    if (code != 0) {
-        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code,
-                       "/dev/shm has no %llu bytes left: %s; enlarge it (mount -o "
-                       "remount,size=..., docker --shm-size) or shard over more ranks",
-                       (unsigned long long)bytes, strerror(code));
-    }
-    return ZERO_OK;
-}
-
-void zi_shared_drop(const zi_shared *shared, uint64_t offset, uint64_t bytes)
-{
-    (void)fallocate(shared->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-                    (off_t)bytes);
-}
-
 /* The values of a rank in the last exchange. */
 static const uint64_t *values_of(const zi_shared *shared, uint32_t index)
 {
@@ -105,7 +84,8 @@ static zero_status shared_exchange(zi_shared *shared, const uint64_t mine[ZI_SHA
         while (atomic_load_explicit(&header->slots[i].exchanges, memory_order_acquire) < number) {
             ZI_TRY(zi_shared_poll(shared, what));
             if (zi_shared_has_left(shared, i) && exchange_late(shared, i)) {
-                (void)zi_shared_fail_left(shared, i, what);
+                const uint32_t first = zi_shared_leaver(shared, NULL, 0);
+                (void)zi_shared_fail_left(shared, exchange_late(shared, first) ? first : i, what);
                 return zi_shared_fail(shared);
             }
             if (zi_shared_wait_more(&wait)) {
@@ -155,42 +135,6 @@ static uint64_t free_windows(const zi_shared *shared)
     return bits;
 }
 
-/* Allocate this rank's part and map all parts. */
-static zero_status map_window(const zi_shared *shared, uint64_t offset, size_t bytes,
-                              unsigned char **base)
-{
-    if (zi_fault_hit(ZI_FAULT_ALLOC)) {
-        ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY, "no %zu bytes of shared memory (injected)", bytes);
-    }
-    const uint64_t own = offset + shared->index * (uint64_t)bytes;
-    ZI_TRY(zi_shared_back(shared, own, bytes));
-    void *map = mmap(NULL, shared->size * bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd,
-                     (off_t)offset);
-    if (map == MAP_FAILED) {
-        const int code = errno;
-        zi_shared_drop(shared, own, bytes);
-        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code, "cannot map %zu bytes of each of %u ranks: %s",
-                       bytes, shared->size, strerror(code));
-    }
-    /* So that the first step has no page faults, and no signal where there are no pages. */
-    const int code = zi_pages_populate((unsigned char *)map + shared->index * bytes, bytes);
-    if (code != 0) {
-        (void)munmap(map, shared->size * bytes);
-        zi_shared_drop(shared, own, bytes);
-        ZI_FAIL_NATIVE(ZERO_ERR_OUT_OF_MEMORY, code,
-                       "the host has no %zu bytes of shared memory: %s", bytes, strerror(code));
-    }
-    *base = map;
-    return ZERO_OK;
-}
-
-static void unmap_window(const zi_shared *shared, uint64_t offset, size_t bytes,
-                         unsigned char *base)
-{
-    (void)munmap(base, shared->size * bytes);
-    zi_shared_drop(shared, offset + shared->index * (uint64_t)bytes, bytes);
-}
-
 /* Exchange how mapping went; all ranks fail when one does. A rank writes the next word in the
  * second exchange after this one, when all have read this one. */
 static zero_status agree_mapped(zi_shared *shared, zero_status mine)
@@ -198,15 +142,15 @@ static zero_status agree_mapped(zi_shared *shared, zero_status mine)
     const zi_shared_slot *slots = shared->header->slots;
     const uint64_t values[ZI_SHARED_VALUES] = {0};
     const zero_error own = *zero_last_error();
-    shared->header->slots[shared->index].told = zi_error_tell(mine);
+    shared->header->slots[shared->index].told = zi_failure_tell(mine);
     const zero_status exchanged = shared_exchange(shared, values, "memory_alloc");
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
     ZI_TRY(exchanged);
-    const uint32_t failed = zi_error_first_cause(&slots->told, sizeof *slots, shared->size);
+    const uint32_t failed = zi_failure_first_cause(&slots->told, sizeof *slots, shared->size);
     return failed < shared->size
-               ? zi_error_hear(&slots[failed].told, "", shared->world_ranks[failed])
+               ? zi_failure_hear(&slots[failed].told, "", shared->world_ranks[failed])
                : ZERO_OK;
 }
 
@@ -232,12 +176,17 @@ zero_status zi_shared_window_alloc(zi_shared *shared, size_t bytes, void **out)
     }
     const uint64_t offset = values_of(shared, 0)[2];
     unsigned char *base = NULL;
-    const zero_status status = agree_mapped(shared, map_window(shared, offset, bytes, &base));
+    const zero_status status =
+        agree_mapped(shared, zi_shared_map_window(shared, offset, bytes, &base));
     if (status != ZERO_OK) {
         if (base != NULL) {
-            unmap_window(shared, offset, bytes, base);
+            zi_shared_unmap_window(shared, offset, bytes, base);
         }
         return status;
+    }
+    if (shared->space.one_address_space) {
+        *out = base;
+        return ZERO_OK;
     }
     shared->space.windows[window] = (zi_peer_window){.bytes = bytes, .base = base};
     shared->space.window_count = (uint32_t)zi_max_u64(shared->space.window_count, window + 1);
@@ -251,6 +200,10 @@ void zi_shared_window_free(zi_shared *shared, void *pointer, size_t bytes)
     if (pointer == NULL) {
         return;
     }
+    if (shared->space.one_address_space) {
+        zi_shared_unmap_window(shared, 0, bytes, pointer);
+        return;
+    }
     unsigned char *base = (unsigned char *)pointer - shared->index * bytes;
     uint32_t index = 0;
     while (index < shared->space.window_count && shared->space.windows[index].base != base) {
@@ -258,6 +211,6 @@ void zi_shared_window_free(zi_shared *shared, void *pointer, size_t bytes)
     }
     zi_assert_cmp(index, <, shared->space.window_count);
     zi_assert_cmp(shared->space.windows[index].bytes, ==, bytes);
-    unmap_window(shared, shared->window_offsets[index], bytes, base);
+    zi_shared_unmap_window(shared, shared->window_offsets[index], bytes, base);
     shared->space.windows[index] = (zi_peer_window){.bytes = 0};
 }

@@ -4,8 +4,8 @@
  * before its process ends. */
 #include <stdio.h>
 
-#include "comm/shm/process.h"
-#include "comm/shm/shared_file.h"
+#include "comm/host/process.h"
+#include "comm/host/shared_state.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/host.h"
@@ -25,7 +25,9 @@ zero_status zi_shared_check(const zi_shared *shared)
     if (atomic_load_explicit(&header->state, memory_order_acquire) != ZI_SHARED_FAILED) {
         return ZERO_OK;
     }
-    const zero_error error = zi_failure_error(&header->failure, shared->space.world_rank);
+    zi_failure failure;
+    (void)zi_failure_get(&header->failure, &failure);
+    const zero_error error = zi_failure_error(&failure, shared->space.world_rank);
     return zi_error_adopt(&error);
 }
 
@@ -34,10 +36,9 @@ int zi_shared_failed(const zi_shared *shared)
     return atomic_load(&shared->header->state) == ZI_SHARED_FAILED;
 }
 
-static void watch_set_failure(zi_shared_header *header, uint32_t world_rank, zero_error error)
+void zi_shared_set_failure(zi_shared_header *header, const zi_failure *failure)
 {
-    error.of_other = 0; /* the header says whose it is */
-    if (zi_failure_set(&header->failure, world_rank, &error)) {
+    if (zi_failure_set(&header->failure, failure)) {
         atomic_store_explicit(&header->state, ZI_SHARED_FAILED, memory_order_release);
     }
 }
@@ -45,26 +46,26 @@ static void watch_set_failure(zi_shared_header *header, uint32_t world_rank, zer
 zero_status zi_shared_fail(zi_shared *shared)
 {
     const zero_error *error = zero_last_error();
-    watch_set_failure(shared->header, shared->space.world_rank, *error);
+    zi_failure failure = zi_failure_of_abort(shared->space.world_rank, error);
+    failure.others = failure.status;
+    zi_shared_set_failure(shared->header, &failure);
     return error->status;
 }
 
-void zi_shared_abort(zi_shared *shared, uint32_t world_rank, const zero_error *error)
+static void fail_blocks(zi_shared *shared, const zi_failure *failure)
 {
-    zero_error found = *error;
-    uint32_t finder = world_rank;
-    (void)snprintf(found.message, sizeof found.message, "%s", zi_error_cause(error, &finder));
-    found.status = ZERO_ERR_COMM;
-    watch_set_failure(shared->header, finder, found);
     (void)pthread_mutex_lock(&shared->mutex);
-    for (uint32_t i = 0; i < ZI_SHARED_BLOCKS; i++) {
-        unsigned char *base = shared->blocks[i].base;
-        if (base != NULL) {
-            void *block = base + ZI_PAGE_BYTES;
-            zi_peer_block_abort(block, world_rank, error);
-        }
+    for (const zi_shared_block *row = shared->blocks; row != NULL; row = row->next) {
+        void *block = row->base;
+        zi_peer_block_fail(block, failure);
     }
     (void)pthread_mutex_unlock(&shared->mutex);
+}
+
+void zi_shared_abort(zi_shared *shared, const zi_failure *failure)
+{
+    zi_shared_set_failure(shared->header, failure);
+    fail_blocks(shared, failure);
 }
 
 /* Note whether a living process is stopped: one that is for long is silent. */
@@ -113,8 +114,8 @@ static void notify_dead(zi_shared *shared, uint32_t index, const char *what)
                    what);
     zi_host_name(host);
     (void)zi_silence_died(pid, host, how);
-    const zero_error error = *zero_last_error();
-    zi_shared_abort(shared, shared->world_ranks[index], &error);
+    const zi_failure failure = zi_failure_of_abort(shared->world_ranks[index], zero_last_error());
+    zi_shared_abort(shared, &failure);
 }
 
 /* True for one thread in each POLL_NS. */
@@ -144,9 +145,15 @@ zero_status zi_shared_poll(zi_shared *shared, const char *what)
     return zi_shared_check(shared);
 }
 
+/* A failure of a rank that is in none of this rank's groups reaches them here. */
 static void watch_poll(void *owner, const char *what)
 {
-    (void)zi_shared_poll(owner, what);
+    zi_shared *shared = owner;
+    zi_failure failure;
+    if (zi_shared_poll(shared, what) != ZERO_OK &&
+        zi_failure_get(&shared->header->failure, &failure)) {
+        fail_blocks(shared, &failure);
+    }
 }
 
 zi_call_note *zi_shared_call(const zi_shared *shared)
@@ -175,12 +182,34 @@ void zi_shared_watch(zi_shared *shared)
 
 void zi_shared_begin_leave(zi_shared *shared)
 {
-    atomic_store(&shared->header->slots[shared->index].presence, ZI_SHARED_LEAVING);
+    zi_shared_slot *slot = &shared->header->slots[shared->index];
+    if (atomic_load(&slot->presence) == ZI_SHARED_HERE) {
+        atomic_store(&slot->leaver, atomic_fetch_add(&shared->header->leavers, 1) + 1);
+        atomic_store(&slot->presence, ZI_SHARED_LEAVING);
+    }
 }
 
 bool zi_shared_has_left(const zi_shared *shared, uint32_t index)
 {
     return atomic_load(&shared->header->slots[index].presence) != ZI_SHARED_HERE;
+}
+
+uint32_t zi_shared_leaver(const zi_shared *shared, const uint32_t *members, uint32_t size)
+{
+    uint32_t first = shared->size;
+    uint32_t order = UINT32_MAX;
+    for (uint32_t index = 0; index < shared->size; index++) {
+        bool member = members == NULL;
+        for (uint32_t i = 0; i < size && !member; i++) {
+            member = members[i] == shared->world_ranks[index];
+        }
+        if (member && zi_shared_has_left(shared, index) &&
+            atomic_load(&shared->header->slots[index].leaver) < order) {
+            order = atomic_load(&shared->header->slots[index].leaver);
+            first = index;
+        }
+    }
+    return first;
 }
 
 zero_status zi_shared_fail_left(const zi_shared *shared, uint32_t index, const char *what)
