@@ -29,7 +29,7 @@ typedef struct zi_failure {
 /* Set it, unless there is one; returns whether this call did. Any thread. */
 bool zi_failure_set(zi_failure *failure, uint32_t rank, const zero_error *error);
 
-/* Whether it is there, and complete. Any thread; never blocks. */
+/* True if it is there, and complete. Any thread; never blocks. */
 bool zi_failure_is_set(const zi_failure *failure);
 
 /* The failure, which is set, as an error of rank `own`: the message of another rank's begins with
