@@ -43,7 +43,7 @@ TEST(a_failure_of_no_rank_names_none)
     CHECK(strcmp(zi_failure_error(&failure, 5).file, "") == 0);
 }
 
-/* What a process has set is there after it has ended and its memory is unmapped. */
+/* A failure that a process has set is there after it has ended and its memory is unmapped. */
 TEST(another_process_names_its_file)
 {
     zi_failure *shared =
