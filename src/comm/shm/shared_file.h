@@ -24,7 +24,7 @@ typedef enum zi_shared_state {
     ZI_SHARED_FAILED = 2 /* `failure_*` says why; final */
 } zi_shared_state;
 
-/* Whether a rank has begun to leave, or has left. */
+/* The presence of a rank, which may have begun to leave, or have left. */
 typedef enum zi_shared_presence {
     ZI_SHARED_HERE = 0,
     ZI_SHARED_LEAVING = 1, /* it makes no more calls; its process must live on */
@@ -86,7 +86,7 @@ struct zi_shared {
     uint64_t exchanges;           /* entered so far */
     _Atomic uint64_t polled_ns;   /* when a thread of this rank last checked the others */
     atomic_uint next_poll;        /* the place it checks first next time */
-    zi_silence *stops;            /* where stopped processes are noted; NULL: nowhere */
+    zi_silence *stops;            /* notes stopped processes; NULL: none does */
     _Atomic uint64_t *stopped_ns; /* by place: since when; 0: it is not */
     zi_peer_space space;          /* a window of 0 bytes is free */
     uint64_t window_offsets[ZI_PEER_WINDOWS_MAX];
@@ -109,7 +109,7 @@ bool zi_shared_wait_more(zi_shared_wait *wait);
 /* Let waits on this host check that the ranks live. */
 void zi_shared_watch(zi_shared *shared);
 
-/* Whether the rank at place `index` makes no more calls. Loads after this one see what it did
+/* True if the rank at place `index` makes no more calls. Loads after this one see what it did
  * before. */
 bool zi_shared_has_left(const zi_shared *shared, uint32_t index);
 
@@ -120,7 +120,7 @@ zero_status zi_shared_fail_left(const zi_shared *shared, uint32_t index, const c
  * that error's status. */
 zero_status zi_shared_fail(zi_shared *shared);
 
-/* Whether the rank at place `index` is still waited for. */
+/* True if the rank at place `index` is still waited for. */
 typedef bool (*zi_shared_late_fn)(const zi_shared *shared, uint32_t index);
 
 /* Fill `text` with the world ranks that are late; with that of place `last` when all have arrived

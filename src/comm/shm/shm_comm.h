@@ -9,7 +9,7 @@ typedef struct zi_shm_place {
     char name[64]; /* for shm_open: "/...", the same for all ranks */
     uint32_t rank;
     uint32_t size;
-    uint64_t launcher; /* what zi_process_launcher says; 0: the name tells jobs apart */
+    uint64_t launcher; /* that zi_process_launcher says; 0: the name tells jobs apart */
 } zi_shm_place;
 
 typedef struct zi_shm_comm {
