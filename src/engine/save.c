@@ -137,8 +137,8 @@ static zero_status save_describe(engine_save *save, const zero_save_options *opt
     return ZERO_OK;
 }
 
-/* Hash the inputs that must be equal on all ranks; on those of a part also the last step's
- * numbers. */
+/* Hash the inputs that must be equal on all ranks; save_hash_of_part: on the ranks of a part, the
+ * last step's numbers included. */
 static uint64_t save_hash_of(const engine_save *save, const zero_save_options *options)
 {
     uint64_t hash = zi_hash_text(ZI_HASH_START, save->directory);
