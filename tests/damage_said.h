@@ -1,4 +1,4 @@
-/* What a message says of a damaged byte of a checkpoint, compared with where the byte is. */
+/* The comparison of a message about a damaged byte of a checkpoint with the place of the byte. */
 #ifndef TESTS_DAMAGE_SAID_H
 #define TESTS_DAMAGE_SAID_H
 
@@ -11,7 +11,7 @@
 /* Elements of one sum at most. */
 #define SAID_PIECE_COUNT ((uint64_t)262144)
 
-/* Where a tensor lies in its file. */
+/* The place of a tensor in its file. */
 typedef struct said_tensor {
     char name[SAID_NAME_BYTES];
     uint64_t at; /* bytes of the file before it */

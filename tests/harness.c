@@ -145,7 +145,7 @@ static void print_command(const test_case *test)
     printf(" %s\n", name_of(test));
 }
 
-/* Whether it counts as passed, failed or skipped is counts[0, 1 or 2]. */
+/* Run a test, and count it as passed, failed or skipped in counts[0, 1 or 2]. */
 static void run_test(const test_case *test, unsigned counts[3])
 {
     *run.case_under_way = UINT64_MAX;
@@ -178,7 +178,7 @@ static uint64_t number_behind(char **argv, int *i)
     return number;
 }
 
-/* Whether a word is an option that a text follows, which is taken then. */
+/* True if a word is an option that a text follows, which is taken then. */
 static bool takes_text(char **argv, int *i)
 {
     const struct {

@@ -37,28 +37,28 @@ typedef struct test_case {
 /* Appends to the program's tests. */
 void test_add(test_case *test);
 
-/* What main does: runs the tests that the arguments ask for. 0 where none failed. */
+/* The work of main: runs the tests that the arguments ask for. 0 where none failed. */
 int test_main(int argc, char **argv);
 
-/* Where all chance of a test comes from: --seed N, else 1. */
+/* The source of all chance of a test: --seed N, else 1. */
 extern uint64_t test_seed;
 
 /* On the deterministic machine where the program runs on it (--machine): a new beginning with this
  * seed, see machine_begin. Else nothing. */
 void test_machine_begin(uint64_t seed);
 
-/* What a test draws at random: so many cases, `usual` of them where the environment has TEST_LONG,
- * else a third, but where --cases N says otherwise; --case K: the K-th alone, which *first is then.
- */
+/* The number of cases that a test draws at random: `usual` where the environment has TEST_LONG,
+ * else a third, but where --cases N says otherwise; --case K: the K-th alone, which *first is
+ * then. */
 uint64_t test_cases(uint64_t usual, uint64_t *first);
-/* Whether that is one case, asked for by its number. */
+/* True if that is one case, asked for by its number. */
 bool test_case_is_chosen(void);
 /* The case that is tried next: the program names it where the test fails. */
 void test_case_begins(uint64_t number);
 
 /* Of the one case; NULL where the command line does not have it. */
 extern struct test_asked {
-    const char *choices; /* what it chooses: see engine/random_choices.h */
+    const char *choices; /* the choices that it makes: see engine/random_choices.h */
     const char *chosen;  /* a file: where it tells what it chooses */
     const char *program; /* a file: where it is printed as a program of the library's users */
 } test_asked;

@@ -1,4 +1,5 @@
-/* Where the kernel has been asked to put a page, and where it lies: asked of the kernel itself. */
+/* The node at which the kernel has been asked to put a page, and the one on which it lies: asked of
+ * the kernel itself. */
 #ifndef TESTS_MEMORY_POLICY_H
 #define TESTS_MEMORY_POLICY_H
 
@@ -12,7 +13,7 @@
 #define POLICY_NODES 1024
 #define POLICY_WORD_BITS (8 * sizeof(unsigned long))
 
-/* Whether this process may ask; a container may forbid it. */
+/* True if this process may ask; a container may forbid it. */
 static inline bool policy_known(void)
 {
     int mode = 0;
@@ -24,7 +25,7 @@ static inline bool policy_has(const unsigned long *nodes, int node)
     return (nodes[(size_t)node / POLICY_WORD_BITS] >> ((size_t)node % POLICY_WORD_BITS) & 1) != 0;
 }
 
-/* Whether this process may have memory on the node. */
+/* True if this process may have memory on the node. */
 static inline bool policy_allows(int node)
 {
     unsigned long nodes[POLICY_NODES / POLICY_WORD_BITS + 1] = {0};

@@ -1,4 +1,5 @@
-/* What an engine or a plan tells, as a value: so that a test reads one number of it in a line. */
+/* The reports of an engine or a plan, as values: so that a test reads one number of them in a
+ * line. */
 #ifndef TESTS_READS_H
 #define TESTS_READS_H
 

@@ -1,6 +1,6 @@
-/* What a build with sanitizers may do less of. Its programs run several times slower and there look
- * for faults that no result shows, so a sample of what other builds try in full is enough; the seed
- * says which, and every kind of case stays in it. */
+/* Samples of what a build with sanitizers tries. Its programs run several times slower and there
+ * look for faults that no result shows, so a sample of what other builds try in full is enough; the
+ * seed says which, and every kind of case stays in it. */
 #ifndef TESTS_SANITIZER_H
 #define TESTS_SANITIZER_H
 
@@ -12,7 +12,7 @@
 #define UNDER_SANITIZER 0
 #endif
 
-/* Whether this build tries number `i` of several things: every other one under a sanitizer, and so
+/* True if this build tries number `i` of several things: every other one under a sanitizer, and so
  * do programs over doubles of CUDA and NCCL, whose every call takes a lock. */
 #define IN_SAMPLE(i) (!(UNDER_SANITIZER || test_over_doubles) || ((i) + test_seed) % 2 == 0)
 /* Of many: every fourth one under a sanitizer, every other one over doubles. */

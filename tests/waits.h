@@ -31,7 +31,7 @@ static inline uint64_t allowed_ms(uint64_t ms)
     return clock_is_exact() || ms > SLOWEST_MS ? ms : SLOWEST_MS;
 }
 
-/* Whether something that began at start_ns has taken less than `ms`, or what is allowed. */
+/* True if something that began at start_ns has taken less than `ms`, or what is allowed. */
 static inline bool in_time(uint64_t start_ns, uint64_t ms)
 {
     return elapsed_ms(start_ns) < allowed_ms(ms);

@@ -65,7 +65,7 @@ static const bench_runner runners[] = {
 };
 #define RUNNER_COUNT (sizeof runners / sizeof runners[0])
 
-/* What the line asks for. */
+/* The requests of a command line. */
 typedef struct bench_line {
     bench_options options;
     bool chosen[RUNNER_COUNT];

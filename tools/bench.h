@@ -27,7 +27,7 @@ typedef enum bench_scale {
 
 #define BENCH_DIRECTORIES_MAX 16
 
-/* What is for `offload`, `overlap` and `checks`; directories for `memory` and `ckpt` too. */
+/* The options of `offload`, `overlap` and `checks`; directories of `memory` and `ckpt` too. */
 typedef struct bench_offload_options {
     const char *directories[BENCH_DIRECTORIES_MAX];
     uint32_t directory_count; /* 0: the current directory */
@@ -36,7 +36,7 @@ typedef struct bench_offload_options {
     bool bf16_moments;
 } bench_offload_options;
 
-/* What is for `memory` alone. */
+/* The options of `memory` alone. */
 typedef struct bench_memory_options {
     const char *model; /* NULL: gpt2 */
     uint32_t shrink;   /* every dimension is divided by it; 0: by scale */
@@ -78,14 +78,14 @@ int bench_fail_zero(const char *what);
 /* A call of the library's. 0, or 1 after bench_fail_zero with its name. */
 #define BENCH_TRY(call) ((call) == ZERO_OK ? 0 : bench_fail_zero(#call))
 
-/* What a rank of zero_world_run returns after measurements that failed or did not: it is not
- * ZERO_OK when they did, and the library's own status where that is why. */
+/* The status that a rank of zero_world_run returns after measurements that failed or did not: it is
+ * not ZERO_OK when they did, and the library's own status where that is why. */
 zero_status bench_rank_status(int failed);
 
 /* True when options->case_filter asks for the case. */
 bool bench_wants(const bench_options *options, const char *name);
 
-/* What is being measured, drawn over the last line of standard error where that is a terminal;
+/* Draw what is being measured over the last line of standard error where that is a terminal;
  * nothing elsewhere, and nothing in ranks that are processes. The first call begins it. */
 void bench_progress_runner(const char *name, uint32_t number, uint32_t of);
 /* A case of that runner; bench_wants says so itself. */

@@ -43,7 +43,7 @@ static const adam_case cases[] = {
 /* A way to read and write back. Which is the fastest depends on the machine and on the mix. */
 typedef struct limit_way {
     size_t ahead;        /* bytes between use and prefetch; 0: none */
-    bool stream_changed; /* what was changed is stored past the caches, as the copy always is */
+    bool stream_changed; /* changed arrays are stored past the caches, as the copy always is */
 } limit_way;
 
 static const limit_way limit_ways[] = {{0, false},    {1024, false}, {2048, false},
@@ -62,8 +62,7 @@ typedef struct adam_run {
     limit_way way;    /* of the limit's pass */
     uint64_t zero;    /* xor-ed in by the limit; the compiler does not know that it is 0 */
     uint64_t updates; /* passes of AdamW so far */
-    uint64_t
-        seen[THREADS_MAX]; /* what the limit makes of the gradient, by thread; nobody needs it */
+    uint64_t seen[THREADS_MAX]; /* the limit's result of the gradient, by thread; nobody needs it */
 } adam_run;
 
 static float get(const void *base, zero_dtype dtype, size_t i)

@@ -25,7 +25,7 @@ COUNTED(int, posix_memalign, (void **out, size_t alignment, size_t bytes), (out,
 COUNTED(void *, aligned_alloc, (size_t alignment, size_t bytes), (alignment, bytes))
 COUNTED(void *, mmap, (void *at, size_t bytes, int protection, int flags, int file, off_t offset),
         (at, bytes, protection, flags, file, offset))
-/* What mmap is called where file offsets are asked to have 64 bits. */
+/* The name of mmap where file offsets are asked to have 64 bits. */
 COUNTED(void *, mmap64, (void *at, size_t bytes, int protection, int flags, int file, off_t offset),
         (at, bytes, protection, flags, file, offset))
 

@@ -180,8 +180,8 @@ static void print_table(const calibration *all)
                             "host link is a copy within it.");
 }
 
-/* Where the cluster goes first: beside a file, which it replaces once it is whole; a pipe or a
- * device it is written to. */
+/* The file that the cluster goes to first: one beside the wanted file, which it replaces once it is
+ * whole; or a pipe or device itself. */
 typedef struct out_file {
     const char *path;
     char first[4096];
@@ -198,8 +198,8 @@ static out_file out_of(const char *path)
     return out;
 }
 
-/* Whether a file can be opened to be written. What was not there is not left there, so that whoever
- * ends the program finds no empty file. */
+/* Check that a file can be opened to be written. What was not there is not left there, so that
+ * whoever ends the program finds no empty file. */
 static int check_file(const char *path)
 {
     const bool existed = access(path, F_OK) == 0 || strcmp(path, "-") == 0;

@@ -48,7 +48,7 @@ typedef struct calibrate_rank {
     unsigned char *shared; /* that other ranks read */
 } calibrate_rank;
 
-/* What is timed, on every rank. 0, or 1 after bench_fail. */
+/* The work that is timed, on every rank. 0, or 1 after bench_fail. */
 typedef int (*calibrate_work)(calibrate_rank *rank, const void *argument);
 
 /* Ranks are threads and read one clock. */
@@ -335,7 +335,7 @@ static int measure_products(calibrate_rank *rank)
     const double reached = rates[0] > rates[1] ? rates[0] : rates[1];
     add(rank, "device_flops", reached);
     add(rank, "device_permille", 1000.0 * rates[1] / reached);
-    /* What a causal mask saves may take it beyond what is counted. */
+    /* The savings of a causal mask may take it beyond what is counted. */
     add(rank, "attention_permille", 1000.0 * (rates[2] < reached ? rates[2] / reached : 1.0));
     return 0;
 }

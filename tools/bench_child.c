@@ -59,7 +59,7 @@ static int start(const child_line *line, int out, pid_t *child)
     return code;
 }
 
-/* What comes through the pipe until its end; what there is no room for is dropped. */
+/* Read what comes through the pipe until its end; what there is no room for is dropped. */
 static void read_all(int pipe, char *text, size_t text_bytes)
 {
     size_t used = 0;

@@ -8,7 +8,8 @@
 
 enum {
     CHILD_WORDS_MAX = 40,
-    CHILD_TIMED_OUT = 124, /* what `timeout` of the coreutils ends with, which starts the program */
+    CHILD_TIMED_OUT = 124, /* the status that `timeout` of the coreutils ends with, which starts the
+                              program */
     CHILD_KILLED = 137,
     CHILD_MISSING = 127
 };

@@ -333,7 +333,7 @@ static double take_steps(const ckpt_bench *b)
     return BENCH_TRY(zero_step_wait(b->engine, &result)) != 0 ? -1.0 : bench_now() - begin;
 }
 
-/* What begin and end take counts: end is called once the steps are over, and the disk is done. */
+/* The time of begin and end counts: end is called once the steps are over, and the disk is done. */
 static double steps_with_save_side(void *argument)
 {
     ckpt_bench *b = argument;
@@ -398,7 +398,7 @@ static double save_reflink_side(void *argument)
     return save_on_disk(b, true, b->behind_reflink_s);
 }
 
-/* What was saved last, from the disk. */
+/* Load what was saved last, from the disk. */
 static double load_on_disk(ckpt_bench *b, bool reflink)
 {
     uint64_t read_bytes = 0;
@@ -480,7 +480,7 @@ static int measure_stall(ckpt_bench *b, uint32_t steps, const char *name, bench_
     return failed;
 }
 
-/* Whether a save shares any of the state, which is on disk once a step was taken; negative: it
+/* True if a save shares any of the state, which is on disk once a step was taken; negative: it
  * failed. */
 static int shares(ckpt_bench *b)
 {

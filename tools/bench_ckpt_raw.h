@@ -15,7 +15,7 @@ typedef struct raw_file {
     int descriptor; /* while a side runs */
 } raw_file;
 
-/* Whether files there can be read and written past the page cache: 0, or the errno. */
+/* Check that files there can be read and written past the page cache: 0, or the errno. */
 int raw_refused(const char *folder);
 
 /* Nothing is on the disk yet; bytes are rounded up to whole blocks. 1 after bench_fail. */

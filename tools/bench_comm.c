@@ -52,7 +52,7 @@ typedef struct comm_run {
     size_t send_count;
     size_t recv_count;
     comm_buffer buffers[BUFFERS];
-    const float *mpi_got;            /* where the last form of MPI's has left this rank's result */
+    const float *mpi_got;            /* this rank's result of MPI's last form */
     const float *sources[RANKS_MAX]; /* by rank: what this rank reads of it, mapped here */
     int shares[RANKS_MAX];           /* for MPI_Reduce_scatter */
 } comm_run;
@@ -63,8 +63,7 @@ static float value_of(uint32_t rank, size_t i)
     return (float)((i * 7 + rank * 13) % 255) - 127.0f;
 }
 
-/* What stands for a collective: one call of a side, in one of its ways. 0, or 1 after bench_fail.
- */
+/* A call that stands for a collective: of a side, in one of its ways. 0, or 1 after bench_fail. */
 typedef int (*comm_call)(comm_run *run, uint32_t way);
 
 typedef struct comm_side {
@@ -210,7 +209,7 @@ static int call_limit_gather(comm_run *run, uint32_t way)
     return 0;
 }
 
-/* What element `i` of the receive buffers must be. */
+/* The value that element `i` of the receive buffers must have. */
 static float expected(const comm_run *run, size_t i)
 {
     const uint32_t size = zero_world_size(run->world);
@@ -284,7 +283,8 @@ static const comm_case cases[] = {
     {ZI_ALL_GATHER, true, ", in place"}, /* of parameters, after a step of stage 1 or 2 */
 };
 
-/* What a kind of collective is measured against: `forms` of MPI's, of which the fastest counts. */
+/* The sides that a kind of collective is measured against: `forms` of MPI's, of which the fastest
+ * counts. */
 typedef struct comm_sides {
     const char *vs_mpi;
     const char *vs_limit;

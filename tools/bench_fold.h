@@ -1,5 +1,5 @@
-/* What `zero bench adam` measures of folds, the reductions that feed the step; and the values that
- * its arrays are filled with. */
+/* The measurements of `zero bench adam` of folds, the reductions that feed the step; and the values
+ * that its arrays are filled with. */
 #ifndef TOOLS_BENCH_FOLD_H
 #define TOOLS_BENCH_FOLD_H
 
@@ -12,8 +12,8 @@
 /* Values repeat after so many elements, of which arrays have whole multiples. */
 #define BENCH_PERIOD ((size_t)32768)
 
-/* What element i of an array starts as: a small value, or its small square, that depends on nothing
- * but the two. */
+/* The first value of element i of an array: a small one, or its small square, that depends on
+ * nothing but the two. */
 float bench_first_value(size_t i, uint32_t array, bool squared);
 
 void bench_fill(void *base, zero_dtype dtype, size_t count, uint32_t array, bool squared);

@@ -5,7 +5,7 @@
 #include "bench_place.h"
 #include "zero/cuda.h"
 
-/* Where a GPU is wanted and none is there. */
+/* Fail or skip: a GPU is wanted, and none is there. */
 static int refuse(const bench_options *options, bench_report *report, const char *why)
 {
     char reason[256];
@@ -32,11 +32,11 @@ static uint64_t used_bytes(void)
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? all - left : 0;
 }
 
-/* What is measured of engines at a place. */
+/* A measurement of engines at a place. */
 typedef int (*place_fn)(const bench_place *place, const bench_options *options,
                         bench_report *report);
 
-/* What the CPU is measured by too. */
+/* Measure what the CPU is measured by too. */
 static int measure_engines(const bench_options *options, bench_report *report, place_fn first,
                            place_fn second)
 {

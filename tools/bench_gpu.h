@@ -8,7 +8,7 @@
  * fold_squares_vs_apart. */
 int bench_gpu_kernels(const bench_options *options, bench_report *report);
 
-/* What the GPU is, and the rates of pinned copies. */
+/* Report what the GPU is, and the rates of pinned copies. */
 int bench_gpu_machine(const bench_options *options, bench_report *report);
 
 /* stream_vs_pinned: roles in host memory. */

@@ -99,7 +99,7 @@ static int check_squares(fold_run *run)
                             zi_norm_value(&seen[APART]));
 }
 
-/* What the host makes of the samples. */
+/* Compute what the host makes of the samples. */
 static void follow(fold_run *run)
 {
     const fold_case *what = run->what;

@@ -77,7 +77,7 @@ int gpu_pinned_open(gpu_pinned *rig, size_t bytes)
            GPU_TRY(cudaEventCreateWithFlags(&rig->forked, cudaEventDisableTiming)) ||
            GPU_TRY(cudaEventCreateWithFlags(&rig->joined, cudaEventDisableTiming)) ||
            open_pair(&rig->pair[GPU_PINNED_TO_GPU], bytes) || open_pair(to_host, bytes) ||
-           /* What goes back was set, and is not zeros. */
+           /* The bytes that go back were set, and are not zeros. */
            gpu_upload(to_host->gpu, to_host->host, bytes, rig->stream);
 }
 

@@ -1,5 +1,5 @@
-/* What the measurements of kernels share: a device of the library's, its kernels, and one piece of
- * the GPU's memory that every case lays its arrays out in.
+/* The common parts of the measurements of kernels: a device of the library's, its kernels, and one
+ * piece of the GPU's memory that every case lays its arrays out in.
  *
  * An array is a tile of random values over and over, so that the host knows every element without
  * holding them all. Samples are runs of elements all over the array, whose course the host follows
@@ -56,7 +56,7 @@ typedef struct gpu_array {
     void *samples; /* host: GPU_SAMPLE_ALL elements, one sample after the other */
 } gpu_array;
 
-/* Where sample `index` begins in an array. */
+/* The begin of sample `index` in an array. */
 uint64_t gpu_sample_first(const gpu_rig *rig, uint32_t index);
 
 /* Start laying out again: arrays so far are gone, their samples are not. */

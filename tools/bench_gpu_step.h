@@ -1,5 +1,5 @@
-/* What the kernels of an optimizer step keep on the GPU beside the arrays, as an engine of one rank
- * has it. Used by the kernels' measurements and by steps without an engine. */
+/* The memory that the kernels of an optimizer step keep on the GPU beside the arrays, as an engine
+ * of one rank has it. Used by the kernels' measurements and by steps without an engine. */
 #ifndef TOOLS_BENCH_GPU_STEP_H
 #define TOOLS_BENCH_GPU_STEP_H
 

@@ -15,7 +15,7 @@
 
 enum { REFERENCE, STAGE_3, SIDES };
 
-/* What stands for forward and backward. */
+/* The work that stands for forward and backward. */
 typedef enum steps_compute { NO_COMPUTE, COPIES, LONG_COPIES } steps_compute;
 
 /* By so much they are longer: 39 GiB a step are 20 ms at the 4.3 TB/s of an H200, reckoned to be
@@ -30,7 +30,7 @@ static const gpu_steps_shape shapes[] = {
     [BENCH_TINY] = {"20 K parameters", 5000, 3777, 5, 1, (size_t)16 << 10},
 };
 
-/* What all ranks share. */
+/* The job that all ranks share. */
 typedef struct steps_job {
     const bench_options *options;
     bench_report *report;

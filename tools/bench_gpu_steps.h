@@ -1,5 +1,5 @@
-/* What steps with hooks and steps without share: a model of GPT-2's sizes, and what stands for its
- * forward and backward on a GPU. Functions that can fail return 1 after bench_fail. */
+/* The common parts of steps with hooks and steps without: a model of GPT-2's sizes, and what stands
+ * for its forward and backward on a GPU. Functions that can fail return 1 after bench_fail. */
 #ifndef TOOLS_BENCH_GPU_STEPS_H
 #define TOOLS_BENCH_GPU_STEPS_H
 
@@ -20,18 +20,18 @@ typedef struct gpu_steps_shape {
 uint64_t gpu_steps_count(const gpu_steps_shape *shape, uint32_t unit);
 uint64_t gpu_steps_count_max(const gpu_steps_shape *shape);
 
-/* What one rank has on the GPU beside its engines. */
+/* The memory that one rank has on the GPU beside its engines. */
 typedef struct gpu_steps_memory {
     cudaStream_t stream;
-    void *grads;      /* what backward makes of the largest unit; the rank's own */
+    void *grads;      /* of the largest unit, made by backward; the rank's own */
     void *traffic[2]; /* NULL: nothing is copied */
     size_t traffic_bytes;
 } gpu_steps_memory;
 
-/* What forward (times 1) and backward (times 2) of a unit cost the GPU. */
+/* Put the cost of forward (times 1) or backward (times 2) of a unit on the GPU. */
 int gpu_steps_compute(const gpu_steps_memory *memory, uint32_t times);
 
-/* What every step is made with. */
+/* The parameters of every step. */
 zero_step_params gpu_steps_params(void);
 
 /* The values of a tensor before the first step; a zero_fill_fn. */
@@ -49,7 +49,7 @@ void gpu_direct_destroy(gpu_direct *direct); /* accepts NULL and what is half ma
 /* Enqueue a step on memory->stream. */
 int gpu_direct_step(const gpu_direct *direct);
 
-/* Where a unit's parameters are. */
+/* The address of a unit's parameters. */
 const void *gpu_direct_params(const gpu_direct *direct, uint32_t unit);
 
 #endif

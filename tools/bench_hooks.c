@@ -19,7 +19,7 @@ typedef struct hooks_setup {
     zero_engine *engine;
 } hooks_setup;
 
-/* What every element of a tensor is filled with. */
+/* The value that every element of a tensor is filled with. */
 static float tensor_value(uint32_t tensor)
 {
     return (float)(tensor % 1000) * 0.5f;
@@ -158,7 +158,7 @@ static const hooks_case cases[] = {
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 
-/* What one measurement needs to know, and what it has seen. */
+/* The inputs of one measurement, and what it has seen. */
 typedef struct hooks_side {
     hooks_setup *setup;
     const hooks_case *what;

@@ -1,4 +1,4 @@
-/* What `zero bench comm` measures of ranks on several hosts. */
+/* The measurements of `zero bench comm` of ranks on several hosts. */
 #ifndef TOOLS_BENCH_HOSTS_H
 #define TOOLS_BENCH_HOSTS_H
 

@@ -10,8 +10,8 @@
 #include "bench_commit.h"
 #include "bench_report.h"
 
-/* What follows `key` and the separator on the first line of a file that begins with it, without
- * quotes; "unknown" when there is none. */
+/* Read what follows `key` and the separator on the first line of a file that begins with it,
+ * without quotes; "unknown" when there is none. */
 static void file_value(const char *path, const char *key, char separator, char *text,
                        size_t text_bytes)
 {

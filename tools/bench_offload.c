@@ -179,7 +179,7 @@ static int report_times(const offload_run *run, const bench_stat *stats, bench_r
            bench_add(report, METRIC_SPEED, run->name, "ms/GB", &speed, stats[1].median * 1e3 / gb);
 }
 
-/* What most time of the measured steps went to, a step, against a step's mean time. */
+/* Report what most time of the measured steps went to, a step, against a step's mean time. */
 static int report_bottleneck(offload_run *run, bench_report *report)
 {
     const zero_bottleneck_report *sum = &run->bottleneck;

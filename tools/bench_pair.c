@@ -39,7 +39,7 @@ typedef struct pair_side {
 } pair_side;
 
 typedef struct pair_run {
-    pair_side sides[2]; /* what is measured, and what it is against */
+    pair_side sides[2]; /* the measured one, and the one that it is against */
     char folders[BENCH_DIRECTORIES_MAX][PATH_BYTES];
     const char *paths[BENCH_DIRECTORIES_MAX];
     uint32_t folder_count;

@@ -62,7 +62,7 @@ static uint64_t resident_bytes(void)
     return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Where the peak is not forgotten, what is resident at both moments has to do. */
+/* True if the peak is forgotten; else what is resident at both moments has to do. */
 static bool forgets;
 
 static uint64_t used_start(void)

@@ -1,4 +1,4 @@
-/* Where an engine's memory is, for measurements that are made on the CPU and on a GPU. */
+/* The place of an engine's memory, for measurements that are made on the CPU and on a GPU. */
 #ifndef TOOLS_BENCH_PLACE_H
 #define TOOLS_BENCH_PLACE_H
 
@@ -10,7 +10,7 @@ typedef struct bench_place {
     zero_device device;
     zero_stream stream;  /* for the hooks of the main thread */
     const char *suffix;  /* behind the names of cases */
-    const char *used;    /* what used_most counts, in names of cases */
+    const char *used;    /* the memory that used_most counts, in names of cases */
     uint32_t hook_units; /* units whose hooks are timed without a pause */
     uint32_t hook_calls; /* timed in one measurement at full scale */
     /* Wait for what is on `stream`. 0, or 1 after bench_fail. */

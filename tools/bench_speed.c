@@ -14,7 +14,7 @@
 #define TRACE_EVENTS 65536
 #define DEADLINE_MS 120000
 
-/* What is measured, and against which of the other sides. */
+/* A kind of measurement, and the other sides that it is against. */
 typedef struct speed_kind {
     const char *metric;
     const char *name;
@@ -33,7 +33,7 @@ static const speed_kind kinds[] = {
 };
 #define SIDES (sizeof kinds / sizeof kinds[0])
 
-/* What an engine came to on one rank, compared between engines and ranks. */
+/* The result of an engine on one rank, compared between engines and ranks. */
 typedef struct speed_trace {
     uint64_t loss_hash;  /* over the bits of all its losses; differs between ranks */
     uint64_t param_hash; /* over all parameters at the end */
@@ -42,7 +42,7 @@ typedef struct speed_trace {
     uint64_t steps;
 } speed_trace;
 
-/* What all ranks share. */
+/* The job that all ranks share. */
 typedef struct speed_job {
     const bench_options *options;
     bench_report *report;
@@ -185,7 +185,7 @@ static int check_traces(const speed_trace *traces, uint32_t ranks)
 
 #define NAME_BYTES 128
 
-/* Whether a side's row is asked for; its case's name. */
+/* True if a side's row is asked for; name: out, its case's. */
 static bool wants_side(const speed_job *job, uint32_t side, char name[NAME_BYTES])
 {
     (void)snprintf(name, NAME_BYTES, "%s, %u ranks, %u blocks of %u, %u tokens each",

@@ -1,4 +1,4 @@
-/* What charts in SVG and HTML are drawn with: a colour for each role, text, and parts of bars. They
+/* The means to draw charts in SVG and HTML: a colour for each role, text, and parts of bars. Charts
  * are legible on light and on dark ground, name no font and load nothing. */
 #ifndef TOOLS_CHART_H
 #define TOOLS_CHART_H

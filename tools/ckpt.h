@@ -13,7 +13,7 @@
 #include "checkpoint/checkpoint_joined.h"
 #include "checkpoint/checkpoint_reader.h"
 
-/* What the line asks for. */
+/* The requests of a command line. */
 typedef struct ckpt_line {
     const char *words[2];
     const char *json_path; /* NULL: none; "-": stdout, without the text */
@@ -22,7 +22,7 @@ typedef struct ckpt_line {
     bool skip_others; /* tensors that are no parameters */
     bool strict;      /* values beyond the range of the type are an error */
     bool best;        /* of a tensor's parameter and master the more exact */
-    zero_role role;   /* where best is false */
+    zero_role role;   /* if best is false */
     zero_dtype type;  /* DEFAULT: as it is saved */
     uint64_t shard_bytes;
     uint64_t keep; /* 0: not given; so is world */
@@ -40,7 +40,7 @@ int ckpt_reshard(const ckpt_line *line);
 
 /* ---- ckpt_whole.c ---- */
 
-/* Where values of a tensor come from. */
+/* The source of a tensor's values. */
 typedef struct ckpt_source {
     zero_role role;
     bool best; /* of boxes that have a master, that */
@@ -114,7 +114,7 @@ int ckpt_copy_tensor(const ckpt_copy *copy);
 #define CKPT_TRY(call) ((call) == ZERO_OK ? 0 : ckpt_fail())
 int ckpt_fail(void);
 
-/* Where a line's word points: the newest checkpoint of a run's directory, a checkpoint's own
+/* Find where a line's word points: the newest checkpoint of a run's directory, a checkpoint's own
  * folder, or weights alone. 1 after bench_fail; so for what follows. */
 int ckpt_find(const char *word, char folder[ZI_CHECKPOINT_PATH_BYTES]);
 /* The reader of that, to be closed. folder: out. */

@@ -50,7 +50,7 @@ int ckpt_file_write(const ckpt_file *file, uint64_t at, const void *data, uint64
     return 0;
 }
 
-/* What a file system that cannot copy by itself answers. */
+/* True if the reason is one that a file system which cannot copy by itself answers. */
 static bool cannot_copy(int reason)
 {
     return reason == EXDEV || reason == EINVAL || reason == ENOSYS || reason == EOPNOTSUPP;

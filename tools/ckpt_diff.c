@@ -146,7 +146,7 @@ static void say(char *text, size_t bytes, const char *role, const char *what)
     (void)snprintf(text + used, bytes - used, "%s%s%s", used == 0 ? "" : "; ", role, what);
 }
 
-/* Whether both sides have a tensor in the same boxes. */
+/* True if both sides have a tensor in the same boxes. */
 static bool same_boxes(const ckpt_difference *d, const uint32_t heads[2])
 {
     const diff_side *a = &d->sides[0];
@@ -165,7 +165,7 @@ static bool same_boxes(const ckpt_difference *d, const uint32_t heads[2])
     return left == right;
 }
 
-/* Whether the boxes' sums are alike. */
+/* *same := true if the boxes' sums are alike. */
 static int compare_boxes(ckpt_difference *d, const uint32_t heads[2], int role, bool *same)
 {
     uint32_t tensors[2] = {heads[0], heads[1]};
@@ -185,7 +185,7 @@ static int compare_boxes(ckpt_difference *d, const uint32_t heads[2], int role, 
     return 0;
 }
 
-/* Whether the elements are, of tensors that were cut into other boxes. */
+/* *same := true if the elements are, of tensors that were cut into other boxes. */
 static int compare_wholes(ckpt_difference *d, const uint32_t wholes[2], int role, bool *same)
 {
     uint64_t sums[2] = {0, 0};
@@ -231,7 +231,7 @@ static int compare_role(ckpt_difference *d, const uint32_t wholes[2], int role, 
     return 0;
 }
 
-/* What its part's steps had of a tensor's group. */
+/* The numbers of a tensor's group in its part's steps. */
 typedef struct group_numbers {
     const double *carried;
     zi_hyper last; /* numbers of 0: not given */

@@ -48,7 +48,7 @@ static bool is_whole(const run_content *content, const char *name)
     return false;
 }
 
-/* Whether the folder was to be a checkpoint and is none; why: out. */
+/* True if the folder was to be a checkpoint and is none; why: out. */
 static bool is_torn(const char *run, const char *name, char why[WHY_BYTES])
 {
     static const char part[] = ".part";
@@ -139,7 +139,7 @@ static int read_content(const char *run, run_content *content)
 
 /* ---- ls ---- */
 
-/* What its manifest says; false after a line on stderr: it went, or was damaged, meanwhile. */
+/* Read what its manifest says; false after a line on stderr: it went, or was damaged, meanwhile. */
 static bool read_size(const char *run, const char *name, uint64_t *bytes, uint32_t *world)
 {
     char path[ZI_CHECKPOINT_PATH_BYTES];

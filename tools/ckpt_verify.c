@@ -21,7 +21,7 @@ typedef struct verify {
     double began;
     live_line *live;
     pthread_mutex_t lock; /* guards all below */
-    int role;             /* where the next run begins, as the next two */
+    int role;             /* of the next run's begin, as the next two */
     uint32_t tensor;
     uint64_t element;
     uint64_t done;   /* bytes */

@@ -234,10 +234,10 @@ int ckpt_import(const ckpt_line *line)
 
 /* ---- reshard ---- */
 
-/* Where a flat's tensors end, padding between them included: `*end` elements from its beginning.
- * The manifest does not name flats. A tensor is of the flat before it if it was cut as if it began
- * where that one's tensors end; two small flats that look like one are cut as one, which changes
- * no more than where sums end. */
+/* Find where a flat's tensors end, padding between them included: `*end` elements from its
+ * beginning. The manifest does not name flats. A tensor is of the flat before it if it was cut as
+ * if it began where that one's tensors end; two small flats that look like one are cut as one,
+ * which changes no more than where sums end. */
 static uint32_t flat_end(const zi_checkpoint_map *map, uint32_t first, uint64_t *end)
 {
     const zi_checkpoint_tensor *head = &map->tensors[first];

@@ -14,10 +14,10 @@ typedef struct command_line {
     char **argv;
     const struct option *options; /* a zeroed row ends them */
     bool over;                    /* "--" or the end was met: the rest are words */
-    char error[256];              /* what COMMAND_LINE_BAD is about */
+    char error[256];              /* the text of COMMAND_LINE_BAD */
 } command_line;
 
-/* What command_line_next returns beside the `val` of an option. */
+/* The values that command_line_next returns beside the `val` of an option. */
 enum {
     COMMAND_LINE_END = -1,
     COMMAND_LINE_WORD = 1, /* no option */

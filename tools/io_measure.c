@@ -26,7 +26,7 @@ struct io_rig {
     zi_store *store;
     zi_io_backend_kind backend;
     uint64_t bytes;                 /* in use */
-    uint64_t position[ZI_IO_KINDS]; /* where the next access goes */
+    uint64_t position[ZI_IO_KINDS]; /* of the next access */
     uint64_t fio_end;               /* in a job's part: where fio's last sample ended */
     uint64_t fio_moved;             /* by that sample, of a job's part */
     uint32_t file_count;
@@ -186,7 +186,7 @@ void io_rig_fio_moved(io_rig *rig, uint64_t begin, uint64_t bytes)
     rig->fio_moved = bytes;
 }
 
-/* Where the next operation of a kind goes; a range of whole operations is used round and round.
+/* The offset of the next operation of a kind; a range of whole operations is used round and round.
  * Mixed, each kind has a half. */
 static uint64_t next_offset(io_rig *rig, zi_io_kind kind, io_mix mix, uint64_t bytes)
 {

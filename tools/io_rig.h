@@ -17,7 +17,7 @@ typedef struct io_setting {
     uint32_t depth;
 } io_setting;
 
-/* What was moved in a while; a GB is 1e9 bytes. seconds_per_gb 0: not measured. */
+/* The cost of what was moved in a while; a GB is 1e9 bytes. seconds_per_gb 0: not measured. */
 typedef struct io_sample {
     double seconds_per_gb;
     double cpu_ms_per_gb;
@@ -37,7 +37,7 @@ typedef struct io_rates {
 
 typedef struct io_rig io_rig;
 
-/* What is to be said of the directory and the way to it; texts are the rig's. */
+/* Facts of the directory and the way to it; texts are the rig's. */
 typedef struct io_facts {
     const char *backend;
     const char *flags;
@@ -58,8 +58,8 @@ typedef struct io_rig_desc {
     const char *backend;   /* NULL for the best, or its name */
 } io_rig_desc;
 
-/* What an engine with so many bytes on disk stripes by: measured only where that is worth it. bytes
- * 0: each disk is measured by itself. */
+/* Find the rates that an engine with so many bytes on disk stripes by: measured only where that is
+ * worth it. bytes 0: each disk is measured by itself. */
 int io_find_rates(const char *const *directories, uint32_t directory_count, uint64_t bytes,
                   io_rates *rates);
 
@@ -96,9 +96,9 @@ typedef struct io_fio_setting {
 const char *io_measure_fio(io_rig *rig, io_mix mix, const io_fio_setting *fio, double seconds,
                            io_sample *sample);
 
-/* Where fio's next sample begins in each of the parts of `part` bytes that its jobs have: where the
- * last one ended, earlier where as much would not fit behind that, or at 0 when little is left.
- * A multiple of `block`. */
+/* The begin of fio's next sample in each of the parts of `part` bytes that its jobs have: where the
+ * last one ended, earlier where as much would not fit behind that, or at 0 when little is left. A
+ * multiple of `block`. */
 uint64_t io_rig_fio_begin(const io_rig *rig, uint64_t part, uint64_t block);
 
 /* So many bytes of a part were passed from `begin` on. */

@@ -17,7 +17,7 @@ typedef struct memory_run {
     const zero_model *model;
     const zero_engine_options *options; /* of memory_run_options */
     uint32_t ranks;
-    /* What follows is measured. */
+    /* The fields from here on are measured. */
     zero_memory planned;  /* of one rank, from a plan made apart from the engines */
     memory_rank *by_rank; /* the caller's array of `ranks` */
     uint64_t used_bytes;  /* by which what is in use grew at most, of all ranks; 0: not told */

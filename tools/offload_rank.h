@@ -54,7 +54,7 @@ typedef struct offload_way {
 /* After backward, which takes no longer than it must. */
 #define OFFLOAD_AT_ONCE ((const offload_way){0})
 
-/* What a step took and moved. */
+/* The time and the traffic of a step. */
 typedef struct offload_step {
     double
         backward_s; /* before it; the disk had nothing to do then, unless the step was predicted */

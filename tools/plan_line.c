@@ -168,7 +168,7 @@ static int read_setting(plan_line *line, const char *text)
     return 0;
 }
 
-/* What only one of the two commands knows. */
+/* Check what only one of the two commands knows. */
 static int check_command(const plan_line *line, int option)
 {
     const bool of_sim = option >= OPTION_STEPS;
@@ -391,8 +391,8 @@ static int make_mixes(plan_report *report)
 
 /* ---- what to try where nothing fits ---- */
 
-/* What takes less of the device, the ways that move bytes sooner first. One slot leaves no room to
- * gather ahead. */
+/* A way to take less of the device; those that move bytes sooner come first. One slot leaves no
+ * room to gather ahead. */
 typedef struct lean_way {
     const char *words;
     zero_transformer_units units;

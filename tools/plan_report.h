@@ -1,4 +1,4 @@
-/* What `zero plan` compares: the mixes of stage and tiers, and what a rank needs with each. */
+/* The comparisons of `zero plan`: the mixes of stage and tiers, and what a rank needs with each. */
 #ifndef TOOLS_PLAN_REPORT_H
 #define TOOLS_PLAN_REPORT_H
 
@@ -47,7 +47,7 @@ typedef struct plan_report {
     plan_mix mixes[PLAN_MIXES];
     uint32_t mix_count;
     const plan_mix *recommended; /* the first that fits; NULL: none does */
-    const char *advised;         /* where nothing fits: the first that does with smaller units and
+    const char *advised;         /* if nothing fits: the first that does with smaller units and
                                     fewer slots; NULL: none */
     const char *advice;          /* these, as words of the line */
     char untimed[256];           /* why there are no times; empty: there are */
@@ -68,7 +68,7 @@ typedef struct plan_line {
     zero_transformer_units units;
     uint64_t tensor; /* 0: 1 */
     uint64_t pipeline;
-    zero_batch mesh; /* what is of a mesh or a peer in it */
+    zero_batch mesh; /* its fields of a mesh or a peer */
     bool recompute;
     const char *json_path;
     const char *html_path;

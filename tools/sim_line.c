@@ -46,7 +46,7 @@ static double share(uint64_t part, uint64_t whole)
     return whole != 0 ? 100.0 * (double)part / (double)whole : 0.0;
 }
 
-/* What the engine takes, beside what a rank needs with activations and reserves, and has. */
+/* Print what the engine takes, beside what a rank needs with activations and reserves, and has. */
 static void print_memory(const zero_sim_report *r, const zero_footprint *f, FILE *out)
 {
     fprintf(out, "\n%-20s %12s %12s %12s %12s\n", "memory of a rank, GB", "engine's", "planned",

@@ -24,7 +24,7 @@ enum { STEPS = 150, DEADLINE_MS = 60000 };
     if ((status = cuda_status(call, #call)) != ZERO_OK) \
     goto done
 
-/* What any trainer has on the GPU. */
+/* The state that any trainer has on the GPU. */
 typedef struct trainer {
     cudaStream_t stream;
     float *x[LAYERS + 1]; /* activations; x[0] is the input */
@@ -200,7 +200,7 @@ done:
     return status;
 }
 
-/* What one rank does, thread or process. */
+/* The work of one rank, thread or process. */
 static zero_status rank(zero_world *world, void *user)
 {
     run *r = user;
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
     const zero_status status =
         zero_world_is_launched() ? run_launched(&r) : zero_world_run(ranks, DEADLINE_MS, rank, &r);
     if (status != ZERO_OK) {
-        /* What CUDA said is printed already, and the library says nothing of it. */
+        /* CUDA's own message is printed already, and the library says nothing of it. */
         const char *said = zero_last_error()->message;
         fprintf(stderr, "cuda_hooks: %s%s%s\n", zero_status_name(status),
                 said[0] != '\0' ? ": " : "", said);

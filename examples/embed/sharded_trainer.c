@@ -77,7 +77,7 @@ typedef struct layer_acts {
     float ln2[N * C], fc[N * F], gelu[N * F];
 } layer_acts;
 
-/* What forward leaves for backward, and the gradients of it. */
+/* The activations that forward leaves for backward, and their gradients. */
 typedef struct acts {
     float x[L + 1][N * C], lnf[N * C], logits[N * V];
     layer_acts layers[L];

@@ -15,7 +15,7 @@ typedef struct block {
                        the first; the others add (1) */
 } block;
 
-/* Where one head of one sample lies in a tokens x 3 width matrix. */
+/* The place of one head of one sample in a tokens x 3 width matrix. */
 typedef struct head {
     size_t query;
     size_t key;

@@ -1,4 +1,4 @@
-/* What computes the model: a table of the units' forward and backward over a space of activations.
+/* The backend of the model: a table of the units' forward and backward over a space of activations.
  *
  * gpt2_net.c calls the engine's hooks and passes the views to one of two tables, the CPU's
  * (gpt2_cpu.c) or CUDA's (gpt2_cuda.c). Both have the same units in the same order. A table that a
@@ -39,9 +39,9 @@ typedef struct gpt2_backend {
     zero_status (*create)(const gpt2_backend_setup *setup, void **space);
     void (*destroy)(void *space); /* NULL is fine */
     uint64_t (*bytes)(const void *space);
-    const char *(*machine)(const void *space);  /* what computes, for the log */
-    const char *(*products)(const void *space); /* what multiplies matrices, for the log */
-    /* What a rank's user should know before the first step; NULL: nothing. */
+    const char *(*machine)(const void *space);  /* processor that computes, for the log */
+    const char *(*products)(const void *space); /* code that multiplies matrices, for the log */
+    /* A warning to a rank's user before the first step; NULL: none. */
     const char *(*warning)(const void *space);
     zero_stream (*stream)(const void *space); /* the stream that hooks are given */
 

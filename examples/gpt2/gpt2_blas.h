@@ -10,11 +10,11 @@ typedef enum gpt2_vectors {
     GPT2_VECTORS_AVX512
 } gpt2_vectors;
 
-/* What this CPU has. */
+/* The vector instructions of this CPU. */
 gpt2_vectors gpt2_vectors_here(void);
 
-/* What the kernels use that OpenBLAS names `core`. Names that are not known here are of libraries
- * that are newer, and count as AVX512. */
+/* The vector instructions of the kernels that OpenBLAS names `core`. Names that are not known here
+ * are of libraries that are newer, and count as AVX512. */
 gpt2_vectors gpt2_vectors_of_core(const char *core);
 
 /* OPENBLAS_CORETYPE for kernels that use them; NULL: no name. */

@@ -122,7 +122,7 @@ static void widen(cpu *self, const zero_view *views, uint32_t count, const float
     }
 }
 
-/* Where `count` gradients are to be summed: in place, or in zeroed sums. */
+/* Find where `count` gradients are to be summed: in place, or in zeroed sums. */
 static void open_grads(cpu *self, const zero_view *views, uint32_t count, float **grads)
 {
     float *sums = self->grads;

@@ -36,7 +36,7 @@ template <typename T, int DEPTH_MAX, bool BACKWARD> struct tiles {
         TILE = COLUMNS * STRIDE, /* elements; a stage has two */
         HELD = (BACKWARD ? 2 : 1) * ROWS * STRIDE,
         BYTES = (HELD + 4 * TILE) * (int)sizeof(T),
-        /* what keys as rows need besides: log-sums and deltas of the queries */
+        /* keys as rows need log-sums and deltas of the queries besides */
         KEY_BYTES = BYTES + 4 * COLUMNS * (int)sizeof(float),
         /* Blocks that a multiprocessor has registers for; 0: the compiler's choice, which here was
          * one more and a few registers in memory. */
@@ -49,7 +49,7 @@ template <typename T, int DEPTH_MAX, bool BACKWARD> struct tiles {
 
 /* --- tiles ------------------------------------------------------------------------------------ */
 
-/* Where one head of one sample lies. */
+/* The place of one head of one sample. */
 struct head {
     uint64_t qkv;       /* first query, in qkv and dqkv */
     uint64_t out;       /* in mixed and dmixed */

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What decides on descriptors and algorithm. Filled with zeros first, compared as bytes. */
+/* The properties that decide on descriptors and algorithm. Filled with zeros first, compared as
+ * bytes. */
 typedef struct kind {
     uint64_t rows;
     uint64_t columns;

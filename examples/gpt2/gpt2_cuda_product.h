@@ -15,7 +15,7 @@ typedef struct gpt2_factor {
     bool turned; /* its transpose is meant */
 } gpt2_factor;
 
-/* What a product does beside, while its result is at hand: an epilogue of cuBLASLt's. */
+/* The further work of a product, while its result is at hand: an epilogue of cuBLASLt's. */
 typedef enum gpt2_product_end {
     GPT2_END_NONE,
     GPT2_END_GELU,      /* out = gelu(result), tanh form, and `before` = result; there is a bias */

@@ -115,7 +115,8 @@ static size_t carve_host(gpt2_cuda_space *space)
 
 /* --- creation --------------------------------------------------------------------------------- */
 
-/* What cuBLASLt and the kernels take; the command line is checked earlier and says more. */
+/* True if cuBLASLt and the kernels take the setup; the command line is checked earlier and says
+ * more. */
 static bool is_possible(const gpt2_backend_setup *setup, zero_dtype grad_dtype)
 {
     const uint32_t depth = setup->config.width / setup->config.heads;
@@ -182,8 +183,8 @@ static zero_status allocate(gpt2_cuda_space *space, const gpt2_backend_setup *se
     return ZERO_OK;
 }
 
-/* What is behind wte in its padded copy: 0, which the padding of logits' gradient is multiplied by,
- * and nothing writes again. */
+/* Set what is behind wte in its padded copy to 0: the padding of logits' gradient is multiplied by
+ * it, and nothing writes it again. */
 static zero_status clear_padding(gpt2_cuda_space *space)
 {
     const size_t row = space->config.width * zero_dtype_bytes(space->dtype);
@@ -292,7 +293,7 @@ static void sort_rows(gpt2_cuda_space *space)
     int32_t next = 0;
     for (uint32_t token = 0; token < vocab; token++) {
         const int32_t count = counts[token];
-        counts[token] = next; /* where the token's next row goes */
+        counts[token] = next; /* place of the token's next row */
         if (count > 0) {
             staged->ids[segments] = (int32_t)token;
             staged->starts[segments++] = next;

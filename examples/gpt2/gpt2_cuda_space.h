@@ -1,4 +1,4 @@
-/* What a rank computes with on its GPU: activations, scratch, a stream, and the batch. */
+/* A rank's working memory on its GPU: activations, scratch, a stream, and the batch. */
 #ifndef GPT2_CUDA_SPACE_H
 #define GPT2_CUDA_SPACE_H
 
@@ -8,7 +8,8 @@
 /* Elements that the rows of logits are padded to a multiple of: one line of memory, or two. */
 enum { GPT2_LINE = 64 };
 
-/* What a block's backward needs of its forward: tokens x width of the model's type unless said. */
+/* The results of a block's forward that its backward needs: tokens x width of the model's type
+ * unless said. */
 typedef struct gpt2_cuda_saved {
     void *norm1;
     float *mean1; /* tokens */
@@ -49,7 +50,7 @@ typedef struct gpt2_cuda_space {
     cudaEvent_t measured; /* recorded after the loss's copy; the host waits before it reads */
     gpt2_products products;
     bool fuses[GPT2_ENDS];   /* see gpt2_linear_choose */
-    char products_text[256]; /* what multiplies matrices, for the log */
+    char products_text[256]; /* code that multiplies matrices, for the log */
     char warning[256];       /* "": none */
 
     unsigned char *memory; /* device */

@@ -1,4 +1,4 @@
-/* What the kernels are made of: elements in fp32, eight at a time, and what a warp does together.
+/* The parts of the kernels: elements in fp32, eight at a time, and the operations of a warp.
  *
  * tests/gpt2/gpt2_emulation.h defines the second half in plain C++, so that the same kernels run on
  * the CPU, thread by thread, in a test. */

@@ -42,7 +42,7 @@ static void json_number(FILE *file, double value)
     }
 }
 
-/* What a file is to get, made in memory first. */
+/* The text that a file is to get, made in memory first. */
 typedef struct staged_text {
     FILE *out;
     char *text;
@@ -147,7 +147,7 @@ static void print_facts(const gpt2_log *log, const gpt2_run_facts *facts)
     }
 }
 
-/* What closes the JSON document while steps are added to it, and after them. */
+/* The text that closes the JSON document while steps are added to it, and after them. */
 #define CLOSE_STEPS "\n]\n}\n"
 #define CLOSE_REST "\n}\n"
 
@@ -172,7 +172,7 @@ static bool begin_json(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *e
     return end_text(&text, &log->json, CLOSE_STEPS, error);
 }
 
-/* What a run that goes on keeps of a file. */
+/* The part of a file that a run that goes on keeps. */
 typedef struct kept {
     uint64_t bytes;
     uint32_t rows;
@@ -313,7 +313,7 @@ static const char *waited_for(zero_bottleneck bottleneck)
                                                : zero_bottleneck_name(bottleneck);
 }
 
-/* What a step's time went to, the larger share first. share: waited for the library. */
+/* Show what a step's time went to, the larger share first. share: waited for the library. */
 static void set_bottleneck(live_field *field, int drop, double share, zero_bottleneck bottleneck)
 {
     const double waited = 100 * (share < 1 ? share : 1);

@@ -1,4 +1,4 @@
-/* What a run reports: a live line on a terminal, plain lines elsewhere, CSV and JSON files. Only
+/* The reports of a run: a live line on a terminal, plain lines elsewhere, CSV and JSON files. Only
  * rank 0 has one. */
 #ifndef GPT2_LOG_H
 #define GPT2_LOG_H
@@ -36,7 +36,7 @@ typedef struct gpt2_log {
     double waited_a_step;  /* seconds, smoothed alike */
     double disk_a_step;    /* bytes of this rank, smoothed alike */
     double val_loss;       /* the last one */
-    uint32_t val_step;     /* where it was measured */
+    uint32_t val_step;     /* in which it was measured */
     double flops_a_token;  /* of the model */
     double peak_flops;     /* a second, of all GPUs; 0: not known */
     uint32_t rows;         /* of this run */
@@ -50,11 +50,11 @@ typedef struct gpt2_run_facts {
     uint32_t local_ranks;
     uint32_t threads;
     const char *backend;
-    const char *gather; /* what carries parameters, and gradients */
+    const char *gather; /* path of parameters, and of gradients */
     const char *reduce;
     const char *disk;     /* how state on disk is reached; NULL: there is none */
-    const char *isa;      /* what computes */
-    const char *products; /* what multiplies matrices */
+    const char *isa;      /* instructions that compute */
+    const char *products; /* code that multiplies matrices */
     uint32_t gpus;        /* of all hosts; 0: none */
     uint64_t parameters;
     uint32_t vocab;

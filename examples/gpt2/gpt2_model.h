@@ -66,7 +66,8 @@ typedef struct gpt2_batch {
     uint32_t positions; /* at most config.seq */
 } gpt2_batch;
 
-/* What a block's backward needs of its forward. Token-major: tokens x width unless said. */
+/* The results of a block's forward that its backward needs. Token-major: tokens x width unless
+ * said. */
 typedef struct gpt2_saved {
     gpt2_real *norm1;
     gpt2_real *mean1; /* tokens */

@@ -27,7 +27,7 @@ typedef struct gpt2_norm {
     size_t width;
 } gpt2_norm;
 
-/* What its backward adds to. */
+/* The arrays of its backward, which adds to the gradients. */
 typedef struct gpt2_norm_grad {
     const gpt2_real *dy; /* rows x width */
     gpt2_real *dx;       /* rows x width */

@@ -172,7 +172,7 @@ static const zero_option *engine_option(const gpt2_option *row)
     return zero_option_find(alias != NULL ? alias->option : row->name);
 }
 
-/* Whether a command line gives the option by another row, or cannot give it. */
+/* True if a command line gives the option by another row, or cannot give it. */
 static bool is_left_out(const zero_option *option)
 {
     static const char *const others[] = {
@@ -426,7 +426,7 @@ static bool set_value(gpt2_options *options, const gpt2_option *row, const char 
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
-/* What the GPU's kernels and products take. */
+/* Check that the GPU's kernels and products take the options. */
 static bool check_cuda(const gpt2_options *o, gpt2_error *error)
 {
     const uint32_t depth = o->width / o->heads;
@@ -732,7 +732,7 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
     }
 }
 
-/* Whether the help shows the row's default, which its text or another option does not give. */
+/* True if the help shows the row's default, which its text or another option does not give. */
 static bool shows_default(const gpt2_option *row)
 {
     static const char *const derived[] = {"ranks",  "vocab",  "threads",

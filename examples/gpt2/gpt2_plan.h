@@ -1,4 +1,4 @@
-/* What --plan prints: the model and the plan of a rank's memory, as a table and as JSON. */
+/* The output of --plan: the model and the plan of a rank's memory, as a table and as JSON. */
 #ifndef GPT2_PLAN_H
 #define GPT2_PLAN_H
 

@@ -12,7 +12,7 @@ typedef struct gpt2_sampling {
     uint32_t top_k;     /* 0: all */
     uint64_t seed;
     bool text;  /* tokens are bytes */
-    FILE *file; /* where each token is printed at once; NULL: nowhere */
+    FILE *file; /* gets each token at once; NULL: none does */
     /* Called before each token, on every rank; *over ends the text. NULL: it is `count` long. */
     zero_status (*is_over)(void *user, bool *over);
     void *user;

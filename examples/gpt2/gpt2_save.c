@@ -51,7 +51,7 @@ bool gpt2_save_prepare(const gpt2_options *o, gpt2_error *error)
                             make_directory("export", o->export_to, error));
 }
 
-/* What a checkpoint has of the training data, behind the sizes. */
+/* The text that a checkpoint has of the training data, behind the sizes. */
 #define DATA_TEXT " data %llu tokens %016llx"
 
 /* --- saving ----------------------------------------------------------------------------------- */

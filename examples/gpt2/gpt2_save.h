@@ -21,7 +21,7 @@ typedef struct gpt2_saver {
     uint32_t begun;  /* steps of the save under way; 0: there is none */
 } gpt2_saver;
 
-/* What is saved beside the engine's state. */
+/* The progress that is saved beside the engine's state. */
 typedef struct gpt2_progress {
     uint32_t steps;
     uint64_t samples;               /* of the training data, over all ranks */
@@ -35,7 +35,7 @@ bool gpt2_saver_written(const gpt2_saver *self);
 /* Wait for the save under way. After IO the run may go on. Collective. */
 zero_status gpt2_saver_end(gpt2_saver *self);
 
-/* Where a run goes on. */
+/* The point at which a run goes on. */
 typedef struct gpt2_start {
     uint32_t steps;
     uint64_t samples;

@@ -1,4 +1,4 @@
-/* What each step is given: the learning rate, and the optimizer's numbers. */
+/* The inputs of each step: the learning rate, and the optimizer's numbers. */
 #ifndef GPT2_SCHEDULE_H
 #define GPT2_SCHEDULE_H
 

@@ -32,7 +32,7 @@ typedef struct gpt2_job {
     gpt2_data data;
     double bigram;
     bool launched;   /* ranks are processes */
-    live_line *live; /* what rank 0 is doing; NULL: standard output is no terminal */
+    live_line *live; /* shows what rank 0 is doing; NULL: standard output is no terminal */
     uint32_t threads;
     const gpt2_backend *backend;
     pthread_mutex_t lock; /* guards error and stop */
@@ -40,7 +40,7 @@ typedef struct gpt2_job {
     int stop;             /* the signal that ended it; 0: none */
 } gpt2_job;
 
-/* What ranks exchange about a step. */
+/* The message that ranks exchange about a step. */
 typedef struct rank_word {
     double value;
     int32_t stop;    /* the signal that this rank got; 0: none */
@@ -60,7 +60,7 @@ typedef struct trainer {
     rank_word *gathered; /* one a rank */
     int stop;            /* the signal that all ranks stop for; 0: none */
     bool written;        /* all ranks have written the save under way */
-    gpt2_start start;    /* where this run began: at 0, or at a checkpoint */
+    gpt2_start start;    /* of this run: at 0, or at a checkpoint */
     uint64_t samples_done;
     zero_step_params params; /* the last step's; zeroed before the first one */
     gpt2_saver saver;
@@ -424,7 +424,7 @@ static zero_status start_log(trainer *self)
     return ZERO_OK;
 }
 
-/* Where the run begins: at its initial values, at weights from a file, or at a checkpoint. */
+/* Set where the run begins: at its initial values, at weights from a file, or at a checkpoint. */
 static zero_status set_start(trainer *self)
 {
     const gpt2_options *o = &self->job->options;
@@ -698,7 +698,7 @@ static int run_job(gpt2_job *job)
     return launched ? run_launched(job) : run_here(job);
 }
 
-/* What --help and --version print; -1 where the line asks for neither. */
+/* Print what --help and --version ask for; -1: the line asks for neither. */
 static int answer(const gpt2_options *o, gpt2_error *error)
 {
     if (o->help != 0) {

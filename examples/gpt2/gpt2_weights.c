@@ -240,7 +240,7 @@ zero_status gpt2_weights_load(gpt2_net *net, zero_world *world, const char *path
                         gpt2_tensor_count(&net->config));
         return ZERO_ERR_INVALID_ARGUMENT;
     }
-    /* What is there beside, zero_transformer_read knows: masks, and the head. */
+    /* zero_transformer_read knows what is there beside: masks, and the head. */
     return unexpected != 0 && zero_world_rank(world) == 0 ? check_head(&net->config, file, error)
                                                           : ZERO_OK;
 }
@@ -321,7 +321,8 @@ bool gpt2_weights_index(const gpt2_config *config, const char *folder, uint32_t 
                      found, gpt2_tensor_count(config));
 }
 
-/* What GPT2LMHeadModel of transformers needs to compute what this model does. */
+/* Write the configuration with which GPT2LMHeadModel of transformers computes what this model
+ * does. */
 static bool write_config(const gpt2_config *c, zero_dtype dtype, const char *folder,
                          gpt2_error *error)
 {

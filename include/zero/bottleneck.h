@@ -11,7 +11,7 @@
 
 ZERO_BEGIN
 
-/** Where most of the time went that the library computed or waited. */
+/** The cause of most of the time that the library computed or waited. */
 typedef enum zero_bottleneck {
     ZERO_BOTTLENECK_NONE = 0, /**< nothing was counted, as on a GPU, whose waits the host does not
                                  see */

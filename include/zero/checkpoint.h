@@ -36,7 +36,7 @@ ZERO_BEGIN
 
 /** The caller's own numbers and bytes in a checkpoint. The library keeps them and reads none. */
 typedef struct zero_checkpoint_user {
-    uint64_t data_position;   /**< where the next step reads its data, in any unit */
+    uint64_t data_position;   /**< of the next step's data, in any unit */
     uint64_t random_seed;     /**< of the caller's own random numbers */
     uint64_t random_position; /**< how many of them were used */
     const void *bytes;        /**< anything else; NULL where bytes_count is 0 */
@@ -44,7 +44,7 @@ typedef struct zero_checkpoint_user {
     uint64_t reserved[4];     /**< 0 */
 } zero_checkpoint_user;
 
-/** What to save, where. It grows at its end. */
+/** The content and the place of a save. It grows at its end. */
 typedef struct zero_save_options {
     size_t struct_bytes;   /**< set by zero_save_options_init() */
     const char *directory; /**< of the run: it has one folder for each checkpoint. Made if its
@@ -160,7 +160,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_save_end(zero_engine *engine);
 ZERO_API ZERO_MUST_CHECK zero_status zero_save(zero_engine *engine,
                                                const zero_save_options *options);
 
-/** What to load. It grows at its end. */
+/** The source and the content of a load. It grows at its end. */
 typedef struct zero_load_options {
     size_t struct_bytes; /**< set by zero_load_options_init() */
     const char *path;    /**< a run's directory or a checkpoint's folder. For parameters only also a
@@ -168,7 +168,7 @@ typedef struct zero_load_options {
     const char *name;    /**< which checkpoint of a run's directory; NULL: the whole one that was
                             committed last, other than weights alone if there is one. Where the
                             last one is not whole, report and log say why */
-    const char *prefix;  /**< what the file's names of tensors have ahead of the model's, for
+    const char *prefix;  /**< that the file's names of tensors have ahead of the model's, for
                             example "transformer."; NULL: nothing */
     int32_t params_only; /**< 1: parameters and masters. Moments and the step's state become those
                             of a new run */
@@ -207,7 +207,7 @@ static inline zero_load_options zero_load_options_init(void)
     return options;
 }
 
-/** What became of a load. It grows at its end. */
+/** The outcome of a load. It grows at its end. */
 typedef struct zero_load_report {
     size_t struct_bytes;  /**< set by zero_load_report_init() */
     uint64_t step;        /**< steps of the saved run, skipped ones included */
@@ -225,7 +225,7 @@ typedef struct zero_load_report {
     uint64_t user_room;        /**< in: bytes there */
     char list[2048];       /**< missing, unexpected and mismatching tensors by name, a line each, as
                               many as fit; then what overflowed */
-    char folder[1024];     /**< what was loaded, as far as it fits */
+    char folder[1024];     /**< that was loaded, as far as it fits */
     uint64_t shared_bytes; /**< of state on disk, those that share blocks of the file system with
                               the checkpoint: see reflink */
     char passed_over[256]; /**< of a run's directory without a name: why the checkpoint that was

@@ -102,7 +102,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_engine_fill(zero_engine *engine, zero_
  *  - Ownership: the engine's. */
 ZERO_API const zero_plan *zero_engine_plan(const zero_engine *engine);
 
-/** What the engine has counted since create. Grows at its end. */
+/** The engine's counters since create. Grows at its end. */
 typedef struct zero_stats {
     size_t struct_bytes;    /**< set by zero_stats_init() */
     uint64_t steps;         /**< zero_step calls, and known launches of captured ones */
@@ -174,9 +174,9 @@ static inline zero_stats zero_stats_init(void)
 ZERO_API ZERO_MUST_CHECK zero_status zero_engine_stats(const zero_engine *engine,
                                                        zero_stats *stats);
 
-/** What the engine holds, as counted by allocators and file systems, not taken from the plan. While
- *  roles are evicted (zero/evict.h) a role that is kept counts on the tier that it was evicted to,
- *  and one that is not kept has no bytes.
+/** Get the bytes that the engine holds, as counted by allocators and file systems, not taken from
+ *  the plan. While roles are evicted (zero/evict.h) a role that is kept counts on the tier that it
+ *  was evicted to, and one that is not kept has no bytes.
  *  - memory: in: struct_bytes, of zero_memory_init(); out: the rest, as far as the struct goes.
  *  - Local call, no waiting.
  *  - Errors: INVALID_ARGUMENT. */

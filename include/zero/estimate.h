@@ -20,11 +20,11 @@
 
 ZERO_BEGIN
 
-/** What takes a step's time. */
+/** A term of a step's time. */
 typedef enum zero_estimate_term {
     ZERO_ESTIMATE_PRODUCTS = 0,   /**< matrix products and attention, forward, backward and again
                                        where activations are recomputed */
-    ZERO_ESTIMATE_ELEMENTS = 1,   /**< what lies between products: norms, activation functions,
+    ZERO_ESTIMATE_ELEMENTS = 1,   /**< the operations between products: norms, activation functions,
                                        sums, the loss; bound by the GPU's memory */
     ZERO_ESTIMATE_GATHERS = 2,    /**< parameters, over links */
     ZERO_ESTIMATE_REDUCTIONS = 3, /**< gradients, over links */
@@ -32,8 +32,8 @@ typedef enum zero_estimate_term {
     ZERO_ESTIMATE_DISK_READS = 5,
     ZERO_ESTIMATE_DISK_WRITES = 6,
     ZERO_ESTIMATE_UPDATE = 7,      /**< bound by the memory of the GPU or of the host */
-    ZERO_ESTIMATE_ACTIVATIONS = 8, /**< what ranks of tensor, pipeline and context parallelism send
-                                        one another, over links */
+    ZERO_ESTIMATE_ACTIVATIONS = 8, /**< sent between ranks of tensor, pipeline and context
+                                        parallelism, over links */
     ZERO_ESTIMATE_BUBBLE = 9,      /**< of pipeline parallelism: a rank has no micro-step yet, or no
                                         more */
     ZERO_ESTIMATE_TERMS = 10       /**< how many there are */

@@ -29,7 +29,7 @@ typedef enum zero_wire {
     ZERO_WIRE_COUNT = 2   /**< how many values there are */
 } zero_wire;
 
-/** What a rank computes at once, and how often before an update. Grows at its end. */
+/** A rank's work in a micro-step, and the micro-steps of an update. Grows at its end. */
 typedef struct zero_batch {
     size_t struct_bytes;  /**< set by zero_batch_init() */
     uint64_t samples;     /**< of a rank in a micro-step, in [1, 2^20]. 0: 1 */

@@ -14,7 +14,7 @@
 
 ZERO_BEGIN
 
-/** What an option's field is, and how its text is read. */
+/** The type of an option's field, and the form of its text. */
 typedef enum zero_option_kind {
     ZERO_OPTION_FLAG = 1,   /**< int32_t, 0 or 1 */
     ZERO_OPTION_COUNT = 2,  /**< uint32_t; a whole number */
@@ -33,9 +33,9 @@ typedef enum zero_option_kind {
  *  end. */
 typedef struct zero_option {
     const char *name;           /**< the field's name */
-    const char *text;           /**< what it does, one line */
+    const char *text;           /**< its effect, one line */
     const char *fallback;       /**< its default, in words */
-    zero_option_kind kind;      /**< what the field is */
+    zero_option_kind kind;      /**< of the field */
     int32_t is_tuning;          /**< 1: a field of zero_tuning; 0: of zero_engine_options */
     int32_t same_on_ranks;      /**< 1: zero_engine_create compares it over the ranks */
     uint32_t choice_count;      /**< entries of choices */
@@ -45,7 +45,7 @@ typedef struct zero_option {
     size_t bytes;               /**< of the field */
     uint64_t low;               /**< of COUNT, BYTES and NUMBER: the least value besides 0 */
     uint64_t high;              /**< of COUNT, BYTES and NUMBER: the largest value */
-    uint64_t value;             /**< what 0 stands for; 0: itself, or what `fallback` says */
+    uint64_t value;             /**< that 0 stands for; 0: itself, or what `fallback` says */
 } zero_option;
 
 /** Number of options.

@@ -15,8 +15,8 @@
 
 ZERO_BEGIN
 
-/** What is split over the ranks (Rajbhandari et al., "ZeRO", 2020, section 5). A value is the
- *  stage's number, so that a bare 0 to 3 means it too; any other is refused. */
+/** The states that are split over the ranks (Rajbhandari et al., "ZeRO", 2020, section 5). A value
+ *  is the stage's number, so that a bare 0 to 3 means it too; any other is refused. */
 typedef enum zero_stage {
     ZERO_STAGE_0 = 0, /**< nothing: plain data parallelism */
     ZERO_STAGE_1 = 1, /**< optimizer state */
@@ -38,7 +38,7 @@ typedef enum zero_optimizer {
 /** Hyper-parameter groups (zero_tensor_desc.group), at most. */
 #define ZERO_STEP_GROUPS 64
 
-/** Where shards and slots live, and what computes with them. */
+/** The device that holds shards and slots, and computes with them. */
 typedef enum zero_device {
     ZERO_DEVICE_DEFAULT = 0, /**< the CPU */
     ZERO_DEVICE_CPU = 1,     /**< host memory, threads of the library */
@@ -105,7 +105,7 @@ typedef struct zero_engine_options {
                              optimizer_group. 0: the whole world */
     zero_device device;   /**< default: the CPU */
 
-    zero_dtype grad_dtype;   /**< what backward writes. Default: the tensor's own type */
+    zero_dtype grad_dtype;   /**< type that backward writes. Default: the tensor's own type */
     zero_dtype master_dtype; /**< F32, or NONE: update low-precision parameters in place with
                                 stochastic rounding. fp32 parameters are their own master.
                                 Default: F32 */

@@ -12,13 +12,13 @@
 
 ZERO_BEGIN
 
-/** What is moved. */
+/** The kind of data that is moved. */
 typedef enum zero_traffic {
     ZERO_TRAFFIC_GATHER = 0, /**< parameters: gathers of units, or the all-gather after a step */
     ZERO_TRAFFIC_REDUCE = 1  /**< gradients: the first reduction that crosses ranks */
 } zero_traffic;
 
-/** What moves it. */
+/** The transport that moves it. */
 typedef enum zero_carrier {
     ZERO_CARRIER_NONE = 0, /**< nothing: the state is with one rank */
     ZERO_CARRIER_HOST = 1, /**< host memory that the ranks of a host share; a GPU's is staged */
@@ -33,15 +33,15 @@ typedef enum zero_carrier {
  *  at its end. */
 typedef struct zero_path {
     size_t struct_bytes;  /**< set by zero_path_init() */
-    zero_carrier carrier; /**< what moves the bytes */
+    zero_carrier carrier; /**< that moves the bytes */
     int32_t nccl_version; /**< of the library that was loaded: 22809 is 2.28.9. 0: not NCCL */
     uint32_t buffers;     /**< arenas that the communicator has registered as plain buffers */
     uint32_t windows;     /**< arenas that it has registered as windows */
     uint32_t symmetric;   /**< of these, symmetric ones */
     int32_t zero_cta;     /**< 1: the communicator was made with NCCL_CTA_POLICY_ZERO */
     char text[96];        /**< the same for people: "nccl 2.28.9, symmetric windows" */
-    uint32_t hosts;       /**< where it goes in two levels, within each host and then between hosts:
-                             how many hosts. 0: all at once, or as NCCL or MPI does it */
+    uint32_t hosts;       /**< number of hosts, if it goes in two levels, within each host and then
+                             between hosts. 0: all at once, or as NCCL or MPI does it */
 } zero_path;
 
 /** As zero_engine_options_init_sized: no carrier, struct_bytes set. */
@@ -55,7 +55,7 @@ static inline zero_path zero_path_init(void)
     return path;
 }
 
-/** What carries this traffic of the engine, between this rank and its peers.
+/** Get the path of this traffic of the engine, between this rank and its peers.
  *  - path: in: struct_bytes, of zero_path_init(); out: the rest, as far as the struct goes.
  *  - Local call, no waiting.
  *  - Errors: INVALID_ARGUMENT. */
@@ -74,7 +74,7 @@ typedef enum zero_io_backend {
 /** How state on disk is reached. Grows at its end. */
 typedef struct zero_disk_path {
     size_t struct_bytes;       /**< set by zero_disk_path_init() */
-    zero_io_backend backend;   /**< what was taken */
+    zero_io_backend backend;   /**< that was taken */
     int32_t direct;            /**< 1: no directory goes through the page cache */
     uint64_t window_bytes;     /**< host memory that all accesses go through; while the I/O window
                                   is evicted (zero/evict.h), as before */

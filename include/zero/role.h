@@ -8,7 +8,7 @@
 
 ZERO_BEGIN
 
-/** What bytes are held for; the rows of a plan. A rank has shards of the roles below
+/** The purpose that bytes are held for; the rows of a plan. A rank has shards of the roles below
  *  ZERO_ROLE_SHARDS_MAX, each with a tier to choose. The roles from there on are memory beside
  *  shards. Not every number is a role: states of later optimizers get those before PARAM_SLOT. */
 typedef enum zero_role {
@@ -45,7 +45,7 @@ ZERO_API int32_t zero_role_exists(zero_role role);
  *  "step", "scratch", "io window", "save staging"; "unknown" for no role. Never NULL. */
 ZERO_API const char *zero_role_name(zero_role role);
 
-/** Where a role's bytes live. No tier changes a bit of any result. */
+/** The memory or disk that a role's bytes live on. No tier changes a bit of any result. */
 typedef enum zero_tier {
     ZERO_TIER_DEFAULT = 0, /**< unset: the device */
     ZERO_TIER_DEVICE = 1,  /**< memory of options.device */

@@ -19,7 +19,7 @@ typedef struct zero_shard {
     uint64_t first;       /**< index in the tensor of its first element */
     uint64_t count;       /**< elements; 0 where this rank has none */
     zero_dtype dtype;     /**< of the role */
-    zero_tier tier;       /**< where it lives */
+    zero_tier tier;       /**< of the shard */
     uint64_t reserved[5]; /**< 0 */
 } zero_shard;
 

@@ -23,7 +23,8 @@
 
 ZERO_BEGIN
 
-/** What carries a rank's bytes. What the ranks of a node share is divided evenly between them. */
+/** A memory, link or disk that carries a rank's bytes. What the ranks of a node share is divided
+ *  evenly between them. */
 typedef enum zero_sim_link {
     ZERO_SIM_DEVICE_MEMORY = 0,  /**< memory of the GPU */
     ZERO_SIM_HOST_MEMORY = 1,    /**< memory of the node, this rank's part */
@@ -39,8 +40,8 @@ typedef enum zero_sim_link {
 /** Entries for links in the arrays of public structs; fixed for ever. */
 #define ZERO_SIM_LINK_COUNT_MAX 16
 
-/** What the caller's stream waited for. A wait for a stream that itself waits counts as what that
- *  one waits for. */
+/** The cause of a wait of the caller's stream. A wait for a stream that itself waits counts as what
+ *  that one waits for. */
 typedef enum zero_sim_cause {
     ZERO_SIM_GATHER = 0,     /**< all-gathers of parameters */
     ZERO_SIM_REDUCTION = 1,  /**< reductions of gradients */
@@ -90,7 +91,7 @@ static inline zero_sim_options zero_sim_options_init(void)
     return options;
 }
 
-/** What a rank's step takes, as the mean of those reported. Grows at its end. */
+/** The costs of a rank's step, as the mean of those reported. Grows at its end. */
 typedef struct zero_sim_report {
     size_t struct_bytes;                            /**< set by zero_sim_report_init() */
     uint64_t step_ns;                               /**< compute_ns and all of wait_ns */

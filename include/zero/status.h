@@ -27,7 +27,7 @@ ZERO_BEGIN
 
 /** One row as an enumerator. */
 #define ZERO_ERR_ENUM_(name, value, text) ZERO_ERR_##name = value,
-/** What a call came to: ZERO_OK, or what failed. */
+/** The outcome of a call: ZERO_OK, or the kind of failure. */
 typedef enum zero_status {
     ZERO_OK = 0, /**< nothing failed */
     ZERO_ERR_LIST(ZERO_ERR_ENUM_)

@@ -222,7 +222,7 @@ static inline zero_step_result zero_step_result_init(void)
  *    gives the last step whose weights could. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_step_wait(zero_engine *engine, zero_step_result *result);
 
-/** What to multiply the loss by in the next micro-step; 1 unless loss scaling is on.
+/** Get the factor of the loss in the next micro-step; 1 unless loss scaling is on.
  *  - scale: out.
  *  - Local call. With dynamic scaling it waits for the last step's decision.
  *  - Errors: INVALID_ARGUMENT; with dynamic scaling those of zero_step_wait. */
@@ -255,9 +255,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_discard(zero_engine *engine);
 /** Numbers that an optimizer may carry from one update of a group to the next; fixed for ever. */
 #define ZERO_STEP_CARRIED 4
 
-/** What a step passes on to the next besides shards; the same on all ranks. To resume a run with
- *  the bits of one that never ended, save this and every rank's shards (zero_shard_read of PARAM,
- *  MASTER, MOMENT1 and MOMENT2), and give both to a new engine of the same model and options
+/** The state that a step passes on to the next besides shards; the same on all ranks. To resume a
+ *  run with the bits of one that never ended, save this and every rank's shards (zero_shard_read of
+ *  PARAM, MASTER, MOMENT1 and MOMENT2), and give both to a new engine of the same model and options
  *  (zero_shard_write, zero_step_state_set). Ranks, stage and tiers may differ. Fill with
  *  zero_step_state_init() for a new run, or with zero_step_state_get. */
 typedef struct zero_step_state {

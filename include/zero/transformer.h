@@ -19,7 +19,7 @@
 
 ZERO_BEGIN
 
-/** What a transformer has, combined with |. */
+/** Properties of a transformer, combined with |. */
 typedef enum zero_transformer_flags {
     ZERO_TRANSFORMER_PLAIN = 0,     /**< none of these: norms and matrices without biases */
     ZERO_TRANSFORMER_TIED_HEAD = 1, /**< the head is the matrix of the token embedding */
@@ -32,8 +32,8 @@ typedef enum zero_transformer_flags {
     ZERO_TRANSFORMER_ALL = 31         /**< all of these bits */
 } zero_transformer_flags;
 
-/** What is a unit of a block, and so is gathered at once. Smaller units need smaller slots, and
- * more collectives. */
+/** The part of a block that is a unit, and so is gathered at once. Smaller units need smaller
+ * slots, and more collectives. */
 typedef enum zero_transformer_units {
     ZERO_TRANSFORMER_UNITS_BLOCK = 0,  /**< all of it */
     ZERO_TRANSFORMER_UNITS_LAYER = 1,  /**< its attention, and its feed-forward layer */

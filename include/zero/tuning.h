@@ -26,15 +26,15 @@ typedef enum zero_reduction {
                                  NCCL it takes a gradient slot more and larger scratch memory */
 } zero_reduction;
 
-/** Where the gradients of several micro-steps are added. */
+/** The degree at which the gradients of several micro-steps are added. */
 typedef enum zero_accumulation {
     ZERO_ACCUMULATION_DEFAULT = 0, /**< at the degree of sharding the stage gives to gradients */
     ZERO_ACCUMULATION_LOCAL = 1 /**< whole gradients on every rank, reduced once, at the boundary:
                                    less traffic, more memory */
 } zero_accumulation;
 
-/** What carries bytes between GPUs of ranks that are processes. Ranks that are threads of one
- *  process read one another's memory. Host memory is not affected. */
+/** The transport between GPUs of ranks that are processes. Ranks that are threads of one process
+ *  read one another's memory. Host memory is not affected. */
 typedef enum zero_transport {
     ZERO_TRANSPORT_DEFAULT = 0, /**< NCCL; nothing where it is not needed */
     ZERO_TRANSPORT_NCCL = 1, /**< NCCL 2.22 or later, loaded as libnccl.so.2; needs a GPU for each
@@ -63,7 +63,8 @@ typedef enum zero_nccl_memory {
                                         consecutive ones can be acquired at once */
 } zero_nccl_memory;
 
-/** What updates state in host memory where the device is a GPU. The bits are the same. */
+/** The processor that updates state in host memory where the device is a GPU. The bits are the
+ *  same. */
 typedef enum zero_updater {
     ZERO_UPDATER_DEFAULT = 0, /**< the GPU; the CPU what is on disk */
     ZERO_UPDATER_GPU = 1,     /**< the GPU's, in staging buffers that its copy engines fill */
@@ -83,15 +84,15 @@ typedef struct zero_tuning {
     uint32_t optimizer_group; /**< the same for optimizer state; a multiple of grad_group. 0:
                                  likewise */
 
-    zero_dtype wire_dtype;    /**< what ranks exchange when gradients are reduced. Sums in it are
-                                 rounded to it; in F16 they are divided by a power of two before,
-                                 so that no finite mean overflows. Default: a gradient of one
-                                 micro-step goes in its own type, a sum in accum_dtype */
-    zero_dtype gather_dtype;  /**< what ranks exchange when fp32 parameters that are split over them
-                                 are gathered before a unit is used: BF16 or F16, to which they are
-                                 rounded once, on all ranks alike. The shards keep all their bits;
-                                 parameters of other types, and those that no gather brings, go as
-                                 they are. Default: their own type */
+    zero_dtype wire_dtype;    /**< type that ranks exchange when gradients are reduced. Sums in it
+                                 are rounded to it; in F16 they are divided by a power of two
+                                 before, so that no finite mean overflows. Default: a gradient of
+                                 one micro-step goes in its own type, a sum in accum_dtype */
+    zero_dtype gather_dtype;  /**< type that ranks exchange when fp32 parameters that are split over
+                                 them are gathered before a unit is used: BF16 or F16, to which they
+                                 are rounded once, on all ranks alike. The shards keep all their
+                                 bits; parameters of other types, and those that no gather brings,
+                                 go as they are. Default: their own type */
     zero_dtype accum_dtype;   /**< sums over ranks and micro-steps, F32 or BF16. Default: F32 */
     zero_reduction reduction; /**< default: the backend's own */
     zero_accumulation accumulation; /**< default: sharded as the stage says */
@@ -183,8 +184,8 @@ typedef struct zero_tuning {
                                  connections to their GPU those share. Default 0: only when gradient
                                  slots run out */
 
-    /* What NCCL is told of each of the engine's communicators. For ZERO_DEVICE_CUDA over NCCL;
-     * without any of them it chooses by itself, or by its environment variables. */
+    /* Settings of NCCL for each of the engine's communicators. For ZERO_DEVICE_CUDA over NCCL;
+     * without any of them NCCL chooses by itself, or by its environment variables. */
     uint32_t nccl_min_ctas;      /**< fewest thread blocks of a collective, in [1, 64]: minCTAs */
     uint32_t nccl_max_ctas;      /**< most, in [1, 64], each of which takes a multiprocessor from
                                     the trainer while it waits: maxCTAs */

@@ -89,7 +89,7 @@
 
 ZERO_BEGIN
 
-/** What the caller is doing with a unit. */
+/** The caller's use of a unit. */
 typedef enum zero_pass {
     ZERO_PASS_NONE = 0,     /**< of zero_unit_pass: not acquired. Of an acquire: FORWARD where a
                                micro-step is open, EVAL where none is */
@@ -145,7 +145,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_micro_end(zero_engine *engine);
  *    (zero/capture.h). COMM, TIMEOUT, MISMATCH. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_micro_abandon(zero_engine *engine, zero_stream stream);
 
-/** What zero_unit_acquire hands out: the unit's own tensors in the order they were added, then
+/** The tensors that zero_unit_acquire hands out: the unit's own in the order they were added, then
  *  those that it ties to in the order of zero_tensor_tie. Only the library fills it; later versions
  *  may add fields at its end. */
 typedef struct zero_unit_view {

@@ -33,7 +33,8 @@ ZERO_BEGIN
 /** One rank's membership. Threads: used by the rank's own thread. */
 typedef struct zero_world zero_world;
 
-/** What one rank does; see zero_world_run. A status that is not ZERO_OK aborts the other ranks. */
+/** The work of one rank; see zero_world_run. A status that is not ZERO_OK aborts the other
+ *  ranks. */
 typedef zero_status (*zero_rank_fn)(zero_world *world, void *user);
 
 /** A world of one rank.

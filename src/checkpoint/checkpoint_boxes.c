@@ -151,7 +151,7 @@ uint32_t zi_box_index_find(const zi_box_index *index, const char *name)
                          index->map->tensors, name);
 }
 
-/* What is wrong with two tensors of one name. */
+/* The fault of two tensors of one name. */
 static zi_box_fault fault_of(const zi_checkpoint_tensor *a, const zi_checkpoint_tensor *b)
 {
     const zi_box first = zi_box_of(a);

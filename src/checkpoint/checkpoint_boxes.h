@@ -30,7 +30,7 @@ zi_box zi_box_of(const zi_checkpoint_tensor *tensor);
 /* The box that has all of a tensor. */
 zi_box zi_box_whole(uint32_t dims, const uint64_t *shape);
 bool zi_box_same_global(const zi_box *a, const zi_box *b);
-/* Whether they are the same elements of tensors of one global shape. */
+/* True if they are the same elements of tensors of one global shape. */
 bool zi_box_same(const zi_box *a, const zi_box *b);
 /* "[2, 3]", or of a box that is not the whole "[2, 3] at [0, 3] of [2, 12]", cut where it does not
  * fit. Returns text. */

@@ -73,7 +73,7 @@ uint64_t zi_checkpoint_direct_align(const char *path)
     return ZI_CHECKPOINT_ALIGN;
 }
 
-/* Whether both are one file: its name may be another's by now. */
+/* True if both are one file: its name may be another's by now. */
 static bool is_same(int a, int b)
 {
     struct stat status[2];

@@ -33,8 +33,8 @@ uint64_t zi_checkpoint_read_direct(int direct, uint64_t at, void *pages, uint64_
  * ioctl, as errno. */
 bool zi_checkpoint_clone(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t bytes);
 
-/* What modulo direct access to the file wants memory to lie as the file does: what the file system
- * says, else ZI_CHECKPOINT_ALIGN. */
+/* The modulus of direct access to the file: memory must lie as the file does modulo this. It is
+ * what the file system says, else ZI_CHECKPOINT_ALIGN. */
 uint64_t zi_checkpoint_direct_align(const char *path);
 
 /* XXH3 of 64 bits. */

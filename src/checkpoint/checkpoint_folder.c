@@ -131,7 +131,8 @@ static zero_status write_latest(const commit_paths *paths, const char *name, uin
     return zi_whole_file_write(paths->latest_part, text, (size_t)bytes);
 }
 
-/* Where the old one is, afterwards: its path, or NULL where there was none.
+/* Give a checkpoint its name. *old: the path of the old one afterwards, or NULL where there was
+ * none.
  *
  * A file system that cannot exchange two names needs two renames. The old one is between them under
  * a name that is listed and found like any other, so that a crash there leaves one whole. */
@@ -200,7 +201,7 @@ zero_status zi_checkpoint_commit(const char *run, const char *name, const zi_che
     zero_status status = make_paths(paths, run, name);
     status = status == ZERO_OK ? checkpoint_folder_commit(paths, run, name, text, &old) : status;
     if (status == ZERO_OK) {
-        /* What stays is removed by the next save of this name. */
+        /* Files that stay are removed by the next save of this name. */
         (void)(old != paths->part || zi_run_remove(paths->part) == ZERO_OK);
         (void)zi_run_remove(paths->replaced);
     } else if (!text->weights) {
@@ -237,7 +238,7 @@ static zero_status prune_named(const char *run, const char *name, zi_checkpoint_
     return ZERO_OK;
 }
 
-/* Whether a folder is what a dead save left: it is older than the newest, and whoever saves here
+/* True if a folder is what a dead save left: it is older than the newest, and whoever saves here
  * owns the directory and has no save under way. */
 static bool is_left(const char *run, const char *name, const zi_checkpoint_entry *newest)
 {

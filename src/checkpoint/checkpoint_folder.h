@@ -38,7 +38,7 @@ zero_status zi_checkpoint_begin(const char *run, const char *name, bool replace,
 /* The highest number of a commit in RUN: the next one has one more. Errors: IO. */
 zero_status zi_checkpoint_commits(const char *run, uint64_t *commits);
 
-/* What a manifest says. */
+/* The text of a manifest, and the kind of its checkpoint. */
 typedef struct zi_checkpoint_text {
     const char *manifest;
     size_t bytes;
@@ -62,9 +62,9 @@ typedef struct zi_checkpoint_entry {
     uint64_t inode;
 } zi_checkpoint_entry;
 
-/* Whether RUN/NAME is a whole one: its manifest is as it was written, and the files that it names
- * are there. Errors: those of zi_manifest_read_head; CORRUPT for a link to nothing that has the
- * name of a step. INVALID_ARGUMENT: it is none. */
+/* Check that RUN/NAME is a whole checkpoint: its manifest is as it was written, and the files that
+ * it names are there. Errors: those of zi_manifest_read_head; CORRUPT for a link to nothing that
+ * has the name of a step. INVALID_ARGUMENT: it is none. */
 zero_status zi_checkpoint_look(const char *run, const char *name, zi_checkpoint_entry *entry);
 /* The whole checkpoints of a directory in the order in which they were committed, the newest last.
  * A link to another one of them is not among them. *entries: zi_free gives it back. Errors: IO. */
@@ -79,7 +79,7 @@ zero_status zi_checkpoint_list(const char *run, zi_checkpoint_entry **entries, u
 zero_status zi_checkpoint_find(const char *run, const char *name,
                                char folder[ZI_CHECKPOINT_PATH_BYTES],
                                char passed[ZI_CHECKPOINT_PASSED_BYTES]);
-/* What a prune removes. */
+/* The options of a prune, and the checkpoints that it removes. */
 typedef struct zi_checkpoint_pruned {
     bool planned;                               /* in: nothing is removed, only told */
     void (*tell)(void *user, const char *name); /* in: NULL, or called with each folder's name */

@@ -16,7 +16,7 @@
 /* Of a run that goes through staging, at most. */
 #define STAGED_BYTES (ZI_JOINED_STAGING_BYTES / 2)
 
-/* What is read of one saved box. */
+/* A read of one saved box. */
 typedef struct box_read {
     const zi_joined *joined;
     uint32_t tensor;
@@ -30,7 +30,7 @@ typedef struct box_read {
     unsigned char *values;
 } box_read;
 
-/* Where a walk over its runs is. */
+/* The position of a walk over its runs. */
 typedef struct run_walk {
     uint64_t run;
     uint64_t at; /* elements of the wanted box before this one are behind it */
@@ -74,7 +74,7 @@ static bool checkpoint_joined_next_run(const box_read *read, run_walk *walk, uin
     return false;
 }
 
-/* Where the elements end that have to be read for a run: those of the last granule that it counts
+/* The end of the elements that have to be read for a run: those of the last granule that it counts
  * too. */
 static uint64_t needed_end(const box_read *read, const zi_box_run *run)
 {
@@ -98,7 +98,7 @@ static unsigned char *checkpoint_joined_target_of(const box_read *read, const zi
     return read->values + (run->wanted - read->first) * read->width;
 }
 
-/* Whether a run is worth a read of its own, and counts just what it has. */
+/* True if a run is worth a read of its own, and counts just what it has. */
 static bool stands_alone(const box_read *read, const zi_box_run *run)
 {
     const bool is_long =

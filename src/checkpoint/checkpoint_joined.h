@@ -27,7 +27,7 @@ uint64_t zi_joined_covers(const zi_joined *joined);
  * in which: all of them unless boxes differ in it. They are covered. */
 uint64_t zi_joined_alike(const zi_joined *joined, uint64_t first, uint64_t end, zero_dtype *dtype);
 
-/* Where the element of the wanted box is that is saved, and how many of those behind it follow it
+/* The place where an element of the wanted box is saved, and how many of those behind it follow it
  * there. It is covered. */
 zi_source_range zi_joined_find(const zi_joined *joined, uint64_t element);
 

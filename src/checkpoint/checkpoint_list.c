@@ -219,7 +219,7 @@ bool zi_checkpoint_unnamed(const char *run, run_pointer *latest)
            zi_checkpoint_look(run, latest->name, &entry) == ZERO_OK;
 }
 
-/* Whether it can be told which one was committed last, and that is whole. passed: out, why it is
+/* True if it can be told which one was committed last, and that is whole. passed: out, why it is
  * not. */
 static bool find_latest(const char *run, run_pointer *latest,
                         char passed[ZI_CHECKPOINT_PASSED_BYTES])

@@ -89,7 +89,7 @@ typedef struct zi_checkpoint_map {
 zero_status zi_checkpoint_map_make(zi_checkpoint_map *map);
 /* Put the sums of a map of one part behind so many of other parts. */
 void zi_checkpoint_map_move_pieces(zi_checkpoint_map *map, uint64_t before);
-/* Whether a tensor can have this name. INVALID_ARGUMENT. */
+/* Check that a tensor can have this name. INVALID_ARGUMENT. */
 zero_status zi_checkpoint_check_tensor_name(const char *name);
 /* Free the files. */
 void zi_checkpoint_map_free(zi_checkpoint_map *map);

@@ -42,7 +42,7 @@ _Static_assert(ZI_SOURCE_READS_MAX < OPEN_FILES, "a file can always be closed fo
 typedef struct file_reader {
     zi_source source;
     char path[ZI_CHECKPOINT_PATH_BYTES]; /* that was opened */
-    zi_manifest manifest;                /* where the source has one */
+    zi_manifest manifest;                /* of the source, if it has one */
     zi_checkpoint_weights weights;       /* else */
     open_file files[OPEN_FILES];         /* with the source's mutex, as all below */
     uint32_t next_file;                  /* to close, where all are open */
@@ -229,7 +229,7 @@ static void give_file(file_reader *reader, open_file *file)
     (void)pthread_mutex_unlock(&reader->source.mutex);
 }
 
-/* Whether a read of the page cache goes on where the one before ended. */
+/* True if a read of the page cache goes on where the one before ended. */
 static bool goes_on(file_reader *reader, open_file *file, uint64_t at, uint64_t bytes)
 {
     (void)pthread_mutex_lock(&reader->source.mutex);

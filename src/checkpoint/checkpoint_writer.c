@@ -378,7 +378,7 @@ static zero_status checkpoint_writer_start(zi_checkpoint_writer *writer)
     return ZERO_OK;
 }
 
-/* What a block takes in the ring: the page ahead of it too. */
+/* The bytes that a block takes in the ring, with the page ahead of it. */
 static uint64_t slot_bytes(uint64_t block_bytes)
 {
     return block_bytes + ZI_CHECKPOINT_ALIGN;

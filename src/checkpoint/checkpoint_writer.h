@@ -68,8 +68,8 @@ void zi_checkpoint_writer_destroy(zi_checkpoint_writer *writer);
  * ends block_bytes after the beginning of its first page. 1024 bytes ahead of it may be
  * used too. NULL: the writer has failed or was stopped, and nothing more is wanted. */
 unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64_t at);
-/* What modulo direct access wants memory to lie as the file does: blocks that are not reserved lie
- * so. A power of two, at most ZI_CHECKPOINT_ALIGN. */
+/* The modulus of direct access: memory must lie as the file does modulo this. Blocks that are not
+ * reserved lie so. A power of two, at most ZI_CHECKPOINT_ALIGN. */
 uint64_t zi_checkpoint_writer_align(zi_checkpoint_writer *writer);
 /* Let the block's whole pages share blocks of the file system with another file, which has the same
  * bytes from `at` on and keeps them during the call. They are not written then. Where the file
@@ -86,7 +86,7 @@ void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer);
 
 /* A failure of whoever stages; the first one stays. NULL: drop all the rest, nobody wants it. */
 void zi_checkpoint_writer_stop(zi_checkpoint_writer *writer, const zero_error *error);
-/* Whether it has neither failed nor been stopped. */
+/* True if it has neither failed nor been stopped. */
 bool zi_checkpoint_writer_wants(zi_checkpoint_writer *writer);
 /* Block until it is finished and all is on the disk, or has failed, for so long at most. Returns
  * whether it is. */

@@ -21,7 +21,7 @@
 
 #define TAIL_BEGIN ",\n\"xxh3\": "
 #define TAIL_END "\n}\n"
-/* Where TAIL_END stands behind TAIL_BEGIN and the hash, 16 digits in quotes. */
+/* The place of TAIL_END behind TAIL_BEGIN and the hash, 16 digits in quotes. */
 #define TAIL_END_AT (sizeof TAIL_BEGIN - 1 + 18)
 #define TAIL_BYTES (TAIL_END_AT + sizeof TAIL_END - 1)
 
@@ -462,7 +462,8 @@ static bool take_next(const char **at, const char *with)
     return found != NULL;
 }
 
-/* What this library has written is laid out as here; who wrote it in another way is believed. */
+/* Check the files of a manifest that is laid out as this library writes it; one that is laid out in
+ * another way is believed. */
 static zero_status manifest_check_files(const char *folder, const zi_manifest_text *text)
 {
     const char *at = text->text;

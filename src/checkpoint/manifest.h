@@ -19,7 +19,7 @@
 /* Of the caller's own bytes. */
 #define ZI_MANIFEST_USER_BYTES_MAX ((uint64_t)1 << 20)
 
-/* What each part of a model has of a step's numbers. */
+/* The numbers of a step that each part of a model has. */
 typedef struct zi_manifest_part {
     uint32_t group_count; /* groups whose hyper-parameters were given; the others have kinds */
     zi_hyper groups[ZERO_STEP_GROUPS];
@@ -46,7 +46,7 @@ typedef struct zi_manifest {
                                 the model is in one part */
     uint64_t sums_hash;      /* XXH3 of sums.bin */
     uint64_t *header_hash;   /* by file: XXH3 of its first data_at bytes */
-    struct zi_manifest_memory *memory; /* what a read manifest is made of; NULL: it was not read */
+    struct zi_manifest_memory *memory; /* of a manifest that was read; NULL: it was not */
 } zi_manifest;
 
 /* Whatever the order of the tensors, which depends on their dtypes, and however they are cut into
@@ -56,7 +56,7 @@ uint64_t zi_manifest_model_hash(const zi_checkpoint_map *map);
 /* The text. *text: zi_free gives it back. Errors: OUT_OF_MEMORY. */
 zero_status zi_manifest_write(const zi_manifest *manifest, char **text, size_t *bytes);
 
-/* What can be said of a checkpoint without reading all of its manifest. */
+/* The facts of a checkpoint that are known without reading all of its manifest. */
 typedef struct zi_manifest_head {
     uint64_t step;   /* updates and skipped */
     uint64_t commit; /* one more than those that were committed before it in its directory */

@@ -211,7 +211,7 @@ static zero_status read_parts(const zi_json *json, zi_manifest *manifest)
     return ZERO_OK;
 }
 
-/* What a step of a model in one part has, or of the first of several. */
+/* Read the numbers of a step of a model in one part, or of the first of several parts. */
 static zero_status read_numbers(const zi_json *json, zi_manifest *manifest)
 {
     zi_manifest_part part = {0};

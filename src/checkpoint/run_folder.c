@@ -93,7 +93,7 @@ zero_status zi_run_rename(const char *from, const char *to)
     return ZERO_OK;
 }
 
-/* What is in a folder, which has no folders itself. */
+/* Remove the entries of a folder, which has no folders itself. */
 static zero_status remove_entries(DIR *folder, const char *path)
 {
     run_path entry;

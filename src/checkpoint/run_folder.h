@@ -17,7 +17,7 @@
 typedef char run_path[ZI_CHECKPOINT_PATH_BYTES];
 
 bool zi_run_name_ends(const char *name, const char *end);
-/* Whether a whole checkpoint may have it. */
+/* True if a whole checkpoint may have the name. */
 bool zi_run_is_name(const char *name);
 /* RUN/NAME with an end. Errors: INVALID_ARGUMENT: it is too long. */
 zero_status zi_run_path(run_path path, const char *run, const char *name, const char *end);
@@ -37,7 +37,7 @@ zero_status zi_run_rename(const char *from, const char *to);
  * removed too; a link is not followed. */
 zero_status zi_run_remove(const char *path);
 
-/* What latest or latest.part says. */
+/* The content of latest or latest.part. */
 typedef struct run_pointer {
     char name[RUN_NAME_BYTES + 1];
     uint64_t hash;
@@ -45,9 +45,9 @@ typedef struct run_pointer {
 
 /* false: there is no such file, or it says something else. */
 bool zi_run_pointer(const char *run, const char *file_name, run_pointer *found);
-/* Whether a folder's manifest is the one that latest.part was written for. */
+/* True if a folder's manifest is the one that latest.part was written for. */
 bool zi_run_has_hash(const char *folder, uint64_t hash);
-/* Whether a save died after its checkpoint became whole and before it renamed latest.part, which
+/* True if a save died after its checkpoint became whole and before it renamed latest.part, which
  * names the checkpoint. (checkpoint_list.c) */
 bool zi_checkpoint_unnamed(const char *run, run_pointer *latest);
 

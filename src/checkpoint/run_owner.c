@@ -41,7 +41,7 @@ struct zi_run_owner {
     owner_state state;
     uint64_t beat_ns;
     uint64_t until_ns; /* while it watches, and while others may sign */
-    lock_text text;    /* what the file had, then its own */
+    lock_text text;    /* the file's, then its own */
     struct timespec touched;
     bool beats; /* the thread is there */
     bool stop;  /* guarded by mutex */
@@ -113,8 +113,8 @@ static zero_status run_owner_refuse(const zi_run_owner *owner, const char *text)
 
 /* ---- the file ---- */
 
-/* What the name stands for now, asked of the server: a client may know an open file's older state.
- * false: another file or none. */
+/* Read the file that the name stands for now, as the server has it: a client may know an open
+ * file's older state. false: another file or none. */
 static bool run_owner_look(const zi_run_owner *owner, lock_text text, struct timespec *touched)
 {
     struct stat ours;

@@ -26,18 +26,18 @@ typedef struct zi_run_owner zi_run_owner;
 
 /* Begin to own a directory, which is there. Errors: IO; OUT_OF_MEMORY. */
 zero_status zi_run_owner_begin(const char *run, zi_run_owner **owner);
-/* Whether it is owned by now. *owned false: an owner of another host may live; ask again, some
+/* *owned := true if it is owned by now. false: an owner of another host may live; ask again, some
  * times in a beat. Errors: STATE naming the owner, which process, on which host, since when; STATE
  * where something else has the lock's name; IO; DEVICE where no thread can be started. */
 zero_status zi_run_owner_poll(zi_run_owner *owner, bool *owned);
 /* Both, for who has the time to wait. */
 zero_status zi_run_owner_take(const char *run, zi_run_owner **owner);
 
-/* Whether it still is the owner, which has to be asked before anything of the directory is changed:
- * somebody may have removed the lock, or taken the directory over from a process that stood still.
- * Errors: STATE naming whoever owns it now. */
+/* Check that it still is the owner, before anything of the directory is changed: somebody may have
+ * removed the lock, or taken the directory over from a process that stood still. Errors: STATE
+ * naming whoever owns it now. */
 zero_status zi_run_owner_check(const zi_run_owner *owner);
-/* Whether it is, or is about to be, the owner of this very directory, whatever its name. */
+/* True if it is, or is about to be, the owner of this very directory, whatever its name. */
 bool zi_run_owner_has(const zi_run_owner *owner, const char *run);
 /* Give the directory up. Accepts NULL. */
 void zi_run_owner_release(zi_run_owner *owner);

@@ -1,4 +1,4 @@
-/* Where elements of a saved model come from: what a load and the tools read, range by range. Files
+/* The source of a saved model's elements: what a load and the tools read, range by range. Files
  * implement it (checkpoint_reader.h); whatever else can give elements of tensors by their names
  * may.
  *
@@ -47,7 +47,7 @@ typedef struct zi_source_counts {
                             their balances say nothing */
 } zi_source_counts;
 
-/* What an implementation does. */
+/* The functions of an implementation. */
 typedef struct zi_source_ops {
     /* values := the elements of a range, as they were saved. It has some, and at most
      * ZI_SOURCE_READ_BYTES_MAX. Threads: as zi_source_read. */
@@ -70,8 +70,8 @@ struct zi_source {
     const char *name;             /* of the folder or file, for messages */
     const zi_manifest *manifest;  /* NULL: it has parameters alone, and no sums */
     const zi_checkpoint_map *map; /* of weights alone no cuts, and no pieces */
-    uint64_t align; /* where memory must lie for direct reads: as the file does modulo this, which
-                       is a page, or less where the file system says so. 1: anywhere */
+    uint64_t align; /* of memory for direct reads: it lies as the file does modulo this, which is a
+                       page, or less where the file system says so. 1: anywhere */
     zi_box_index by_name;
     void *check_buffer;    /* NULL: nothing was checked yet */
     pthread_mutex_t mutex; /* guards what follows, and what an implementation says */

@@ -191,8 +191,8 @@ static zero_status read_address(const environment *env, const char *name, char t
     return ZERO_OK;
 }
 
-/* What strangers do not know: ranks of another run, of the same run before a restart, and whoever
- * has not the token. Of texts of any length, so each is hashed by itself. */
+/* Make the key of what strangers do not know: ranks of another run, of the same run before a
+ * restart, and whoever has not the token. Of texts of any length, so each is hashed by itself. */
 static zi_control_key read_key(const environment *env)
 {
     static const char *const names[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
@@ -272,14 +272,14 @@ static void copy_host(const char *text, size_t length, char host[256])
     (void)snprintf(host, 256, "%.*s", (int)(length - (brackets ? 2 : 0)), text + brackets);
 }
 
-/* Whether a host is this one under the names that every host has for itself. */
+/* True if a host is this one under the names that every host has for itself. */
 static bool bootstrap_is_loopback(const char *host)
 {
     return strcmp(host, "localhost") == 0 || strncmp(host, "localhost.", 10) == 0 ||
            strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
 }
 
-/* Where rank 0 is met, without a port; "" where the environment does not say. */
+/* The host at which rank 0 is met, without a port; "" where the environment does not say. */
 static void meeting_host(const zi_launch *launch, char host[256])
 {
     const char *colon = strrchr(launch->comm_id, ':');

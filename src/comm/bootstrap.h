@@ -48,8 +48,8 @@ zero_status zi_launch_on_one_host(const zi_launch *launch, bool *one);
  * user who has another port, run, restart, token or number of ranks. */
 void zi_launch_host_name(const zi_launch *launch, char name[64]);
 
-/* Where ranks on several hosts meet: at the port after MASTER_PORT, at which torchrun itself
- * listens; or at the one after that of NCCL_COMM_ID, at which NCCL does. INVALID_ARGUMENT when
+/* The place at which ranks on several hosts meet: the port after MASTER_PORT, at which torchrun
+ * itself listens; or the one after that of NCCL_COMM_ID, at which NCCL does. INVALID_ARGUMENT when
  * neither is set. */
 zero_status zi_launch_place(const zi_launch *launch, zi_control_place *place);
 

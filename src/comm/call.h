@@ -47,7 +47,7 @@ typedef enum zi_public_call { ZI_PUBLIC_CALLS(ZI_CALL_ROW) ZI_PUBLIC_CALL_COUNT 
 /* Also of a number that another version of the library has written. (collective.c) */
 const char *zi_public_call_text(uint32_t call);
 
-/* Where a rank notes its calls: a line of the cache, since it does so in every hook. */
+/* A rank's note of its calls: a line of the cache, since every hook writes to it. */
 typedef struct zi_call_note {
     _Atomic uint32_t call; /* zi_public_call */
     uint32_t unused[15];

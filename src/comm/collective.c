@@ -296,7 +296,7 @@ static zi_span span_of(const zi_group *group, const zi_collective *collective)
     return group->size > 1 ? ZI_SPAN_REDUCE : ZI_SPAN_FOLD;
 }
 
-/* What a batch is about: its first collective's unit, or the step. */
+/* The subject of a batch: its first collective's unit, or the step. */
 static const char *collective_name_of(const zi_timeline *timeline, const zi_collective *collective)
 {
     return collective->tag < ZI_TAG_WORLD
@@ -319,7 +319,8 @@ static zero_status submit_noted(zi_group *group, zi_stream *stream, const zi_col
     return zi_stream_end(device, stream, mark);
 }
 
-/* What tells two batches apart. It is computed for each batch, so it takes two words at a time. */
+/* The record that tells two batches apart. It is computed for each batch, so it takes two words at
+ * a time. */
 static zi_record record_of(const zi_group *group, const zi_collective *batch, size_t batch_count)
 {
     zi_record record = {.collectives = (uint32_t)batch_count};

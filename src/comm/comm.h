@@ -97,10 +97,10 @@ typedef struct zi_collective {
     zi_norm_sum *squares; /* memory of the group's device; NULL: not wanted, as for ALL_GATHER */
     zero_dtype sum_dtype; /* that hosts send their sums in: F32, or send_dtype; DEFAULT: that. Not
                              one of the terms: it follows from options that ranks compare */
-    float scale;          /* what members send was divided by, a power of two; 0: 1 */
+    float scale;          /* divisor of what members send, a power of two; 0: 1 */
 } zi_collective;
 
-/* What all members must agree on about a collective; sent, hashed and compared as bytes. */
+/* The terms of a collective that all members must agree on; sent, hashed and compared as bytes. */
 typedef struct zi_collective_terms {
     uint8_t kind;
     uint8_t flags;
@@ -137,7 +137,7 @@ typedef struct zi_group_ops {
     void (*path)(const zi_group *group, zero_path *path);
 } zi_group_ops;
 
-/* What every backend's group begins with. */
+/* The begin of every backend's group. */
 struct zi_group {
     const zi_group_ops *ops;
     const zi_kernels *kernels; /* what folds; their device's streams carry the batches */
@@ -174,7 +174,7 @@ typedef struct zi_comm_ops {
     zero_status (*check)(zi_comm *comm);
 } zi_comm_ops;
 
-/* What every backend's world begins with. */
+/* The begin of every backend's world. */
 struct zi_comm {
     const zi_comm_ops *ops;
     uint32_t rank;
@@ -292,7 +292,7 @@ typedef struct zi_group_desc {
     size_t scratch_bytes;
 } zi_group_desc;
 
-/* What carries the collectives of an engine: a const table. */
+/* The transport of an engine's collectives: a const table. */
 typedef struct zi_transport {
     size_t struct_bytes;
     const char *name; /* for messages */
@@ -371,7 +371,7 @@ zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, con
 #define ZI_PART_COUNT 64
 uint64_t zi_collective_part(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin);
 
-/* Whether members on several hosts exchange in two levels (grid.h). An array that is too short for
+/* True if members on several hosts exchange in two levels (grid.h). An array that is too short for
  * all to have a part of it would only take longer, so it goes at once where kernels can add up as
  * many. */
 ZI_PRIVATE_API bool zi_collective_in_levels(const zi_group *group, const zi_collective *collective);

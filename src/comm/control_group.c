@@ -11,7 +11,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 
-/* What a record begins with: what all members must agree on. */
+/* The head of a record: what all members must agree on. */
 typedef struct record_head {
     uint32_t batch_count;
     uint32_t index; /* of the collective in its batch */

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 
-/* Where `rank` is. */
+/* The grid at the place of `rank`. */
 static zi_grid grid_of(uint32_t rows, uint32_t columns, const uint32_t *at, uint32_t rank)
 {
     uint32_t i = 0;

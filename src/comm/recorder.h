@@ -30,7 +30,7 @@ typedef enum zi_record_state {
 
 const char *zi_record_state_text(zi_record_state state);
 
-/* What a batch is, and what became of it. */
+/* A batch, and what became of it. */
 typedef struct zi_record {
     uint64_t number; /* of the group's batches */
     zi_record_state state;

@@ -68,7 +68,7 @@ uint32_t zi_control_most(const zi_control *control)
     return control->round->record_max;
 }
 
-/* What a gather that is not answered has failed with so far. The mutex is held. */
+/* The failure so far of a gather that is not answered. The mutex is held. */
 
 static bool control_frames_refuse(zi_control_link *link, zi_control_refusal why)
 {

@@ -44,7 +44,7 @@ bool zi_control_link_put(zi_control_link *link, zi_control_frame frame, const vo
 /* The same for a whole frame of any size, header included; none may be on its way. */
 void zi_control_link_put_large(zi_control_link *link, const void *frame, size_t bytes);
 
-/* What poll is to wait for. */
+/* The events that poll is to wait for. */
 struct pollfd zi_control_link_poll(const zi_control_link *link);
 
 /* Send what the system takes. False: the connection has ended. */

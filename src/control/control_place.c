@@ -259,7 +259,7 @@ zero_status zi_control_listen(zi_control_place *place, int *listener)
             }
             return ZERO_OK;
         }
-        if (code == EADDRNOTAVAIL) { /* what is no address of this host matters least */
+        if (code == EADDRNOTAVAIL) { /* a name that is no address of this host matters least */
             refused = at;
             code = errno;
         }

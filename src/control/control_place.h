@@ -1,4 +1,5 @@
-/* Where the control plane is served: sockets, names and addresses. Sockets never block. */
+/* The place where the control plane is served: sockets, names and addresses. Sockets never
+ * block. */
 #ifndef ZI_CONTROL_CONTROL_PLACE_H
 #define ZI_CONTROL_CONTROL_PLACE_H
 
@@ -8,7 +9,7 @@
 #include "control/control_wire.h"
 #include "zero/status.h"
 
-/* Where rank 0 serves; the same bytes on all ranks. */
+/* The address at which rank 0 serves; the same bytes on all ranks. */
 typedef struct zi_control_place {
     zi_control_key key;
     uint32_t port;
@@ -42,7 +43,7 @@ int zi_control_connect(const zi_control_address *address, int *socket);
 
 /* Take one connection that waits; -1: none. It never blocks. */
 int zi_control_accept(int listener);
-/* Whether errno `code` of that says that the process has no descriptor or memory left. first: the
+/* True if errno `code` of that says that the process has no descriptor or memory left. first: the
  * log gets a warning. */
 bool zi_control_is_full(int code, bool first);
 

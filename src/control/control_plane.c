@@ -59,15 +59,17 @@ static zi_control_link *free_link(zi_control *control)
     return oldest;
 }
 
-/* What has come to the listener, ACCEPTS connections at most: strangers may connect faster than
- * this accepts, and ranks do not wait for them. The mutex is not held. Returns their number. */
+/* Accept what has come to the listener, ACCEPTS connections at most: strangers may connect faster
+ * than this accepts, and ranks do not wait for them. The mutex is not held. Returns their
+ * number. */
 static uint32_t accept_some(zi_control *control, int fds[ACCEPTS])
 {
     uint32_t count = 0;
     while (count < ACCEPTS && (fds[count] = zi_control_accept(control->listener)) >= 0) {
         count++;
     }
-    /* What cannot be accepted stays in the queue, and poll would return at once for it. */
+    /* Connections that cannot be accepted stay in the queue, and poll would return at once for
+     * them. */
     if (count < ACCEPTS && zi_control_is_full(errno, control->full_ns == 0)) {
         control->full_ns = zi_clock_ns() + FULL_NS;
     }
@@ -344,7 +346,7 @@ static zero_status create(const zi_control_desc *desc, uint32_t link_count, uint
     }
     const bool orphan = status == ZERO_OK && !control->opened;
     control->orphan = orphan;
-    if (orphan) { /* what is the caller's goes */
+    if (orphan) { /* the caller's objects are forgotten */
         control->desc.silence = NULL;
         control->desc.lost = NULL;
     }

@@ -26,7 +26,7 @@ typedef struct zi_control_desc {
     uint32_t deadline_ms;    /* of a gather; one on all ranks */
     uint32_t join_ms;        /* of joining */
     zi_control *served;      /* of rank 0, from zi_control_serve; NULL elsewhere */
-    zi_silence *silence;     /* where silent ranks are noted; outlives the control */
+    zi_silence *silence;     /* notes silent ranks; outlives the control */
     zi_control_lost_fn lost; /* may be NULL */
     void *user;
 } zi_control_desc;

@@ -25,7 +25,7 @@ typedef struct zi_control_round {
     uint64_t number;              /* from 1 on; the next once it is answered */
     const unsigned char *records; /* of the last answer, record_bytes of each rank */
     uint32_t record_bytes;
-    zi_control_inbox kept; /* what they lie in, but at rank 0 */
+    zi_control_inbox kept; /* holds them, but at rank 0 */
     unsigned char
         *results[2];   /* frame, records: by number % 2 at rank 0, else of this rank alone */
     uint64_t until_ns; /* 0: nobody waits. This and the rest: at rank 0 */

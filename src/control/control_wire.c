@@ -109,7 +109,7 @@ bool zi_control_may_come(const zi_control_frame *frame, zi_control_sender from, 
     }
 }
 
-/* Whether the frame whose header has come may come, and there is memory for the rest. */
+/* True if the frame whose header has come may come, and there is memory for the rest. */
 static bool control_wire_admit(zi_control_inbox *inbox)
 {
     if (!zi_control_may_come(&inbox->frame, inbox->from, inbox->records)) {

@@ -42,7 +42,7 @@ typedef struct zi_control_frame {
     uint64_t number; /* of a gather, from 1 on */
 } zi_control_frame;
 
-/* What both sides must know to belong to one job. */
+/* The secret that both sides must know to belong to one job. */
 typedef struct zi_control_key {
     uint64_t word[2];
 } zi_control_key;
@@ -95,7 +95,7 @@ _Static_assert(sizeof(zi_control_frame) == 16 && sizeof(zi_control_hello) == 96 
 /* The key that a job's name stands for. */
 zi_control_key zi_control_key_of(const char *text);
 
-/* What only a holder of the key can compute of a nonce and a name. */
+/* The proof that only a holder of the key can compute of a nonce and a name. */
 uint64_t zi_control_proof(const zi_control_key *key, const zi_control_nonce *nonce,
                           const zi_control_name *name);
 
@@ -111,10 +111,10 @@ typedef enum zi_control_sender {
     ZI_CONTROL_RANK
 } zi_control_sender;
 
-/* Whether the frame may come from there; `records`: the most bytes of a GATHER or GATHERED. */
+/* True if the frame may come from there; `records`: the most bytes of a GATHER or GATHERED. */
 bool zi_control_may_come(const zi_control_frame *frame, zi_control_sender from, uint64_t records);
 
-/* What comes in over one connection. */
+/* The bytes that come in over one connection. */
 typedef struct zi_control_inbox {
     zi_control_sender from;
     uint64_t records;
@@ -130,7 +130,7 @@ typedef enum zi_control_fed {
     ZI_CONTROL_BAD    /* no such frame may come; the inbox takes nothing more */
 } zi_control_fed;
 
-/* Where the next bytes are to be put, and how many have room there: one at least. */
+/* The place for the next bytes, and how many have room there: one at least. */
 void *zi_control_room(zi_control_inbox *inbox, size_t *bytes);
 
 /* So many bytes have been put there. */

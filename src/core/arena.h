@@ -1,4 +1,4 @@
-/* What is in an arena, one block of memory for each role, begins aligned. */
+/* Things in an arena, one block of memory for each role, begin aligned. */
 #ifndef ZI_CORE_ARENA_H
 #define ZI_CORE_ARENA_H
 

@@ -1,12 +1,12 @@
-/* What a backend can do and what it needs, as far as anything above asks. A plan is computed from
- * these without a device, so they are known before one is opened; see engine/backend.h. */
+/* The capabilities and the needs of a backend, as far as anything above asks. A plan is computed
+ * from these without a device, so they are known before one is opened; see engine/backend.h. */
 #ifndef ZI_CORE_CAPABILITIES_H
 #define ZI_CORE_CAPABILITIES_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a transport's library is asked for each communicator; 0 and NULL: it chooses. */
+/* Requests to a transport's library for each communicator; 0 and NULL: it chooses. */
 typedef struct zi_transport_hints {
     uint32_t ctas_min; /* thread blocks of a collective */
     uint32_t ctas_max;

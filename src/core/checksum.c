@@ -28,7 +28,7 @@ uint32_t zi_checksum_ways(zi_checksum_fn ways[ZI_CHECKSUM_WAYS_MAX])
     return count;
 }
 
-/* What the threads share. */
+/* The work that the threads share. */
 typedef struct checksum_work {
     const zi_checksum_span *extent;
     zi_checksum_fn block;

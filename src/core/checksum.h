@@ -32,7 +32,7 @@ static inline uint64_t zi_checksum_count(uint64_t bytes)
 /* sums: zi_checksum_count of them. The pool's threads share the blocks; NULL: this one alone. */
 void zi_checksum_make(zi_pool *pool, const zi_checksum_span *extent, uint64_t *sums);
 
-/* Whether any block is not what its checksum was made of; *damaged is then the first such. */
+/* True if any block is not what its checksum was made of; *damaged is then the first such. */
 bool zi_checksum_differs(zi_pool *pool, const zi_checksum_span *extent, const uint64_t *sums,
                          zi_checksum_span *damaged);
 

@@ -88,7 +88,7 @@ typedef struct zi_failure_cell {
  * thread. */
 bool zi_failure_set(zi_failure_cell *cell, const zi_failure *failure);
 
-/* Whether there is one that is complete; *failure: the one that counts, may be NULL. Any thread;
+/* True if there is one that is complete; *failure: the one that counts, may be NULL. Any thread;
  * never blocks. */
 bool zi_failure_get(const zi_failure_cell *cell, zi_failure *failure);
 

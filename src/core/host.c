@@ -84,7 +84,7 @@ static void visit_up(char *folder, size_t mount_chars, bool v2, cgroup_visit vis
     }
 }
 
-/* Whether a name is in a list such as "cpu,cpuacct". */
+/* True if a name is in a list such as "cpu,cpuacct". */
 static bool lists_name(const char *list, const char *name)
 {
     const size_t length = strlen(name);

@@ -27,7 +27,7 @@ typedef struct zi_library {
  * - Errors: UNSUPPORTED, with the loader's reason and the remedy. */
 zero_status zi_library_load(const zi_library *library, const char *file, void *table);
 
-/* Whether all required functions are in the table, for example because the program links them. */
+/* True if all required functions are in the table, for example because the program links them. */
 bool zi_library_complete(const zi_library *library, const void *table);
 
 #endif

@@ -16,7 +16,7 @@ enum {
     ZI_STATE_MOMENT1 = ZERO_ROLE_MOMENT1 - ZERO_ROLE_MASTER,
     ZI_STATE_MOMENT2 = ZERO_ROLE_MOMENT2 - ZERO_ROLE_MASTER
 };
-/* What a checkpoint has: all but GRAD, which a step uses up. */
+/* The number of roles in a checkpoint: all but GRAD, which a step uses up. */
 #define ZI_SAVED_ROLES (ZI_STATES + 1)
 
 static inline zero_role zi_state_role(uint32_t state)
@@ -35,7 +35,7 @@ static inline bool zi_role_is_state(zero_role role)
     return (uint32_t)role >= ZERO_ROLE_MASTER && (uint32_t)role < ZI_SHARD_ROLES;
 }
 
-/* Whether it is a state of which only the optimizer that made it can make anything: all but the
+/* True if it is a state of which only the optimizer that made it can make anything: all but the
  * master, which is the parameter. */
 static inline bool zi_role_is_moment(zero_role role)
 {

@@ -22,7 +22,7 @@ typedef struct zi_table {
     uint32_t item_count;
 } zi_table;
 
-/* Whether item `item` of `items` is the wanted one. */
+/* True if item `item` of `items` is the wanted one. */
 typedef bool (*zi_table_same_fn)(const void *items, uint32_t item, const void *wanted);
 
 /* Make room for so many items in all: until then zi_table_add does not allocate. At most 2^29.

@@ -1,4 +1,4 @@
-/* What the system allows this process, as far as it says so. */
+/* The system's limits on this process, as far as it tells them. */
 #ifndef ZI_CORE_THREAD_LIMIT_H
 #define ZI_CORE_THREAD_LIMIT_H
 

@@ -57,7 +57,7 @@ typedef struct zi_span_batch {
     uint64_t number; /* of the group's batches */
 } zi_span_batch;
 
-/* Where a span is noted. */
+/* The record of a span. */
 typedef struct zi_mark {
     uint64_t begin_ns; /* set as times (core/clock.h) */
     uint64_t end_ns;
@@ -117,7 +117,7 @@ zi_mark *zi_timeline_begin(zi_timeline *timeline, uint32_t track, zi_span span, 
                            uint64_t bytes);
 void zi_timeline_end(zi_timeline *timeline, zi_mark *mark); /* accepts mark NULL */
 
-/* What a file says of its rank. */
+/* A file's facts of its rank. */
 typedef struct zi_timeline_file {
     const char *version; /* of the library */
     uint32_t rank;

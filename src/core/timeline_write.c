@@ -83,7 +83,7 @@ typedef struct open_spans {
     uint64_t ends[2 * ZI_SPAN_DEPTH];
     uint32_t depth;
     uint32_t track;
-    uint64_t last_ns; /* where the last began */
+    uint64_t last_ns; /* begin of the last */
 } open_spans;
 
 static void timeline_write_fit(open_spans *open, zi_mark *mark)

@@ -28,7 +28,7 @@ static inline size_t zi_utf8_bytes(const unsigned char *at)
     return bytes;
 }
 
-/* Whether all of a text is UTF-8. */
+/* True if all of a text is UTF-8. */
 static inline bool zi_text_is_utf8(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -40,7 +40,7 @@ static inline bool zi_text_is_utf8(const char *text)
     return bytes != 0;
 }
 
-/* Where a text ends, or its first byte that is not UTF-8 or a control character of ASCII: a line
+/* The end of a text, or its first byte that is not UTF-8 or is a control character of ASCII: a line
  * end, a tab, an escape. */
 static inline const char *zi_text_good_end(const char *text)
 {

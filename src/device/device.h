@@ -73,9 +73,9 @@ typedef struct zi_device_ops {
     void (*event_destroy)(void *self, zi_event *event); /* accepts NULL; nobody may be waiting */
     /* The event fires when everything put on `stream` so far has run. Recording again moves it. */
     zero_status (*event_record)(void *self, zi_event *event, zi_stream *stream);
-    /* What is put on `stream` from now on runs after the event's last record. Never recorded: no
-     * wait. On the host stream this blocks, adds the time to *waited_ns (may be NULL) and returns
-     * the error the event carries. */
+    /* Work put on `stream` from now on runs after the event's last record. Never recorded: no wait.
+     * On the host stream this blocks, adds the time to *waited_ns (may be NULL) and returns the
+     * error the event carries. */
     zero_status (*stream_wait)(void *self, zi_stream *stream, zi_event *event, uint64_t *waited_ns);
     /* Block the host until the event's last record has fired; returns the error it carries. */
     zero_status (*event_wait)(void *self, zi_event *event, uint64_t *waited_ns);
@@ -103,7 +103,7 @@ typedef struct zi_device_ops {
     zero_status (*fence_create)(void *self, zi_fence **out); /* *out may be NULL: needs none */
     void (*fence_destroy)(void *self, zi_fence *fence);      /* accepts NULL */
     zero_status (*fence_mark)(void *self, zi_fence *fence, zi_stream *stream);
-    /* What is put on `stream` from now on runs after the mark, another rank's. UNSUPPORTED when the
+    /* Work put on `stream` from now on runs after the mark, another rank's. UNSUPPORTED when the
      * devices cannot read each other's memory. */
     zero_status (*fence_follow)(void *self, zi_stream *stream, const zi_fence *fence);
     /* For timelines. The device sets *ns to the time (zi_clock_ns) at which all that was put on the
@@ -115,7 +115,7 @@ typedef struct zi_device_ops {
     /* Set every *ns whose stream has come there. Not while the thread captures a stream. */
     zero_status (*timestamps_flush)(void *self);
     /* For graphs of captured work (include/zero/capture.h). */
-    /* Whether what is put on the stream is being captured. UNSUPPORTED where no stream of the
+    /* *out := true if work put on the stream is being captured. UNSUPPORTED where no stream of the
      * device can be. */
     zero_status (*captured)(void *self, zi_stream *stream, bool *out);
     /* Make all events as if they had never been recorded: what was put on the streams has run, or
@@ -138,8 +138,8 @@ struct zi_timeline; /* core/timeline.h */
 typedef struct zi_device {
     const zi_device_ops *ops;
     void *self;
-    /* What is put on its streams is noted here by whoever puts it (device/stream_span.h); borrowed.
-     * NULL: nobody asked for it. */
+    /* The timeline in which work put on its streams is noted by whoever puts it
+     * (device/stream_span.h); borrowed. NULL: nobody asked for it. */
     struct zi_timeline *timeline;
 } zi_device;
 

@@ -11,8 +11,8 @@ zero_status zi_stream_mark_begin(const zi_device *device, zi_stream *stream, zi_
                                  const char *name, uint64_t bytes, zi_mark **mark);
 zero_status zi_stream_mark_end(const zi_device *device, zi_stream *stream, zi_mark *mark);
 
-/* What is put on the stream from here on is of this span, as zi_timeline_mark. Streams other than
- * the calling thread's have been named by zi_stream_name.
+/* Work put on the stream from here on is of this span, as zi_timeline_mark. Streams other than the
+ * calling thread's have been named by zi_stream_name.
  * - mark: out; NULL where nothing is noted. */
 static inline zero_status zi_stream_begin(const zi_device *device, zi_stream *stream, zi_span span,
                                           const char *name, uint64_t bytes, zi_mark **mark)

@@ -79,7 +79,7 @@ static uint32_t agree_first_unlike(const uint64_t *all, uint32_t size, uint32_t 
     return rank;
 }
 
-/* What a rank says of itself in an exchange: how something ended on it, and terms that all ranks
+/* A rank's message of itself in an exchange: how something ended on it, and terms that all ranks
  * are to have alike. */
 typedef struct rank_word {
     zi_failure told;

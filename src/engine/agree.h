@@ -1,4 +1,4 @@
-/* What ranks compare outside the collectives of a step. (agree.c) */
+/* Comparisons between ranks outside the collectives of a step. (agree.c) */
 #ifndef ZI_ENGINE_AGREE_H
 #define ZI_ENGINE_AGREE_H
 

@@ -99,7 +99,7 @@ static void walk_copy(const array_walk *walk, uint64_t first, uint64_t count, vo
 
 /* ---- in ---- */
 
-/* Where values for shards come from: an array, or a function where fn is not NULL. */
+/* The source of values for shards: an array, or a function where fn is not NULL. */
 typedef struct value_source {
     array_walk walk;
     zero_dtype dtype;
@@ -198,7 +198,7 @@ static void array_describe(const zero_engine *engine, uint32_t tensor, zero_tens
     zi_tensor_describe(&layout->tensor_infos[tensor], layout->tensor_extras, desc);
 }
 
-/* Where initial values of a tensor come from: the function, or where fn is NULL its `initial`
+/* Find the source of a tensor's initial values: the function, or where fn is NULL its `initial`
  * array. False: there is none. */
 static bool find_source(const zero_engine *engine, uint32_t tensor, zero_fill_fn fn, void *user,
                         value_source *source)

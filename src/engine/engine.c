@@ -250,7 +250,7 @@ static zero_status leave_out(void *user, uint32_t unit)
     return zi_engine_speculate(engine);
 }
 
-/* Whether this rank's squares of units that are split this way count in the step's message: each
+/* True if this rank's squares of units that are split this way count in the step's message: each
  * element's once among the messages that are added up. */
 static bool counts_squares(const zero_engine *engine, const zero_sharding *s)
 {

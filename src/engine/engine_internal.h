@@ -1,4 +1,4 @@
-/* What an engine is made of, for the files of this folder. */
+/* The parts of an engine, for the files of this folder. */
 #ifndef ZI_ENGINE_ENGINE_INTERNAL_H
 #define ZI_ENGINE_ENGINE_INTERNAL_H
 
@@ -39,10 +39,10 @@ typedef struct engine_groups {
 /* Windows, by role: states share the master's. */
 #define ENGINE_WINDOWS (ZERO_ROLE_MASTER + 1)
 
-/* What a step passes to the device and gets back, in host memory that the device reaches. */
+/* The inputs of a step for the device, and its outputs, in host memory that the device reaches. */
 typedef struct engine_step_slot {
     zi_step_input input;
-    zi_step_given given;                /* what the other ranks get of it */
+    zi_step_given given;                /* the part of it that the other ranks get */
     zi_step_decision outcome;           /* valid once the step slot's `decided` has fired */
     zi_speculation_outcome speculative; /* likewise, where it was speculative */
 } engine_step_slot;
@@ -90,8 +90,8 @@ typedef struct engine_striping {
     uint32_t rates[ZI_STORE_DIRECTORIES_MAX];
 } engine_striping;
 
-/* What is kept of an evicted role: extents on disk behind a window, or a copy in host memory.
- * (evict.c) */
+/* The bytes that are kept of an evicted role: extents on disk behind a window, or a copy in host
+ * memory. (evict.c) */
 typedef struct engine_kept {
     zero_role role;
     uint64_t at; /* in the store */
@@ -127,7 +127,7 @@ typedef struct engine_unit {
     uint32_t own_count;      /* tensors of its own; those it ties to come after them */
     uint32_t depth;          /* calls of zero_unit_acquire that are not released */
     uint32_t backward_depth; /* `depth` at the outermost of them in backward; 0: there is none */
-    uint32_t param_slot;     /* where its own tensors were when the views were taken */
+    uint32_t param_slot;     /* of its own tensors when the views were taken */
     uint32_t grad_slot;      /* likewise */
 } engine_unit;
 
@@ -210,7 +210,8 @@ struct zero_engine {
     zi_event *joined[ENGINE_STREAMS];
     zi_engine_state state;
     bool filling; /* zero_engine_fill has not returned: its callback runs, or never came back */
-    void *fill_staging; /* what it has allocated, freed with the engine if it never comes back */
+    void *fill_staging; /* memory that it has allocated, freed with the engine if it never comes
+                           back */
     uint64_t *fill_hashes;
     bool has_graph;            /* a step was captured, and nothing was evicted since */
     uint32_t step_slot;        /* of the next plain step */
@@ -224,7 +225,7 @@ struct zero_engine {
     zi_step_refusal refusal; /* of the last of them; kind NONE: it was reported */
     float first_scale; /* the loss scale until the first outcome since create or zero_step_state_set
                         */
-    uint64_t *agreement; /* what ranks exchanged last (agree.c) */
+    uint64_t *agreement; /* the last exchange of ranks (agree.c) */
     uint64_t *given;  /* by tensor, what local calls have written; NULL: there is one rank, or ranks
                          have compared it (replicas.c) */
     uint32_t touched; /* roles, bits: shards in them may not be as they were created */
@@ -243,7 +244,7 @@ static inline void zi_engine_enter_call(const zero_engine *engine, zi_public_cal
     }
 }
 
-/* Whether the host takes part in the work of streams besides issuing it: disk I/O, or updates for a
+/* True if the host takes part in the work of streams besides issuing it: disk I/O, or updates for a
  * GPU. Such a GPU's streams have threads that issue. */
 static inline bool zi_engine_uses_host(const zero_engine *engine)
 {

@@ -78,7 +78,7 @@ typedef enum zi_engine_state {
 typedef enum zi_engine_call { ZI_ENGINE_CALLS(ZI_ENUM_ROW) ZI_ENGINE_CALL_COUNT } zi_engine_call;
 #undef ZI_ENUM_ROW
 
-/* What a legal call needs besides. */
+/* The further needs of a legal call. */
 typedef enum zi_engine_need {
     ZI_NEEDS_NO_UNIT = 1, /* no unit is acquired */
     ZI_NEEDS_GRAPH = 2,   /* a step was captured, and nothing was evicted since */
@@ -105,7 +105,7 @@ uint32_t zi_engine_call_needs(zi_engine_call call);
 const char *zi_engine_state_name(zi_engine_state state);
 const char *zi_engine_state_text(zi_engine_state state);
 zi_engine_streams zi_engine_state_streams(zi_engine_state state);
-/* Whether other ranks may be waiting for calls that this one has still to make. */
+/* True if other ranks may be waiting for calls that this one has still to make. */
 bool zi_engine_state_owes(zi_engine_state state);
 
 #endif

@@ -236,7 +236,7 @@ static void free_bounce_buffers(zero_engine *engine)
     engine->evicted.bounce = NULL;
 }
 
-/* Whether the disk reaches the role's memory. */
+/* True if the disk reaches the role's memory. */
 static bool evict_is_in_place(const zero_engine *engine, zero_role role)
 {
     return engine->device->ops->host_memory || zi_role_tier(engine->layout, role) == ZERO_TIER_HOST;
@@ -293,7 +293,7 @@ static zero_status evict_reserve(zero_engine *engine)
     return ZERO_OK;
 }
 
-/* Where the bytes that are kept are counted. */
+/* The counter of the bytes that are kept. */
 static uint64_t *evict_held_bytes(zero_engine *engine)
 {
     return engine->evicted.tier == ZERO_TIER_DISK ? &engine->stats.disk_bytes
@@ -383,7 +383,7 @@ static zero_status move_all(zero_engine *engine, zi_io_kind kind)
 
 /* ---- the memory ---- */
 
-/* Whether the I/O window of state on disk is evicted too. */
+/* True if the I/O window of state on disk is evicted too. */
 static bool evicts_window(const zero_engine *engine)
 {
     return engine->windows[ZERO_ROLE_MASTER] != NULL &&

@@ -1,4 +1,4 @@
-/* What is evicted between steps. (evict.c) */
+/* Eviction of roles between steps. (evict.c) */
 #ifndef ZI_ENGINE_EVICT_H
 #define ZI_ENGINE_EVICT_H
 

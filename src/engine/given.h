@@ -1,4 +1,4 @@
-/* What a rank was given by local calls since its engine was created. (given.c) */
+/* Values that a rank was given by local calls since its engine was created. (given.c) */
 #ifndef ZI_ENGINE_GIVEN_H
 #define ZI_ENGINE_GIVEN_H
 

@@ -8,7 +8,7 @@
  * are made and before they are used. */
 zero_status zi_engine_make_groups(zero_engine *engine);
 
-/* Whether issuing a batch of one of the groups waits on the host for other ranks. */
+/* True if issuing a batch of one of the groups waits on the host for other ranks. */
 bool zi_engine_submit_waits(const zero_engine *engine);
 zero_status zi_engine_connect_groups(zero_engine *engine);
 /* The first failure of any of them so far. */

@@ -1,4 +1,4 @@
-/* What every call on an engine begins and ends with. (guard.c) */
+/* The begin and the end of every call on an engine. (guard.c) */
 #ifndef ZI_ENGINE_GUARD_H
 #define ZI_ENGINE_GUARD_H
 

@@ -11,7 +11,7 @@
 #include "core/sizes.h"
 #include "engine/agree.h"
 
-/* What ranks exchange. */
+/* The message that ranks exchange. */
 typedef struct room_message {
     uint64_t count;
     zi_pool_need needs[ZI_MEMORY_POOLS];
@@ -45,7 +45,7 @@ zi_host_room *zi_engine_find_room(const zero_engine *engine, zi_host_room *room)
     return room;
 }
 
-/* What all ranks want of the pool `id`, and the least room that one of them reads. */
+/* Add up what all ranks want of the pool `id`, and find the least room that one of them reads. */
 static zi_pool_need host_room_add_up(const room_message *all, uint32_t size, uint64_t id)
 {
     zi_pool_need sum = {.id = id, .room = UINT64_MAX};

@@ -1,11 +1,11 @@
-/* Whether the host has the memory that the ranks on it plan to take. (host_room.c) */
+/* Check that the host has the memory that the ranks on it plan to take. (host_room.c) */
 #ifndef ZI_ENGINE_HOST_ROOM_H
 #define ZI_ENGINE_HOST_ROOM_H
 
 #include "core/host.h"
 #include "engine/engine_internal.h"
 
-/* What the ranks that share a pool want of it, and what it has. */
+/* The bytes that the ranks that share a pool want of it, and those that it has. */
 typedef struct zi_pool_need {
     uint64_t id;
     uint64_t room;  /* bytes left, the least that any of its ranks reads */

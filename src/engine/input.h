@@ -1,4 +1,4 @@
-/* What a caller gives to a step. (input.c) */
+/* A caller's inputs of a step. (input.c) */
 #ifndef ZI_ENGINE_INPUT_H
 #define ZI_ENGINE_INPUT_H
 

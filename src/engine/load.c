@@ -42,7 +42,7 @@ static bool has_file(const char *folder, const char *name)
 _Static_assert(sizeof((zero_load_report *)NULL)->passed_over == ZI_CHECKPOINT_PASSED_BYTES,
                "zi_checkpoint_find writes it");
 
-/* What to open: a file, a folder that has weights alone, or a checkpoint. */
+/* Find what to open: a file, a folder that has weights alone, or a checkpoint. */
 static zero_status find_folder(engine_load *load, char folder[ZI_CHECKPOINT_PATH_BYTES])
 {
     const char *path = load->options.path;
@@ -170,8 +170,8 @@ static uint64_t load_hash_of(const engine_load *load)
 
 /* ---- the engine's tensors ---- */
 
-/* What may be shared goes extent by extent: when one is written, all that was put into it so far is
- * known to be filled in. */
+/* Values that may be shared go extent by extent: when one is written, all that was put into it so
+ * far is known to be filled in. */
 static zero_status fill_run(engine_load *load, const load_run *run)
 {
     zero_engine *engine = load->engine;

@@ -52,13 +52,13 @@ zero_status zi_load_match_open(engine_load *load);
  * seed of stochastic rounding than the saved run's; COMM, TIMEOUT. (load_match.c) */
 zero_status zi_load_match(engine_load *load);
 
-/* Where values of a role come from: read by zi_joined_role_fn. */
+/* The source of a role's values: read by zi_joined_role_fn. */
 typedef struct load_source {
     zero_role role;
     zero_dtype dtype; /* the engine's own */
 } load_source;
-/* What this rank's engine wants of a tensor, of whose boxes `head` is the first. source: kept by
- * the caller. (load_joined.c) */
+/* The elements that this rank's engine wants of a tensor, of whose boxes `head` is the first.
+ * source: kept by the caller. (load_joined.c) */
 zi_joined zi_load_joined(const engine_load *load, uint32_t tensor, uint32_t head,
                          const load_source *source);
 

@@ -19,7 +19,7 @@
 #define BUFFERS (THREADS + 2)
 _Static_assert(THREADS <= ZI_SOURCE_READS_MAX, "reads of one source");
 
-/* Where reading is. */
+/* The position of the reader. */
 typedef struct feed_position {
     uint32_t tensor;
     uint64_t at;   /* first element of the stride */
@@ -52,7 +52,7 @@ typedef struct load_feed {
     zero_error error;   /* the first */
 } load_feed;
 
-/* Whether this rank alone reads what is saved in a role, and for one role. What ranks of a host
+/* True if this rank alone reads what is saved in a role, and for one role. What ranks of a host
  * read in turn comes from the disk once if it comes through the page cache. */
 static bool reads_alone(const engine_load *load, uint32_t tensor, const load_source *source)
 {
@@ -96,14 +96,14 @@ static bool find_in_role(const engine_load *load, feed_position *p, load_run *ru
     return true;
 }
 
-/* Whether the tensor has elements left from p->at on that are to be loaded. */
+/* True if the tensor has elements left from p->at on that are to be loaded. */
 static bool has_stride(const engine_load *load, const feed_position *p)
 {
     return load->found[p->tensor] != ZI_NO_INDEX &&
            p->at < load->engine->layout->tensor_infos[p->tensor].count;
 }
 
-/* What is to be read next; false: that was all. */
+/* Find the next run to read; false: there is none. */
 static bool load_feed_find_next(const engine_load *load, feed_position *p, load_run *run,
                                 bool *counted)
 {
@@ -120,7 +120,7 @@ static bool load_feed_find_next(const engine_load *load, feed_position *p, load_
     return false;
 }
 
-/* What a run is read from. source: kept by the caller. */
+/* The saved boxes that a run is read from. source: kept by the caller. */
 static zi_joined joined_of(const engine_load *load, const load_run *run, load_source *source)
 {
     const engine_shard shard = zi_engine_shard(load->engine, run->tensor, run->role);
@@ -227,7 +227,7 @@ static uint64_t longest_read(const engine_load *load)
            ZI_CHECKPOINT_ALIGN;
 }
 
-/* Whether a run is read into a buffer. Of state in host memory, saved as it is kept, none is. */
+/* True if any run is read into a buffer. Of state in host memory, saved as it is kept, none is. */
 static bool needs_buffers(const engine_load *load)
 {
     feed_position position = {0};

@@ -63,7 +63,7 @@ static void add_mismatch(zero_load_report *report, const char *name, const zi_bo
     add_line(report, "mismatching", "", line);
 }
 
-/* Whether each saved box that has elements of the tensor has them in all roles. */
+/* True if each saved box that has elements of the tensor has them in all roles. */
 static bool boxes_have_roles(const engine_load *load, uint32_t tensor, const zi_joined *joined)
 {
     const zi_checkpoint_map *map = load->source->map;
@@ -116,8 +116,8 @@ static zero_status match(engine_load *load, uint32_t tensor)
 
 /* ---- what optimizers carry on ---- */
 
-/* What a group's optimizer carries on, such as the products of betas that bias correction divides
- * by, and a tensor with these moments. */
+/* The numbers that a group's optimizer carries on, such as the products of betas that bias
+ * correction divides by, and a tensor with these moments. */
 typedef struct load_carried {
     const double *carried;
     uint32_t tensor; /* ZI_NO_INDEX: none so far */
@@ -245,7 +245,7 @@ static zero_status choose_carried(engine_load *load)
 
 /* ---- stochastic rounding ---- */
 
-/* Whether updates of a tensor with these types are rounded stochastically: its moments are not F32,
+/* True if updates of a tensor with these types are rounded stochastically: its moments are not F32,
  * or its parameter is not and has no master. A frozen tensor is never updated. */
 static bool is_rounded(const zero_dtype *dtypes, bool is_frozen)
 {

@@ -238,7 +238,7 @@ void zi_load_close_share(engine_load *load)
     if (shares == NULL) {
         return;
     }
-    if (shares->begun) { /* where this fails, the load has */
+    if (shares->begun) { /* the load fails where this does */
         (void)zi_engine_shard_set_sources(load->engine, NULL, NULL);
         (void)zi_error_adopt(&error);
     }

@@ -4,7 +4,7 @@
 
 #include "engine/engine_internal.h"
 
-/* What a call has met so far; all 0: nothing. */
+/* The overflows that a call has met so far; all 0: none. */
 typedef struct engine_overflow {
     uint64_t count;  /* values */
     uint64_t tensor; /* of the first of them */

@@ -1,4 +1,4 @@
-/* What ranks compare of the values that a run begins with. (replicas.c) */
+/* Comparisons between ranks of the values that a run begins with. (replicas.c) */
 #ifndef ZI_ENGINE_REPLICAS_H
 #define ZI_ENGINE_REPLICAS_H
 

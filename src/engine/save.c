@@ -137,7 +137,8 @@ static zero_status save_describe(engine_save *save, const zero_save_options *opt
     return ZERO_OK;
 }
 
-/* What all ranks have to be given alike; those of a part also the last step's numbers. */
+/* Hash the inputs that must be equal on all ranks; save_hash_of_part: on the ranks of a part, the
+ * last step's numbers included. */
 static uint64_t save_hash_of(const engine_save *save, const zero_save_options *options)
 {
     uint64_t hash = zi_hash_text(ZI_HASH_START, save->directory);
@@ -250,8 +251,9 @@ static zero_status save_leave(zero_engine *engine, zero_status status)
                                                                  : status;
 }
 
-/* What is to be shared is on the disk. No update needs blocks of the file system any more when rank
- * 0 reserves the files, so that those which sharing gives back suffice for the updates to come. */
+/* Put what is to be shared on the disk. No update needs blocks of the file system any more when
+ * rank 0 reserves the files, so that those which sharing gives back suffice for the updates to
+ * come. */
 static zero_status save_settle(const engine_save *save)
 {
     if (!save->reflink) {

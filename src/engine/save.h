@@ -46,7 +46,7 @@ engine_part zi_save_own_part(const engine_save *save, uint32_t tensor);
 /* Sums of 0 for this rank's parts. Errors: OUT_OF_MEMORY. (save_map.c) */
 zero_status zi_save_make_sums(engine_save *save);
 
-/* Whether this rank makes the folder and commits it: rank 0 of the first part's world.
+/* True if this rank makes the folder and commits it: rank 0 of the first part's world.
  * (save_map.c) */
 bool zi_save_leads(const zero_engine *engine);
 /* Tell the parts of the model what each has, so that save->whole is made and this part's sums have

@@ -23,7 +23,7 @@ typedef struct told_tensor {
     zi_checkpoint_tensor tensor; /* its name is a pointer of the rank that told it */
 } told_tensor;
 
-/* What a part tells ahead of them. */
+/* The numbers that a part tells ahead of them. */
 typedef struct told_part {
     uint64_t pieces;
     uint32_t tensors;     /* that are saved */
@@ -174,7 +174,7 @@ static zero_status make_parts(engine_save *save)
     return zi_calloc((size_t)parts + 1, sizeof *all->first, (void **)&all->first);
 }
 
-/* Where this part's sums are, and how many tensors each has. */
+/* Find the place of this part's sums, and how many tensors each part has. */
 static zero_status take_parts(engine_save *save)
 {
     saved_parts *all = save->parts;

@@ -15,7 +15,7 @@
 /* Less is copied, so that small tensors share a block. */
 #define IN_PLACE_BYTES_MIN ((uint64_t)256 << 10)
 
-/* Where a role's walk is. */
+/* The position of a walk over a role. */
 typedef struct walk_position {
     uint32_t tensor; /* of the map */
     uint64_t done;   /* elements of this rank's part of it */
@@ -113,7 +113,7 @@ void zi_save_add_block(void *user, const zi_checkpoint_block *block)
 
 /* ---- copying ---- */
 
-/* Where the run is, if it can be written from there: NULL where not. */
+/* The address of the run, if it can be written from there; NULL: it cannot. */
 static const unsigned char *
 save_stage_in_place(const engine_save *save, const zi_checkpoint_block *block, const stage_run *run)
 {
@@ -139,7 +139,7 @@ static zero_status copy_run(const engine_save *save, const zi_checkpoint_block *
                                  memory + run->at - lead * zero_dtype_bytes(shard.dtype));
 }
 
-/* Where the run is on disk, if its pages can be shared; file -1 where not. */
+/* The place of the run on disk, if its pages can be shared; file -1: they cannot. */
 static engine_stored find_shared(const engine_save *save, const zi_checkpoint_block *block,
                                  const stage_run *run)
 {

@@ -34,8 +34,9 @@ engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t de
 /* This rank's part of the tensor among all ranks' parts, each of which has one owner. */
 engine_part zi_engine_slice(const zero_engine *engine, uint32_t tensor);
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role);
-/* Where the host may write element `first` of the shard's part of the tensor and those behind it.
- * NULL: nowhere, they are on disk or in memory of a device. Nothing else uses the shard. */
+/* The address where the host may write element `first` of the shard's part of the tensor and those
+ * behind it. NULL: there is none, they are on disk or in memory of a device. Nothing else uses the
+ * shard. */
 void *zi_engine_shard_in_place(const zero_engine *engine, const engine_shard *shard,
                                uint64_t first);
 /* Elements [first, first + count) of the shard's part of the tensor := values of `dtype`, which is
@@ -57,7 +58,7 @@ typedef struct engine_extent {
     uint64_t count; /* of the shard, up to where the extent or its chunk ends */
 } engine_extent;
 
-/* Where in an extent element `first` of the shard's part of the tensor is. */
+/* The place in an extent of element `first` of the shard's part of the tensor. */
 engine_extent zi_engine_shard_extent(const zero_engine *engine, const engine_shard *shard,
                                      uint64_t first);
 /* Writes of roles on disk ask these sources from here on, as zi_window_set_source: `state` for what
@@ -76,8 +77,8 @@ typedef struct engine_stored {
     uint64_t bytes;
 } engine_stored;
 
-/* Where on disk element `first` of the shard's part of the tensor is, with what follows it there
- * without a gap. Like zi_engine_shard_stage, after zi_engine_flush_shards. */
+/* The place on disk of element `first` of the shard's part of the tensor, with what follows it
+ * there without a gap. Like zi_engine_shard_stage, after zi_engine_flush_shards. */
 engine_stored zi_engine_shard_stored(const zero_engine *engine, const engine_shard *shard,
                                      uint64_t first);
 /* Wait until no step uses a role's shards; before a write of PARAM also invalidate gathered units.

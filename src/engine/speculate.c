@@ -95,7 +95,7 @@ void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot)
     }
 }
 
-/* Whether the predicted step is computed speculatively. After ENGINE_REDONE_MAX redone steps in a
+/* True if the predicted step is computed speculatively. After ENGINE_REDONE_MAX redone steps in a
  * row steps are held back, then one is tried, and if it is redone too twice as many are held back.
  * Only outcomes count that the step slots wait for anyway, ENGINE_STEP_SLOTS steps back, so the
  * answer depends on the steps and not on timing. */

@@ -17,7 +17,7 @@ void zi_engine_bind_shards(zero_engine *engine);
 zi_stream *zi_engine_role_stream(const zero_engine *engine, zero_role role);
 /* After the engine's streams were destroyed. */
 void zi_engine_close_store(zero_engine *engine);
-/* Whether the next step goes from the last unit to the first: see zi_optim_look_ahead. */
+/* True if the next step goes from the last unit to the first: see zi_optim_look_ahead. */
 bool zi_engine_steps_down(const zero_engine *engine);
 
 #endif

@@ -30,7 +30,7 @@ zero_status zi_json_parse(zi_json *json, const char *path, const char *text, siz
 /* After any of these, whatever it returned. */
 ZI_PRIVATE_API void zi_json_close(zi_json *json);
 
-/* What a key must be. */
+/* The requirements of a key. */
 typedef struct zi_json_key {
     const char *name;
     bool required;

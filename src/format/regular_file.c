@@ -22,7 +22,7 @@ static zero_status check_kind(zi_regular_file *file)
     return ZERO_OK;
 }
 
-/* What git-lfs leaves in the place of a file that it has not fetched. */
+/* Refuse what git-lfs leaves in the place of a file that it has not fetched. */
 static zero_status check_pointer(const zi_regular_file *file)
 {
     static const char start[] = "version https://git-lfs.github.com/spec/";

@@ -37,7 +37,7 @@ typedef struct zi_safetensors {
     uint64_t data_at; /* bytes before the first tensor */
 } zi_safetensors;
 
-/* Whether the file begins as one of safetensors and not as text. Errors: IO. */
+/* *found := true if the file begins as one of safetensors and not as text. Errors: IO. */
 ZI_PRIVATE_API zero_status zi_safetensors_found(const zi_regular_file *file, bool *found);
 
 /* Read the header. The bytes behind it need not be there: the beginning of a download has it all.

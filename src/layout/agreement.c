@@ -25,7 +25,7 @@ static uint64_t hash_unit(const zi_layout *layout, uint32_t unit)
                          place->tie_count * sizeof *layout->ties);
 }
 
-/* What array a rank takes initial values from is its own matter. */
+/* The array that a rank takes initial values from is its own matter. */
 static uint64_t hash_tensor(const zi_layout *layout, const zi_tensor_info *info)
 {
     const zi_tensor_extra *extra =

@@ -35,7 +35,7 @@ static zero_status check_hints(const zero_engine_options *o, bool nccl)
     return ZERO_OK;
 }
 
-/* Whether the caller's functions can be where the device's memory comes from. */
+/* Check that the device's memory can come from the caller's functions. */
 static zero_status check_memory_source(const zero_engine_options *o)
 {
     if ((o->device_alloc != NULL) != (o->device_free != NULL)) {
@@ -96,7 +96,7 @@ zero_status zi_options_check_backend(const zero_engine_options *o)
     return ZERO_OK;
 }
 
-/* What carries bytes between GPUs, and whether that can do what is asked of NCCL. */
+/* Choose the transport between GPUs, and check that it can do what is asked of NCCL. */
 static zero_status resolve_transport(zi_layout *layout, bool threads)
 {
     zero_tuning *tuning = &layout->tuning;

@@ -32,7 +32,7 @@ void zi_layout_place_sums(zi_layout *layout)
     layout->sums_bytes = zi_align_up(count * sizeof(uint64_t), ZI_PAGE_BYTES);
 }
 
-/* What is found of some bytes: which roles, and the first and last unit. */
+/* The roles, and the first and last unit, that some bytes belong to. */
 typedef struct found_bytes {
     const zi_checksum_span *bytes; /* without memory; from the start of an extent or an arena */
     uint32_t roles;

@@ -24,7 +24,7 @@ static zi_codec disk_codec(const zi_layout *layout, const zi_flat *flat, uint32_
     return zi_role_tier(layout, role) == ZERO_TIER_DISK ? flat->kept[role] : (zi_codec){0};
 }
 
-/* What `count` elements of the flat take in an extent. */
+/* The bytes of `count` elements of the flat in an extent. */
 static uint64_t state_bytes(const zi_layout *layout, const zi_flat *flat, uint64_t count)
 {
     uint64_t bytes = 0;
@@ -34,7 +34,7 @@ static uint64_t state_bytes(const zi_layout *layout, const zi_flat *flat, uint64
     return bytes;
 }
 
-/* Whether the update is a GPU's, of state that is in host memory in part or as a whole. */
+/* True if a GPU updates state that is in host memory in part or as a whole. */
 static bool stages_state(const zi_layout *layout)
 {
     bool host = false;
@@ -169,8 +169,8 @@ static uint64_t end_bytes(const zi_layout *layout, uint32_t extents, bool first)
     return bytes;
 }
 
-/* What a step moves of the state: it writes all extents, and need not read what the last one left
- * in the I/O window, which is one end of the state or the other. */
+/* Count the bytes of the state that a step moves: it writes all extents, and need not read what the
+ * last one left in the I/O window, which is one end of the state or the other. */
 static void count_moves(zi_layout *layout)
 {
     zi_offload_place *state = &layout->state;
@@ -184,8 +184,8 @@ static void count_moves(zi_layout *layout)
     layout->step_read_bytes = all - (twice ? 0 : zi_min_u64(low, high)); /* all go one way */
 }
 
-/* What the largest chunk that the CPU updates takes in a bounce buffer (stage1/staging.c):
- * gradient, parameter and state, as far as they are the GPU's memory. */
+/* Measure the largest chunk that the CPU updates in a bounce buffer (stage1/staging.c): gradient,
+ * parameter and state, as far as they are the GPU's memory. */
 static void measure_bounce(zi_layout *layout)
 {
     const zero_engine_options *options = &layout->options;
@@ -210,7 +210,7 @@ static void measure_bounce(zi_layout *layout)
     }
 }
 
-/* What the largest chunk's state takes in a staging buffer, as far as it is in host memory. */
+/* Measure the largest chunk's state in a staging buffer, as far as it is in host memory. */
 static void measure_state_staging(zi_layout *layout)
 {
     for (uint32_t r = 0; stages_state(layout) && r < layout->chunk_run_count; r++) {

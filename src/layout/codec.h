@@ -44,7 +44,7 @@ static inline uint64_t zi_codec_offset(zi_codec codec, uint64_t element)
     return zi_codec_bytes(codec, element);
 }
 
-/* What `count` elements take in an arena or an extent, where the next things begin aligned. */
+/* The bytes of `count` elements in an arena or an extent, where the next things begin aligned. */
 static inline uint64_t zi_codec_padded_bytes(zi_codec codec, uint64_t count)
 {
     return zi_align_up(zi_codec_bytes(codec, count), ZI_ARENA_ALIGN);

@@ -80,9 +80,9 @@ static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role rol
     return own;
 }
 
-/* What a step moves of a role on disk besides the state. It writes the trained parameters, and
- * reads those of its part that have no master. It reads its part of the gradients; where they cross
- * ranks late all of them are read before, and that part is written. */
+/* Count the bytes that a step moves of a role on disk besides the state. It writes the trained
+ * parameters, and reads those of its part that have no master. It reads its part of the gradients;
+ * where they cross ranks late all of them are read before, and that part is written. */
 static void count_step(zi_layout *layout, const zi_flat *flat, zero_role role, uint64_t all,
                        uint64_t own)
 {
@@ -124,7 +124,8 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
     return ZERO_OK;
 }
 
-/* Where a rank's update is gathered by others, a chunk at a time. */
+/* Size the staging buffers of parameters that other ranks gather after the update, a chunk at a
+ * time. */
 static void size_param_staging(zi_layout *layout)
 {
     for (uint32_t r = 0; r < layout->chunk_run_count; r++) {
@@ -138,7 +139,7 @@ static void size_param_staging(zi_layout *layout)
     }
 }
 
-/* Where sums cross ranks, or go over a bus, that are in no slot. */
+/* Size the staging buffers of sums that cross ranks, or go over a bus, and are in no slot. */
 static void size_grad_staging(zi_layout *layout)
 {
     const bool disk = zi_role_tier(layout, ZERO_ROLE_GRAD) == ZERO_TIER_DISK;

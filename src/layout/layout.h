@@ -1,5 +1,5 @@
-/* Where every element and every byte lies: tensors -> units -> flats -> slices, slots, buckets and
- * arenas.
+/* The place of every element and every byte: tensors -> units -> flats -> slices, slots, buckets
+ * and arenas.
  *
  * Pure arithmetic; the plan and the engine share it, so what is planned is what is taken. Offsets
  * `*_at` are bytes from the start of the role's arena; there is one arena per role.
@@ -268,7 +268,7 @@ ZI_PRIVATE_API zero_status zi_options_take(const zero_engine_options *in, zero_e
 zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_options *out,
                                zero_tuning *tuning);
 
-/* What options say of device and transport: a step of zi_options_resolve. (capabilities.c) */
+/* Check the options of device and transport: a step of zi_options_resolve. (capabilities.c) */
 zero_status zi_options_check_backend(const zero_engine_options *options);
 
 /* A step of zi_layout_create: replace the default transport, put into layout->can what the backend
@@ -329,13 +329,13 @@ void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t inde
 uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);
 /* Pieces of a unit: those of its flats, which lie together from *first on. */
 uint32_t zi_unit_chunks(const zi_layout *layout, uint32_t unit, uint32_t *first);
-/* Whether an update of the unit reads its parameters: one of them is its own master. */
+/* True if an update of the unit reads its parameters: one of them is its own master. */
 bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit);
-/* Whether gradients that are offloaded cross ranks only once the last micro-step is over: backward
+/* True if gradients that are offloaded cross ranks only once the last micro-step is over: backward
  * writes them in place, so it waits for their loads, and may not so wait for other ranks. */
 bool zi_grads_end_late(const zi_layout *layout);
 
-/* Whether a rank without a gradient sends zeros from the wire buffer: the transport adds up. */
+/* True if a rank without a gradient sends zeros from the wire buffer: the transport adds up. */
 bool zi_grads_sends_zeros(const zi_layout *layout);
 
 /* How a flat's elements lie where a hop takes them from, and how they cross ranks. single: what is
@@ -344,7 +344,7 @@ zi_codec zi_hop_source(const zi_flat *flat, zi_hop_kind kind);
 ZI_PRIVATE_API zi_codec zi_hop_wire(const zi_flat *flat, const zi_hop *hop, zi_hop_kind kind,
                                     bool single);
 
-/* What ranks must agree on, item by item: units, then tensors, then options. */
+/* The items that ranks must agree on: units, then tensors, then options. */
 uint32_t zi_layout_item_count(const zi_layout *layout);
 uint64_t zi_layout_item_hash(const zi_layout *layout, uint32_t item);
 void zi_layout_item_text(const zi_layout *layout, uint32_t item, char *text, size_t text_bytes);
@@ -382,7 +382,7 @@ static inline uint32_t zi_slot_count(const zi_slot_class *classes, uint32_t clas
                : 0;
 }
 
-/* Where a role lives. */
+/* The tier of a role. */
 static inline zero_tier zi_role_tier(const zi_layout *layout, zero_role role)
 {
     if (role == ZERO_ROLE_IO_WINDOW || role == ZERO_ROLE_SAVE_STAGING) {
@@ -397,7 +397,7 @@ static inline uint64_t zi_role_arena_bytes(const zi_layout *layout, zero_role ro
     return layout->memory.bytes[role] - (role == ZERO_ROLE_IO_WINDOW ? layout->sums_bytes : 0);
 }
 
-/* Whether a shard is not where the device computes: what is needed of it is loaded, and stored
+/* True if a shard is not where the device computes: what is needed of it is loaded, and stored
  * again. */
 static inline bool zi_role_offloaded(const zi_layout *layout, zero_role role)
 {
@@ -405,7 +405,7 @@ static inline bool zi_role_offloaded(const zi_layout *layout, zero_role role)
     return tier == ZERO_TIER_DISK || (tier == ZERO_TIER_HOST && !layout->can.host_memory);
 }
 
-/* Whether a hop crosses ranks for some units. */
+/* True if a hop crosses ranks for some units. */
 static inline bool zi_layout_crosses(const zi_layout *layout, zi_hop_kind kind)
 {
     bool crosses = false;
@@ -415,14 +415,14 @@ static inline bool zi_layout_crosses(const zi_layout *layout, zi_hop_kind kind)
     return crosses;
 }
 
-/* Whether units are gathered, loaded or, where they are not split and others are, copied into
+/* True if units are gathered, loaded or, where they are not split and others are, copied into
  * slots. */
 static inline bool zi_params_in_slots(const zi_layout *layout)
 {
     return zi_role_offloaded(layout, ZERO_ROLE_PARAM) || zi_layout_crosses(layout, ZI_HOP_GATHER);
 }
 
-/* Whether a gather goes from shards straight into slots: nothing crosses ranks, or what ranks hold
+/* True if a gather goes from shards straight into slots: nothing crosses ranks, or what ranks hold
  * of the flat's parameters, send and compute with are the same bytes. Else it goes through the wire
  * buffer. */
 static inline bool zi_flat_gathered_in_place(const zi_layout *layout, const zi_flat *flat)
@@ -439,7 +439,7 @@ static inline zero_dtype zi_common_dtype(zero_dtype a, zero_dtype b)
     return a == b ? a : ZERO_DTYPE_F32;
 }
 
-/* Whether the user's gradients of this flat are added to the sum itself: in the shard or, where
+/* True if the user's gradients of this flat are added to the sum itself: in the shard or, where
  * that is offloaded, in a slot that holds it meanwhile. */
 static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat *flat)
 {
@@ -447,7 +447,7 @@ static inline bool zi_flat_grad_in_place(const zi_layout *layout, const zi_flat 
            zi_codec_same(flat->slot[ZERO_ROLE_GRAD], flat->kept[ZERO_ROLE_GRAD]);
 }
 
-/* Whether the flat has a place in its bucket's gradient slot. */
+/* True if the flat has a place in its bucket's gradient slot. */
 static inline bool zi_flat_grad_in_slot(const zi_layout *layout, const zi_flat *flat)
 {
     return !zi_flat_grad_in_place(layout, flat) || zi_role_offloaded(layout, ZERO_ROLE_GRAD);

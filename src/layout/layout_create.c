@@ -123,7 +123,8 @@ static zero_status copy_ties(zi_layout *layout, const zero_model *model)
     return ZERO_OK;
 }
 
-/* What a tensor's flats are apart by, besides dtype and optimizer; trained ones come first. */
+/* The kind of a flat. The tensors of a flat are of one kind, dtype and optimizer; trained flats
+ * come first. */
 typedef enum flat_kind { FLAT_TRAINED = 0, FLAT_REPLICA = 1, FLAT_FROZEN = 2 } flat_kind;
 
 static flat_kind layout_create_kind_of(const zi_tensor_info *info)
@@ -172,7 +173,7 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
     }
 }
 
-/* What updates a tensor; DEFAULT: nothing does. */
+/* The optimizer of a tensor; DEFAULT: nothing updates it. */
 static zero_optimizer optimizer_of(const zi_layout *layout, const zi_tensor_info *info)
 {
     return layout_create_kind_of(info) == FLAT_FROZEN
@@ -391,7 +392,7 @@ static void place_speculative(const zi_layout *layout, role_arenas *roles)
     }
 }
 
-/* What offloaded shards pass through. */
+/* Place the buffers that offloaded shards pass through. */
 static void place_offload(zi_layout *layout, role_arenas *roles)
 {
     layout->param_staging_at =
@@ -485,8 +486,8 @@ static zero_status check_budget(const zi_layout *layout, zero_tier tier, uint64_
     return ZERO_OK;
 }
 
-/* Where the caller left the I/O window open and it is too large for the budget of host memory: the
- * next smaller one, of fewer extents, then of smaller ones. false: there is none, or no need. */
+/* Take the next smaller I/O window, of fewer extents, then of smaller ones, if the caller left it
+ * open and it is too large for the budget of host memory. false: there is none, or no need. */
 static bool shrink_window(const zero_tuning *given, zi_layout *layout)
 {
     zero_tuning *tuning = &layout->tuning;

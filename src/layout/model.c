@@ -252,7 +252,7 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
     return ZERO_OK;
 }
 
-/* What a call that adds much takes back when it fails. */
+/* The sizes of a model, which a call that adds much restores when it fails. */
 typedef struct model_mark {
     uint32_t units;
     uint32_t tensors;
@@ -297,7 +297,7 @@ static zero_status add_unit(zero_model *model, const zero_unit_desc *desc)
     return ZERO_OK;
 }
 
-/* Whether the name of a layer's unit (tensor NULL) or tensor is short enough. */
+/* Check that the name of a layer's unit (tensor NULL) or tensor is short enough. */
 static zero_status check_name_room(const char *name, uint32_t layer, const char *tensor,
                                    size_t bytes)
 {

@@ -36,8 +36,8 @@ typedef struct zi_tensor_info {
 
 #define ZI_NO_EXTRA UINT32_MAX
 
-/* What few tensors have: an array that is not contiguous, or a global tensor that they are a part
- * of. */
+/* Properties that few tensors have: an array that is not contiguous, or a global tensor that they
+ * are a part of. */
 typedef struct zi_tensor_extra {
     uint64_t strides[ZERO_TENSOR_DIMS_MAX];
     uint64_t global_shape[ZERO_TENSOR_DIMS_MAX];
@@ -87,7 +87,7 @@ zero_status zi_tensor_desc_resolve(const zero_tensor_desc *given, zero_tensor_de
  * (tensor_desc.c) */
 zero_status zi_array_resolve(const zero_tensor_desc *tensor, const zero_array *given,
                              zero_array *array);
-/* Whether a resolved description needs a zi_tensor_extra, which is then made. (tensor_desc.c) */
+/* True if a resolved description needs a zi_tensor_extra, which is then made. (tensor_desc.c) */
 bool zi_tensor_extra_make(const zero_tensor_desc *desc, zi_tensor_extra *extra);
 /* The resolved description again. (tensor_desc.c) */
 void zi_tensor_describe(const zi_tensor_info *info, const zi_tensor_extra *extras,

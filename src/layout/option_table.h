@@ -1,4 +1,4 @@
-/* What checks, comparisons and prints make of the table of options (zero/option.h). */
+/* Checks, comparisons and prints by the table of options (zero/option.h). */
 #ifndef ZI_LAYOUT_OPTION_TABLE_H
 #define ZI_LAYOUT_OPTION_TABLE_H
 
@@ -21,7 +21,7 @@ void zi_option_choices(const zero_option *option, char *text, size_t text_bytes)
 uint64_t zi_option_whole(const zero_option *option, const void *field);
 void zi_option_put(const zero_option *option, void *field, uint64_t value);
 
-/* Whether a FLAG, COUNT, BYTES or NUMBER may have the value; 0 is the default. */
+/* True if a FLAG, COUNT, BYTES or NUMBER may have the value; 0 is the default. */
 static inline bool zi_option_in_bounds(const zero_option *option, uint64_t value)
 {
     return value == 0 || (value >= option->low && value <= option->high);

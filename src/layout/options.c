@@ -110,7 +110,7 @@ static zero_status check_option(const zero_option *option, const void *field)
     return ZERO_OK;
 }
 
-/* Where the field is 0 and 0 stands for another value. */
+/* Put the value that 0 stands for into a field that is 0. */
 static void put_default(const zero_option *option, void *field)
 {
     if (option->value == 0) {

@@ -141,8 +141,8 @@ static uint64_t slots_for_disk(const zi_layout *layout, zero_role role)
     return bytes;
 }
 
-/* What parameters or gradients on disk take of memory on their way, and whether that is less than
- * what their shards would take. */
+/* Print the memory that parameters or gradients on disk take on their way, and whether that is less
+ * than their shards would take. */
 static void print_offload(printer *out, const zi_layout *layout, zero_role role)
 {
     const zi_offload_place *place = &layout->offload[role];

@@ -6,7 +6,7 @@
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-/* What one flat's part of a batch takes: every rank's part at once, or this rank's where the
+/* The room for one flat's part of a batch: every rank's part at once, or this rank's where the
  * transport's library adds up. */
 static uint64_t flat_need(const zi_layout *layout, const zi_flat *flat, zi_hop_kind kind)
 {
@@ -36,7 +36,7 @@ static uint64_t largest_batch(const zi_layout *layout, uint32_t sharding, zi_hop
     return most;
 }
 
-/* What a hop's sums take: messages are not to become short where there are many ranks. */
+/* The room for a hop's sums: messages are not to become short where there are many ranks. */
 static uint64_t hop_sums(const zi_layout *layout, uint32_t sharding, zi_hop_kind kind)
 {
     const zi_hop *hop = &layout->routes[sharding][kind];

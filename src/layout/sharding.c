@@ -26,7 +26,7 @@ void zero_engine_options_init_sized(zero_engine_options *options, size_t struct_
     zi_sized_init(options, struct_bytes, &initial, sizeof initial);
 }
 
-/* What a stage splits. */
+/* The states that a stage splits. */
 typedef struct split {
     int param;
     int grad;

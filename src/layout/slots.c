@@ -31,7 +31,7 @@ static uint64_t fill_bucket(zi_layout *layout, zi_bucket *bucket, uint32_t index
     return grad_bytes;
 }
 
-/* Whether a trained flat's gradients cross ranks in another codec than they lie in. */
+/* True if a trained flat's gradients cross ranks in another codec than they lie in. */
 static bool is_grad_cast(const zi_layout *layout, const zi_flat *flat)
 {
     bool cast = false;
@@ -46,7 +46,7 @@ static bool is_grad_cast(const zi_layout *layout, const zi_flat *flat)
     return cast;
 }
 
-/* Whether they do anywhere, or zeros are sent. */
+/* True if they do anywhere, or zeros are sent. */
 static bool needs_grad_wire(const zi_layout *layout)
 {
     bool needs = zi_grads_sends_zeros(layout);
@@ -187,7 +187,7 @@ static void slots_assign(zi_layout *layout, candidate *candidates, uint32_t *cla
     }
 }
 
-/* What units' gathers assemble, and the wire buffer of the largest. */
+/* Count the bytes that units' gathers assemble, and find the largest wire buffer. */
 static void size_gathers(zi_layout *layout)
 {
     for (uint32_t u = 0; u < layout->unit_count; u++) {

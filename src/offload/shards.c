@@ -6,7 +6,7 @@
 #include "core/sizes.h"
 #include "device/stream_span.h"
 
-/* What tasks are given. */
+/* The argument of tasks. */
 typedef struct shards_work {
     const zi_shards *shards;
     zi_stream *stream;
@@ -38,8 +38,8 @@ zi_window_run zi_shards_run(const zi_shards *shards, zi_shards_element element)
     return (zi_window_run){index, index};
 }
 
-/* What comes after an extent: those up to `end` of its flat, then the shards of other flats.
- * Returns how many runs these are. */
+/* List the runs after an extent: those up to `end` of its flat, then the shards of other flats.
+ * Returns their number. */
 static uint32_t list_runs(const zi_shards *shards, uint32_t flat, const zi_extent_place *place,
                           uint64_t end, const uint32_t *next, uint32_t next_count,
                           zi_window_run runs[1 + ZI_WINDOW_AHEAD])

@@ -36,7 +36,7 @@ typedef struct zi_shards {
 
 void zi_shards_make(zi_shards *shards, const zi_shards_desc *desc);
 
-/* Whether the device computes with them where they are: nothing of them has to be moved first. */
+/* True if the device computes with them where they are: nothing of them has to be moved first. */
 static inline bool zi_shards_here(const zi_shards *shards)
 {
     return !zi_role_offloaded(shards->desc.layout, shards->desc.role);
@@ -58,9 +58,8 @@ static inline unsigned char *zi_shards_at(const zi_shards *shards, uint32_t flat
                : NULL;
 }
 
-/* What zi_shards_at counts from, for calls that cannot spare it: a flat's shard begins at its
- * at[role].
- */
+/* The address that zi_shards_at counts from, for calls that cannot spare it: a flat's shard begins
+ * at its at[role]. */
 static inline unsigned char *zi_shards_arena(const zi_shards *shards)
 {
     return shards->desc.arena;

@@ -32,7 +32,7 @@ typedef struct window_slot {
     uint64_t *unchecked; /* checksums to compare what is read with, once; NULL: none */
 } window_slot;
 
-/* Where an extent is in the store. */
+/* The place of an extent in the store. */
 typedef struct window_place {
     bool written;       /* the store holds it */
     bool beside;        /* it is in its second place, and the first is for speculative steps */
@@ -51,8 +51,8 @@ struct zi_window {
     const zi_io_source *source; /* of writes; NULL: none */
     window_slot *slots;
     window_slot *unwritten; /* released dirty last, and not yet being written; NULL: none */
-    uint32_t current;       /* where the walk stands: the extent acquired last */
-    uint32_t last;          /* where it ends */
+    uint32_t current;       /* the walk's position: the extent acquired last */
+    uint32_t last;          /* its end */
     bool named;             /* no walk: `next` come after `current` */
     uint32_t next[ZI_WINDOW_AHEAD];
     uint32_t next_count;
@@ -94,7 +94,7 @@ static void empty_slots(zi_window *window)
     }
 }
 
-/* Where each extent's checksums begin; those of second places are behind all others. */
+/* Find where each extent's checksums begin; those of second places are behind all others. */
 static void place_sums(zi_window *window)
 {
     uint64_t first = 0;
@@ -175,7 +175,7 @@ static int64_t ahead(const zi_window *window, uint32_t extent)
     return forward <= (end < 0 ? -end : end) ? forward : -1;
 }
 
-/* Whether the walk comes to the extent before it has used every slot once. Where there may be
+/* True if the walk comes to the extent before it has used every slot once. Where there may be
  * another thread, one slot is left to it: it would else take what was prefetched. */
 static bool is_wanted(const zi_window *window, uint32_t extent)
 {
@@ -220,8 +220,8 @@ static zi_checksum_span window_bytes_of(const window_slot *slot)
     return (zi_checksum_span){slot->memory, slot->op.offset, slot->op.bytes};
 }
 
-/* Where in the store the bytes begin that zi_layout_name_bytes counts from: the slot's extent, or
- * the arena that all extents are of. */
+/* The place in the store that zi_layout_name_bytes counts from: the begin of the slot's extent, or
+ * of the arena that all extents are of. */
 static uint64_t origin(const zi_window *window, const window_slot *slot)
 {
     return zi_role_is_state(window->desc.role) ? window->desc.extents[0].at : slot->op.offset;
@@ -469,7 +469,7 @@ static zero_status window_acquire(zi_window *window, uint32_t extent, zi_window_
     window_count(&window->hits, reads && !slot->fetched ? 1 : 0);
     slot->fetched = false;
     const zero_status status = reads ? receive(window, slot) : ZERO_OK;
-    if (status != ZERO_OK) { /* what it holds is handed out to nobody */
+    if (status != ZERO_OK) { /* its contents are handed out to nobody */
         slot->acquired--;
         slot->extent = ZI_NO_INDEX;
         return status;

@@ -1,4 +1,4 @@
-/* What an update reads and writes of one element. */
+/* The values that an update reads and writes of one element. */
 #ifndef ZI_OPTIMIZER_ELEMENT_H
 #define ZI_OPTIMIZER_ELEMENT_H
 

@@ -51,8 +51,8 @@ typedef struct zi_hyper {
     };
 } zi_hyper;
 
-/* What the updates of a group's elements need in one step: computed once, in double, then rounded.
- */
+/* The coefficients that the updates of a group's elements need in one step: computed once, in
+ * double, then rounded. */
 typedef union zi_coeffs {
     float number[ZI_COEFFS_MAX];
     ZI_OPTIMIZERS(ZI_COEFFS_MEMBER)

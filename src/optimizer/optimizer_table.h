@@ -1,5 +1,5 @@
-/* What is asked of an optimizer by the number of its kind: names and bounds of hyper-parameters,
- * for messages, files and what ranks compare. */
+/* Facts of an optimizer by the number of its kind: names and bounds of hyper-parameters, for
+ * messages, files and comparisons between ranks. */
 #ifndef ZI_OPTIMIZER_OPTIMIZER_TABLE_H
 #define ZI_OPTIMIZER_OPTIMIZER_TABLE_H
 
@@ -8,7 +8,7 @@
 
 #include "optimizer/optimizer.h"
 
-/* What a hyper-parameter may be; all are finite. */
+/* The bounds of a hyper-parameter; all values are finite. */
 typedef enum zi_bounds {
     ZI_BOUNDS_NOT_NEGATIVE, /* >= 0 */
     ZI_BOUNDS_BELOW_ONE,    /* in [0, 1) */

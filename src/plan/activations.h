@@ -1,4 +1,4 @@
-/* What forward keeps for backward. */
+/* The activations that forward keeps for backward. */
 #ifndef ZI_PLAN_ACTIVATIONS_H
 #define ZI_PLAN_ACTIVATIONS_H
 

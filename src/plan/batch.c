@@ -23,7 +23,7 @@ uint64_t zi_batch_tokens(const zero_batch *b)
     return b->samples * b->sequence / b->context_parallel;
 }
 
-/* What depends on the mesh around the engine. */
+/* Resolve what depends on the mesh around the engine. */
 static zero_status resolve_mesh(const zero_transformer *t, zero_batch *b)
 {
     b->interleave = zi_max_u64(b->interleave, 1);

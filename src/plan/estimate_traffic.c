@@ -52,7 +52,7 @@ static void count_gathers(const zi_layout *layout, uint32_t micro_steps, zi_traf
 
 /* ---- gradients ---- */
 
-/* What a rank gives of a flat to one hop. */
+/* Count what a rank gives of a flat to one hop. */
 static void count_sum(const zi_layout *layout, const zi_flat *flat, zi_hop_kind kind,
                       uint32_t micro_steps, zi_exchange *exchange)
 {
@@ -102,7 +102,7 @@ static void count_reductions(const zi_layout *layout, uint32_t micro_steps, zi_t
 
 /* ---- the update ---- */
 
-/* What updates the flat: the CPU where some of its state is on disk, or where options say so. */
+/* True if the CPU updates the flat: some of its state is on disk, or options say so. */
 static bool host_updates(const zi_layout *layout)
 {
     return !layout->can.host_memory &&

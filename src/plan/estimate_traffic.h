@@ -1,4 +1,4 @@
-/* What a step moves, counted over a layout. */
+/* The traffic of a step, counted over a layout. */
 #ifndef ZI_PLAN_ESTIMATE_TRAFFIC_H
 #define ZI_PLAN_ESTIMATE_TRAFFIC_H
 

@@ -1,4 +1,4 @@
-/* What a transformer computes: floating-point operations, and bytes that kernels move between
+/* The work of a transformer: floating-point operations, and bytes that kernels move between
  * products. */
 #ifndef ZI_PLAN_FLOPS_H
 #define ZI_PLAN_FLOPS_H

@@ -24,7 +24,7 @@ void zero_footprint_init_sized(zero_footprint *footprint, size_t struct_bytes)
 /* Elements for each token. */
 typedef struct token_elements {
     uint64_t stream; /* at the boundary of two blocks */
-    uint64_t block;  /* what else backward needs of a block */
+    uint64_t block;  /* more that backward needs of a block */
     uint64_t work;   /* gradients under way in a block */
 } token_elements;
 
@@ -70,9 +70,9 @@ zero_status zi_activation_bytes(const zero_transformer *t, const zero_batch *b, 
     return ZERO_OK;
 }
 
-/* What the first stage keeps at once, in blocks: with one forward, one backward in turn as many
- * micro-steps as there are stages, and where groups of blocks are interleaved a group of each
- * further stage besides (Korthikanti et al., 2022, section 4.2.3). */
+/* The size, in blocks, of what the first stage keeps at once: with one forward, one backward in
+ * turn as many micro-steps as there are stages, and where groups of blocks are interleaved a group
+ * of each further stage besides (Korthikanti et al., 2022, section 4.2.3). */
 static zi_stage kept_stage(const zero_transformer *t, const zero_batch *b)
 {
     const uint64_t blocks = zi_transformer_blocks(t);
@@ -185,14 +185,14 @@ static zero_status footprint_at(depth_search *search, uint64_t layers, zero_foot
                              footprint);
 }
 
-/* Whether a transformer of so many layers can be described at all. */
+/* True if a transformer of so many layers can be described at all. */
 static bool has_description(depth_search *search, uint64_t layers)
 {
     set_layers(search, layers);
     return zero_transformer_check(&search->transformer) == ZERO_OK;
 }
 
-/* Whether so many layers fit. A model too large to be described does not. */
+/* *result := true if so many layers fit. A model too large to be described does not. */
 static zero_status fits(depth_search *search, uint64_t layers, bool *result)
 {
     zero_footprint f;

@@ -161,7 +161,7 @@ static zero_status check_bounds(const zero_transformer *t)
     return ZERO_OK;
 }
 
-/* What fields say of one another. */
+/* Check fields against one another. */
 static zero_status check_shape(const zero_transformer *t)
 {
     if (t->head_width == 0 && t->width % t->heads != 0) {
@@ -199,7 +199,7 @@ static zero_status check_shape(const zero_transformer *t)
     return ZERO_OK;
 }
 
-/* Whether the ranks of tensor parallelism have equal parts. t: with its defaults replaced. */
+/* Check that the ranks of tensor parallelism have equal parts. t: with its defaults replaced. */
 static zero_status check_parts(const zero_transformer *t)
 {
     const uint64_t parts = t->tensor_parallel;
@@ -408,7 +408,7 @@ static void list_head(const zero_transformer *t, tensor_list *list)
     }
 }
 
-/* Where the unit ends that begins with tensor `first` of a block. */
+/* The end of the unit that begins with tensor `first` of a block. */
 static uint32_t unit_end(const zero_transformer *t, const tensor_list *list, uint32_t first)
 {
     bool matrix = false;

@@ -37,7 +37,7 @@ uint64_t zi_tensor_kv_heads(const zero_transformer *t);
 zero_status zi_transformer_resolve(const zero_transformer *given, zero_transformer *resolved,
                                    zi_transformer_counts *counts);
 
-/* What a unit of zero_transformer_model, in one part, multiplies a token with. */
+/* The products of a token with a unit of zero_transformer_model, in one part. */
 typedef struct zi_transformer_products {
     uint64_t elements; /* of its matrices; of experts, those that a token passes through */
     bool attends;      /* attention runs in it: it has the matrix that follows attention */

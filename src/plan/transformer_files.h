@@ -1,4 +1,4 @@
-/* What files say of a transformer: a config.json, or the tensors of its weights. */
+/* Descriptions of a transformer in files: a config.json, or the tensors of its weights. */
 #ifndef ZI_PLAN_TRANSFORMER_FILES_H
 #define ZI_PLAN_TRANSFORMER_FILES_H
 

@@ -8,17 +8,17 @@
 #include "core/error.h"
 #include "plan/transformer_files.h"
 
-/* What a model type has of itself, whatever its file says, and what a file means that leaves a key
- * out. Those are the defaults of the types' configurations in transformers 5;
+/* The properties of a model type, whatever its file says, and its defaults for keys that a file
+ * leaves out. These are the defaults of the types' configurations in transformers 5;
  * scripts/check_configs.py compares. */
 typedef struct family {
     const char *type;
     uint32_t flags;
-    bool tied;           /* unless the file says otherwise */
-    bool old_names;      /* n_layer rather than num_hidden_layers */
-    bool experts;        /* blocks choose from them */
-    uint64_t head_width; /* where the key is missing; 0: width / heads */
-    uint64_t kv_heads;   /* where the key is missing, not where it is null; 0: as many as heads */
+    bool tied;              /* unless the file says otherwise */
+    bool old_names;         /* n_layer rather than num_hidden_layers */
+    bool experts;           /* blocks choose from them */
+    uint64_t head_width;    /* if the key is missing; 0: width / heads */
+    uint64_t kv_heads;      /* if the key is missing, not if it is null; 0: as many as heads */
     const char *expert_ffn; /* the key of their inner width; NULL: of every ffn's */
 } family;
 

@@ -93,7 +93,7 @@ static const kind kinds[] = {
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
-/* What has been seen of a model's tensors. */
+/* A tally of what has been seen of a model's tensors. */
 typedef struct tally {
     const zi_weights *weights;
     uint64_t extents[EXTENTS]; /* 0: not seen */

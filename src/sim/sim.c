@@ -52,7 +52,7 @@ static zero_status resolve(const zero_sim_options *given, zero_sim_options *sim)
     return check_number("jitter_ns", sim->jitter_ns, LARGEST_NS);
 }
 
-/* What only real time, real values or another rank could decide. */
+/* Refuse what only real time, real values or another rank could decide. */
 static zero_status sim_check_options(const zero_engine_options *options, const zero_tuning *tuning)
 {
     if (tuning->updater == ZERO_UPDATER_BOTH) {
@@ -102,7 +102,7 @@ static zero_status check_cluster(const zero_cluster *cluster, const zero_sim_opt
     return ZERO_OK;
 }
 
-/* What is simulated, with its defaults replaced. */
+/* The request of a simulation, with its defaults replaced. */
 typedef struct sim_request {
     zero_transformer transformer;
     zero_cluster cluster;

@@ -19,7 +19,8 @@ zero_status zi_sim_create(const zero_cluster *cluster, bool host_memory, zi_sim 
 /* After its engine. Accepts NULL. */
 void zi_sim_destroy(zi_sim *sim);
 
-/* What an engine of the world (zi_sim_world_create) runs on. can: as the options say. */
+/* The backend that an engine of the world (zi_sim_world_create) runs on. can: as the options
+ * say. */
 zi_backend zi_sim_backend(zi_sim *sim, const zi_capabilities *can);
 
 #endif

@@ -30,7 +30,7 @@ struct zi_event {
     event_point ran;
 };
 
-/* What issues the stream's work, and has come to the thread that runs now. */
+/* The track that issues the stream's work, and has come to the thread that runs now. */
 static zi_sim_track *issuer_of(zi_stream *stream)
 {
     zi_sim_track *thread = stream->machine->thread;
@@ -43,7 +43,7 @@ static zi_sim_track *issuer_of(zi_stream *stream)
     return &stream->thread;
 }
 
-/* What runs the stream's next work, and has come to the point where that is issued. */
+/* The track that runs the stream's next work, and has come to the point where that is issued. */
 static zi_sim_track *runner_of(zi_stream *stream)
 {
     zi_sim_track *issuer = issuer_of(stream);

@@ -22,7 +22,7 @@ void zi_sim_device_close(zi_sim_device *device);
 zero_status zi_sim_stream_create(zi_sim_device *device, zi_stream **out);
 void zi_sim_stream_destroy(zi_stream *stream); /* accepts NULL */
 zero_stream zi_sim_stream_native(zi_stream *stream);
-/* What the stream runs. */
+/* The track of the stream's work. */
 const zi_sim_track *zi_sim_stream_track(zi_stream *stream);
 
 /* Put a load on the stream. late_ns: that it waits for other ranks before. */

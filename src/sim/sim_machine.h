@@ -29,12 +29,12 @@ typedef struct zi_sim_use {
     uint64_t busy_ns;
 } zi_sim_use;
 
-/* Where the virtual clock ends: 73 years. Three times of it are less than 2^63, so nothing that is
+/* The end of the virtual clock: 73 years. Three times of it are less than 2^63, so nothing that is
  * added up before it is checked can wrap. */
 #define ZI_SIM_END_NS (UINT64_C(1) << 61)
 
-/* What first came to the end of the clock, or moved more bytes than can be counted. What follows it
- * takes no time and moves nothing, and the run is refused. */
+/* The work that first came to the end of the clock, or moved more bytes than can be counted. Work
+ * that follows it takes no time and moves nothing, and the run is refused. */
 typedef struct zi_sim_overrun {
     bool set;
     bool compute;       /* not a link */
@@ -89,7 +89,7 @@ zero_status zi_sim_check_link(const zi_sim_machine *machine, zero_sim_link link)
 zero_status zi_sim_book(zi_sim_machine *machine, const zi_sim_load *load, uint64_t from_ns,
                         uint64_t *end_ns);
 
-/* Whether work that computes for `ns` from `from_ns` on ends before the clock does. */
+/* True if work that computes for `ns` from `from_ns` on ends before the clock does. */
 bool zi_sim_computes(zi_sim_machine *machine, uint64_t from_ns, uint64_t ns);
 
 /* INVALID_ARGUMENT naming what came to the end of the clock, if anything has. */

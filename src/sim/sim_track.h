@@ -22,7 +22,7 @@ typedef struct zi_sim_span {
 } zi_sim_span;
 
 struct zi_sim_track {
-    uint64_t now_ns; /* where its next span begins */
+    uint64_t now_ns; /* begin of its next span */
     uint64_t count;  /* spans so far, without gaps; the last ZI_SIM_SPANS are kept */
     zi_sim_span spans[ZI_SIM_SPANS];
 };

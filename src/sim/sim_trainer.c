@@ -25,7 +25,7 @@ typedef struct sim_trainer {
     uint64_t read_ns; /* the stream's time when it was read last */
 } sim_trainer;
 
-/* What the stream has waited for since it was read last. */
+/* Count what the stream has waited for since it was read last. */
 static void count_waits(sim_trainer *trainer)
 {
     const zi_sim_track *track = zi_sim_stream_track(trainer->stream);

@@ -10,14 +10,14 @@
 
 _Static_assert(sizeof(zi_segment) <= ZI_SEGMENT_BYTES, "layout reserves too little for segments");
 
-/* Where the gradients of a chunk are; NULL: on disk. */
+/* The address of a chunk's gradients; NULL: on disk. */
 static const void *chunk_grad(const zi_optim *optim, const zi_chunk *chunk)
 {
     const uint64_t first = zi_optim_shard_first(optim, ZERO_ROLE_GRAD, chunk->flat);
     return zi_shards_at(&optim->desc.shards[ZERO_ROLE_GRAD], chunk->flat, first + chunk->first);
 }
 
-/* Where a chunk's parameters are updated; NULL: in their extent. */
+/* The address at which a chunk's parameters are updated; NULL: in their extent. */
 static void *chunk_param(const zi_optim *optim, uint32_t p)
 {
     const zi_chunk *chunk = &optim->layout->chunks[p];
@@ -27,7 +27,7 @@ static void *chunk_param(const zi_optim *optim, uint32_t p)
                                                             chunk->flat, first + chunk->first);
 }
 
-/* Whether a GPU's update reads or writes host memory. */
+/* True if a GPU's update reads or writes host memory. */
 static bool is_over_bus(const zi_optim *optim)
 {
     const bool param =
@@ -200,7 +200,7 @@ static zero_status optim_make_segments(zi_optim *optim)
     return ZERO_OK;
 }
 
-/* What shares a step between the GPU and the CPU. */
+/* Make what shares a step between the GPU and the CPU. */
 static zero_status make_share(zi_optim *optim)
 {
     if (optim->layout->tuning.updater != ZERO_UPDATER_BOTH) {

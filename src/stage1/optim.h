@@ -72,7 +72,7 @@ zero_status zi_optim_begin_speculation(zi_optim *optim);
  * to it. For every unit that has anything trained, from the last to the first as far as gradients
  * become ready in that order. */
 zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit);
-/* What became of a step's speculative updates. */
+/* The outcome of a step's speculative updates. */
 typedef enum zi_speculation_outcome {
     ZI_SPECULATION_COMMITTED = 1, /* they are the step */
     ZI_SPECULATION_REDONE = 2,    /* discarded, and the step is computed from where it was */

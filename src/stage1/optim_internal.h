@@ -17,7 +17,7 @@ struct zi_optim {
     const zi_layout *layout;
     zi_update_job *jobs; /* by chunk */
     zi_stream *host;     /* of the host's kernels and fills on extents */
-    /* Where the layout has bounce buffers. */
+    /* Only of layouts with bounce buffers. */
     zi_segment *segments; /* the jobs', in host memory: chunk p's from segment_first[p] on */
     size_t *segment_first;
     zi_staging *staging;
@@ -29,7 +29,7 @@ struct zi_optim {
     bool down;                    /* the step under way goes from the last unit to the first */
     bool begun;                   /* and its first unit is enqueued */
     bool speculative;             /* and it was computed before it was decided */
-    /* Where steps may be speculative. */
+    /* For steps that may be speculative. */
     zi_update_job *speculative_jobs;
     int commits; /* for tasks: the step under way commits its speculative update */
     atomic_uint_fast64_t update_ns;
@@ -38,11 +38,11 @@ struct zi_optim {
     atomic_uint_fast64_t redone;
 };
 
-/* What tasks are given. */
+/* The argument of tasks. */
 typedef struct optim_work {
     zi_optim *optim;
     uint32_t unit;
-    uint32_t chunk; /* where they go one by one */
+    uint32_t chunk; /* if they go one by one */
     bool down;
     bool first;       /* of the step */
     bool speculates;  /* the update is speculative */
@@ -117,7 +117,7 @@ unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
  * that is chunk p's turn. */
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
                          unsigned char *extent);
-/* Whether the CPU updates the chunk of an engine on a GPU, and the GPU never does. */
+/* True if the CPU updates the chunk of an engine on a GPU, and the GPU never does. */
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p);
 
 /* Make the jobs of speculative updates, and let them work on memory that was taken anew.

@@ -56,7 +56,7 @@ void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_ro
     return extent != NULL ? extent + chunk->at[zi_role_state(role)] : NULL;
 }
 
-/* What a chunk's update works on. */
+/* The state that a chunk's update works on. */
 static void *updated_state(const zi_optim *optim, uint32_t p, zero_role role, unsigned char *extent)
 {
     const zi_chunk *chunk = &optim->layout->chunks[p];

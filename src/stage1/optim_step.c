@@ -20,7 +20,7 @@ zero_status zi_optim_look_ahead(zi_optim *optim, bool down)
     return optim->desc.window != NULL ? zi_optim_enqueue(optim, optim_step_walk, &work) : ZERO_OK;
 }
 
-/* Whether the step's outcome has to be known before its updates are handed over. */
+/* True if the step's outcome has to be known before its updates are handed over. */
 static bool is_asked(const zi_optim *optim)
 {
     return optim->desc.window != NULL || optim->staging != NULL ||

@@ -82,7 +82,7 @@ static zero_status speculate_unit(void *argument)
 {
     const optim_work *work = argument;
     ZI_TRY(copy_unit(work->optim, work->unit, false));
-    /* What is predicted is here then. */
+    /* The prediction is here then. */
     ZI_TRY(optim_ops_of(work->optim)
                ->drain(optim_self_of(work->optim), work->optim->desc.step_stream));
     return zi_optim_update_chunks(work);
@@ -98,7 +98,7 @@ zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit)
     return zi_optim_enqueue_update(optim, speculate_unit, &work);
 }
 
-/* Whether both let an update do the same. */
+/* True if both let an update do the same. */
 static bool is_same_update(const zi_step_decision *a, const zi_step_decision *b)
 {
     return a->skip == b->skip && a->update == b->update && a->group_count == b->group_count &&
@@ -141,7 +141,7 @@ static zero_status speculative_discard(void *argument)
     zi_window *window = work->optim->desc.window;
     zi_window_discard(window);
     return zi_window_flush(
-        window); /* what was on its way there has arrived, or its failure shows */
+        window); /* all that was on its way there has arrived, or its failure shows */
 }
 
 zero_status zi_optim_discard(zi_optim *optim)

@@ -113,7 +113,7 @@ void *zi_state_staging_buffer(const zi_state_staging *staging, uint32_t p, zero_
     return bytes != 0 ? place : NULL;
 }
 
-/* What is put on `after` from now on comes after what is on `before` now. */
+/* Work put on `after` from now on comes after the work that is on `before` now. */
 static zero_status state_staging_follow(const zi_state_staging *staging, zi_stream *after,
                                         zi_event *event, zi_stream *before)
 {

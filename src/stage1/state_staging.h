@@ -29,7 +29,8 @@ zero_status zi_state_staging_create(const zi_state_staging_desc *desc, zi_state_
 /* Accepts NULL. Waits for the copies under way. */
 void zi_state_staging_destroy(zi_state_staging *staging);
 
-/* Where the update of chunk p has a state whose tier is HOST; NULL: the chunk has no such state. */
+/* The buffer in which the update of chunk p has a state whose tier is HOST; NULL: the chunk has no
+ * such state. */
 void *zi_state_staging_buffer(const zi_state_staging *staging, uint32_t p, zero_role role);
 
 /* A step's first chunk comes: copies follow what is on the step stream now. */
@@ -41,7 +42,7 @@ zero_status zi_state_staging_fetch(zi_state_staging *staging, uint32_t p,
 /* Copy chunk p back, after what is on the step stream now. */
 zero_status zi_state_staging_store(zi_state_staging *staging, uint32_t p,
                                    void *const host[ZI_STATES]);
-/* What is put on the step stream from now on comes after all copies. */
+/* Let all work put on the step stream from now on come after all copies. */
 zero_status zi_state_staging_end(zi_state_staging *staging);
 
 #endif

@@ -46,7 +46,7 @@ static uint32_t chunk_after(const optim_work *work, uint32_t p)
     return comes ? next : ZI_NO_INDEX;
 }
 
-/* What an update has acquired of its chunk besides the state. */
+/* The extents that an update has acquired of its chunk besides the state. */
 typedef struct held_chunk {
     zi_extent_place grad;
     zi_extent_place param;

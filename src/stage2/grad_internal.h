@@ -51,7 +51,7 @@ struct zi_grads {
     bool last;            /* the boundary */
     uint32_t micro_count; /* micro-steps of the step so far, this one too */
     bool norm_cleared;    /* for this boundary */
-    bool ended;           /* what was put off to its end is enqueued */
+    bool ended;           /* work put off to its end is enqueued */
     uint32_t next;        /* bucket to be reduced next in this micro-step */
     grad_unit *units;
     grad_bucket *buckets;
@@ -90,7 +90,7 @@ static inline zero_status zi_grads_end(const zi_grads *grads, zi_mark *mark)
     return zi_stream_end(grads->desc.device, grads->desc.reduce_stream, mark);
 }
 
-/* Where the squares of a flat's final sums are added. */
+/* The sum that the squares of a flat's final sums are added to. */
 static inline zi_norm_sum *norm_of(const zi_grads *grads, const zi_flat *flat)
 {
     return flat->replica || !grads->desc.counts[flat->sharding] ? grads->desc.replicas
@@ -117,7 +117,7 @@ unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat);
 /* This rank's optimizer part of it. */
 unsigned char *zi_grads_part(const zi_grads *grads, uint32_t flat);
 
-/* Where gradients are offloaded; they do nothing elsewhere, and put all on the reduce stream.
+/* Functions for offloaded gradients; they do nothing elsewhere, and put all on the reduce stream.
  * position: of a flat in the list of all buckets' flats. (offload_grads.c) */
 /* Load what the sum so far needs before the bucket is added to it; all: whatever was added. */
 zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all);
@@ -129,8 +129,8 @@ zero_status zi_grads_fill_slot(zi_grads *grads, uint32_t bucket, zi_stream *stre
 /* Zeros for the bucket are on the caller's stream: until its gradient is ready destroying waits for
  * them. */
 zero_status zi_grads_note_fill(zi_grads *grads, uint32_t bucket, zi_stream *stream);
-/* Whether a flat's gradients are added to its sum in the window; and do it, as that collective of a
- * group of one would. */
+/* True if a flat's gradients are added to its sum in the window. The second adds them, as that
+ * collective of a group of one would. */
 bool zi_grads_added_in_window(const zi_grads *grads, uint32_t flat);
 zero_status zi_grads_add_in_window(zi_grads *grads, uint32_t position, const zi_collective *sum);
 /* Add the squares of a sum that backward adds to in place, and that is in no slot. */

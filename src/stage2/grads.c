@@ -164,7 +164,7 @@ static uint32_t grads_free_slot(const zi_grads *grads, uint32_t class)
     return found;
 }
 
-/* Whether any unit of the bucket is acquired now. */
+/* True if any unit of the bucket is acquired now. */
 static bool bucket_in_use(const zi_grads *grads, uint32_t bucket)
 {
     const zi_bucket *place = &grads->layout->buckets[bucket];
@@ -211,7 +211,7 @@ static grad_slot *grads_slot_of(const zi_grads *grads, uint32_t bucket)
                                : NULL;
 }
 
-/* Whether a slot of the class becomes free when the buckets before `bucket` that nobody uses are
+/* True if a slot of the class becomes free when the buckets before `bucket` that nobody uses are
  * given up as left out, in their order. */
 static bool can_free_slot(const zi_grads *grads, uint32_t bucket, uint32_t class)
 {

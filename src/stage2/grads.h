@@ -82,7 +82,7 @@ zero_status zi_grads_pass(zi_grads *grads, uint32_t unit);
 zero_status zi_grads_left_out(zi_grads *grads, uint32_t unit);
 /* first: of this step. last: the boundary. */
 void zi_grads_micro_begin(zi_grads *grads, bool first, bool last);
-/* Whether the unit has a gradient: it or a unit it ties to has a trained tensor. */
+/* True if the unit has a gradient: it or a unit it ties to has a trained tensor. */
 bool zi_grads_trained(const zi_grads *grads, uint32_t unit);
 /* A refusal leaves no count raised and no slot taken. */
 zero_status zi_grads_acquire(zi_grads *grads, uint32_t unit, zi_stream *stream);
@@ -122,7 +122,7 @@ uint32_t zi_grads_reduced_count(const zi_grads *grads);
 zero_status zi_grads_wait_bucket(zi_grads *grads, uint32_t bucket, zi_stream *stream);
 /* Let `stream` wait until the boundary's reductions are done. */
 zero_status zi_grads_wait_reduced(zi_grads *grads, zi_stream *stream);
-/* What is on `stream` so far was the last to read the reduced gradients. */
+/* The work on `stream` so far was the last to read the reduced gradients. */
 zero_status zi_grads_consumed(zi_grads *grads, zi_stream *stream);
 
 #endif

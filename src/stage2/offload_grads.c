@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "stage2/grad_internal.h"
 
-/* Whether sums are added up in the window: they are on disk, and cross no ranks. */
+/* True if sums are added up in the window: they are on disk, and cross no ranks. */
 static bool adds_in_window(const zi_grads *grads)
 {
     return zi_shards_on_disk(grads->desc.shards) && grads->layout->world == 1;
@@ -100,7 +100,7 @@ typedef struct visit_work {
     zi_grads *grads;
     uint32_t position;
     zi_codec codec;
-    const unsigned char *source; /* what is added, by `codec`; NULL: zeros */
+    const unsigned char *source; /* values that are added, by `codec`; NULL: zeros */
     bool adds;                   /* else only the squares are */
     bool first;                  /* the sum begins */
     zi_norm_sum *squares;        /* NULL: not asked for */

@@ -122,7 +122,7 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
     }
 }
 
-/* Whether the sums are final once they are in the gradient shard. */
+/* True if the sums are final once they are in the gradient shard. */
 static bool scatter_is_last(const zi_grads *grads, const bucket_job *job)
 {
     return grads->last && hop_of(grads, job, ZI_HOP_SCATTER)->ends;
@@ -247,7 +247,8 @@ static zero_status zero_missing(zi_grads *grads, const bucket_job *job)
     return ZERO_OK;
 }
 
-/* What went through no reduction: flats written in place that nobody else holds. */
+/* Add the squares of what went through no reduction: flats written in place that nobody else
+ * holds. */
 static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
 {
     const zi_layout *layout = grads->layout;
@@ -296,8 +297,8 @@ static zero_status boundary(zi_grads *grads, const bucket_job *job)
     return sum_squares(grads, job);
 }
 
-/* What is on the reduce stream so far was the last to use the slot. It has an event of its own: a
- * bucket's may be recorded again, in another slot, before this one is taken. */
+/* The work on the reduce stream so far was the last to use the slot, which has an event of its own:
+ * a bucket's may be recorded again, in another slot, before this one is taken. */
 static zero_status empty_slot(zi_grads *grads, uint32_t class, uint32_t index)
 {
     grad_slot *slot = &grads->slots[grads->layout->grad_classes[class].slot_first + index];

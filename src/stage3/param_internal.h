@@ -61,7 +61,7 @@ unsigned char *zi_params_slot_data(const zi_params *params, uint32_t unit);
 /* A flat where it is read: in its unit's slot or, where there are none, its shard. */
 unsigned char *zi_params_flat(const zi_params *params, uint32_t flat);
 
-/* Where releases are checked: fill the unit's view on the stream that first acquires it, or let
+/* If releases are checked, fill the unit's view on the stream that first acquires it, or let
  * another stream wait for that; poison it on the stream of the last release. (param_views.c) */
 zero_status zi_params_show(zi_params *params, uint32_t unit, zi_stream *stream);
 zero_status zi_params_hide(zi_params *params, uint32_t unit, zi_stream *stream);

@@ -49,7 +49,7 @@ zero_status zi_params_hide_both(zi_params *params, uint32_t unit, zi_stream *str
 void zi_params_end_view(zi_params *params, uint32_t unit)
 {
     const param_unit *target = &params->units[unit];
-    if (target->shown != NULL) { /* what a stream failed with is of no interest any more */
+    if (target->shown != NULL) { /* a stream's failure is of no interest any more */
         (void)param_ops_of(params)->event_wait(param_self_of(params), target->shown, NULL);
         (void)param_ops_of(params)->event_wait(param_self_of(params), target->released, NULL);
     }

@@ -118,7 +118,7 @@ static zero_status params_look_ahead(zi_params *params, const zi_schedule *sched
     return ZERO_OK;
 }
 
-/* Whether backward comes to the unit by its own name at the entry before the position, and at no
+/* True if backward comes to the unit by its own name at the entry before the position, and at no
  * later one. */
 static bool ends_backward(const zi_schedule *schedule)
 {
@@ -212,7 +212,7 @@ static zero_status acquire_first(zi_params *params, zi_schedule_entry wanted)
         params->desc.stats->gathers_hit++;
     }
     if (foreseen) {
-        target->touched = ++params->clock; /* where all ranks do, or none */
+        target->touched = ++params->clock; /* all ranks do so, or none */
     }
     return ZERO_OK;
 }

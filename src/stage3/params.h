@@ -90,8 +90,8 @@ zero_status zi_params_micro_end(zi_params *params, bool last);
 /* The shards are about to be rewritten by the host: wait for the gathers so far and forget what is
  * in the slots. */
 zero_status zi_params_refill_begin(zi_params *params);
-/* What is in the slots is old once what is on the gather stream so far has run. No unit is in use.
- */
+/* The slots' contents are old once the work on the gather stream so far has run. No unit is in
+ * use. */
 zero_status zi_params_forget(zi_params *params);
 /* A step is being enqueued on `stream`: it starts after all gathers so far, and what is in the
  * slots is old. No unit is in use. */

@@ -100,7 +100,7 @@ static uint64_t hash_use(const zi_schedule_entry *entry)
     return zi_hash_u64(hash, entry->pass);
 }
 
-/* Whether an entry for the same use is marked as used. */
+/* True if an entry for the same use is marked as used. */
 static bool is_used(const zi_schedule *schedule, const zi_schedule_entry *entry)
 {
     return zi_table_find(&schedule->used, hash_use(entry), is_use, schedule->entries, entry) !=

@@ -35,7 +35,7 @@ typedef enum zi_file_lock_result {
 zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
                               zi_file_lock_result *result);
 void zi_file_lock_close(int file); /* accepts -1 */
-/* Whether the name still stands for the open file. */
+/* True if the name still stands for the open file. */
 bool zi_file_lock_named(const zi_file_lock_place *place, int file);
 /* The text; "" where there is none. false: the file system lets nobody read what another one has
  * locked. */

@@ -56,7 +56,7 @@ typedef struct zi_io_backend {
     void *self;
 } zi_io_backend;
 
-/* What a backend is made for. */
+/* The inputs of a backend's creation. */
 typedef struct zi_io_setup {
     const zi_store *store;
     uint32_t file_count;

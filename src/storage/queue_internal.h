@@ -27,7 +27,7 @@ struct zi_io {
     uint64_t retry_ns;
     uint32_t file_depth;
     bool owned;
-    pthread_t owner; /* where owned */
+    pthread_t owner; /* if owned */
     bool shared;     /* several threads call, one at a time */
     int broken;      /* errno of the backend; 0: it works */
     queue_region *regions;

@@ -228,7 +228,7 @@ void zi_io_pump(zi_io *queue)
         if (*link == NULL) {
             queue->waiting_end = link;
         }
-        finish_if_complete(queue, op); /* what is shared has no segments */
+        finish_if_complete(queue, op); /* shared bytes have no segments */
     }
     queue->backend.ops->flush(queue->backend.self);
 }

@@ -33,7 +33,7 @@ typedef struct probe {
     zi_io_op ops[OPS];
 } probe;
 
-/* What one pass over the file has moved, and in which time. */
+/* The bytes that one pass over the file has moved, and its time. */
 typedef struct pass {
     uint64_t bytes;
     uint64_t ns;

@@ -18,7 +18,7 @@
 #include "storage/stripe.h"
 #include "zero/status.h"
 
-/* What every direct access is aligned to. A file system that wants more is refused. */
+/* The alignment of every direct access. A file system that wants more is refused. */
 #define ZI_STORAGE_ALIGN ((uint64_t)4096)
 #define ZI_STORE_DIRECTORIES_MAX ZI_STRIPE_FILES_MAX
 /* Default of zi_store_options.unit_bytes: the longest segment, since a segment lies in one stripe.
@@ -124,14 +124,14 @@ typedef struct zi_io_piece {
     uint64_t offset; /* in it */
 } zi_io_piece;
 
-/* What a source says of the next bytes of a piece. */
+/* A source's answer on the next bytes of a piece. */
 typedef struct zi_io_shared {
     uint64_t bytes; /* whole pages, at least one */
     bool shared;    /* the store's file has them now; false: they are to be written */
 } zi_io_shared;
 
-/* What has the bytes of writes in other files, and lets the store's files share their blocks. The
- * queue asks it for each piece before it writes one. */
+/* A source that has the bytes of writes in other files, and lets the store's files share their
+ * blocks. The queue asks it for each piece before it writes one. */
 typedef struct zi_io_source {
     /* Does not use the queue. Called by whoever starts, polls or waits. */
     zi_io_shared (*share)(void *user, const zi_io_piece *piece);
@@ -157,7 +157,7 @@ typedef struct zi_io_op {
     uint64_t failed_offset;
     uint64_t failed_bytes;
     struct zi_mark *mark; /* in the timeline; NULL: it is not noted */
-    uint32_t lane;        /* where noted: one of the queue's tracks, which it has for itself */
+    uint32_t lane;        /* if noted: one of the queue's tracks, which it has for itself */
 } zi_io_op;
 
 /* Memory that operations will use, to be registered with the kernel once. */
@@ -206,7 +206,7 @@ typedef struct zi_io_report {
     uint32_t depth;            /* segments in flight, in all */
     uint64_t region_bytes;     /* asked to be registered */
     uint64_t registered_bytes; /* that were */
-    char flags[128];           /* what the kind uses */
+    char flags[128];           /* that the kind uses */
     char refusals[512];        /* each better kind that was refused, and why; "" when none */
 } zi_io_report;
 

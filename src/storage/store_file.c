@@ -149,7 +149,7 @@ zero_status zi_store_direct_rule(uint32_t memory_align, uint32_t offset_align, c
     return ZERO_OK;
 }
 
-/* Whether the file system reports that it has direct I/O; true where it reports nothing. */
+/* Ask the file system if it has direct I/O; *direct is true where it reports nothing. */
 static zero_status ask_direct(int fd, const char *path, bool *direct)
 {
     *direct = true;

@@ -11,7 +11,7 @@
 zero_status zi_store_file_open(int directory, const zi_store_options *options,
                                const zi_store_owner *owner, zi_store_directory *info, int *fd);
 
-/* Whether a file system that needs these alignments is used with O_DIRECT. 0 and 0: it has none.
+/* Decide if a file system that needs these alignments is used with O_DIRECT. 0 and 0: it has none.
  * - Errors: UNSUPPORTED when it needs more than ZI_STORAGE_ALIGN. */
 zero_status zi_store_direct_rule(uint32_t memory_align, uint32_t offset_align, const char *path,
                                  bool *direct);

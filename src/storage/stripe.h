@@ -1,4 +1,5 @@
-/* Where a byte of a store lies: blocks of one size, striped over files by weight. Pure arithmetic.
+/* The place of a byte of a store: blocks of one size, striped over files by weight. Pure
+ * arithmetic.
  *
  *   rates 2, 1:     block   0  1  2 | 3  4  5 | 6 ...      a cycle is three blocks
  *                   file    0  1  0 | 0  1  0 | 0
@@ -45,7 +46,7 @@ zero_status zi_stripe_init(zi_stripe_map *map, uint64_t bytes, uint64_t unit_byt
 /* offset below map->bytes. */
 zi_stripe_place zi_stripe_find(const zi_stripe_map *map, uint64_t offset);
 
-/* What lies in one file. The files' bytes add up to map->bytes. */
+/* The bytes of the store in one file. The files' bytes add up to map->bytes. */
 uint64_t zi_stripe_file_bytes(const zi_stripe_map *map, uint32_t file);
 
 #endif

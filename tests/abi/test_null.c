@@ -5,11 +5,11 @@
 #include "zero/planner.h"
 #include "zero/zero.h"
 
-/* Where it is built; its own pointer is a handle of NCCL. */
+/* There only if it is built; its own pointer is a handle of NCCL. */
 extern zero_status zero_world_create_nccl(void *comm, uint32_t deadline_ms, zero_world **world)
     __attribute__((weak));
 
-/* What rows are given: all of it is good. */
+/* The arguments that rows are given: all of them are good. */
 typedef struct rig {
     zero_world *world;
     zero_model *model;

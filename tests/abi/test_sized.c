@@ -13,7 +13,7 @@
 #define CANARY_BYTES 64
 #define LATER_BYTES 40 /* that a newer caller's struct has more */
 
-/* Where the fields of a struct end. */
+/* A field of a struct: its name and place. */
 typedef struct field {
     const char *name;
     size_t at;
@@ -391,7 +391,7 @@ typedef struct sized {
     void (*init)(void *value, size_t bytes);
     zero_status (*read)(void *out);      /* NULL: it is not filled by the library */
     zero_status (*give)(const void *in); /* NULL: it is not taken by the library */
-    bool clock;                          /* what is read differs each time */
+    bool clock;                          /* reads differ each time */
 } sized;
 
 #define COUNT(fields) (sizeof(fields) / sizeof(fields)[0])
@@ -604,7 +604,7 @@ TEST(a_newer_field_that_is_set_is_unsupported)
     close_rig();
 }
 
-/* What nobody has initialised. */
+/* A struct that nobody has initialised. */
 TEST(sizes_that_are_none_are_refused)
 {
     static const size_t none[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};

@@ -174,7 +174,7 @@ static zero_status read_wanted(const reading *r, const zi_joined *joined, uint64
     return status;
 }
 
-/* What a part has of a tensor: a box, or all of it. */
+/* The box that a part has of a tensor, or all of it. */
 static zi_box part_box(const zi_box *saved, const reading *r, uint32_t part)
 {
     zi_box box = zi_box_whole(saved->dims, saved->global);

@@ -14,11 +14,11 @@ typedef enum mishap { DIE, FAIL } mishap;
 
 static long calls;         /* so far */
 static long mishap_at;     /* the n-th; 0: none */
-static mishap mishap_kind; /* what it does */
+static mishap mishap_kind; /* of the n-th */
 static bool no_exchange;   /* the file system cannot */
 static char order[256];    /* a letter for each call */
 
-/* Whether this call is the one that must fail. */
+/* True if this call is the one that must fail. */
 static bool hit(char letter)
 {
     const size_t length = strlen(order);
@@ -131,7 +131,7 @@ static uint64_t newest(void)
     return head.step;
 }
 
-/* What a save changes: the name and step of what is there, and of what comes. */
+/* The changes of a save: the name and step of what is there, and of what comes. */
 typedef struct scene {
     const char *old_name; /* NULL: nothing is there */
     uint64_t old_step;
@@ -221,8 +221,9 @@ static void die_everywhere(bool exchange)
 TEST_CALL(a_save_that_dies_leaves_the_old_or_the_new, die_everywhere(true));
 TEST_CALL(a_save_that_dies_where_names_cannot_be_exchanged, die_everywhere(false));
 
-/* What was whole before the second save stays the newest until the second is whole: also where the
- * first died before it could say so in `latest`, and where steps do not tell which is newer. */
+/* The checkpoint that was whole before the second save stays the newest until the second is whole:
+ * also where the first died before it could say so in `latest`, and where steps do not tell which
+ * is newer. */
 TEST(two_saves_that_die_one_after_the_other)
 {
     const scene *first = &scenes[SCENES - 1];
@@ -281,7 +282,8 @@ static void fail_everywhere(bool exchange)
 TEST_CALL(a_commit_that_fails_changes_nothing, fail_everywhere(true));
 TEST_CALL(a_commit_that_fails_where_names_cannot_be_exchanged, fail_everywhere(false));
 
-/* What is named is on the disk before. w: write, f: fsync, r: rename, x: exchange, u: removal. */
+/* All that is named is on the disk before. w: write, f: fsync, r: rename, x: exchange, u:
+ * removal. */
 TEST(a_commit_syncs_before_it_names)
 {
     size_t bytes = 0;
@@ -328,7 +330,7 @@ TEST(a_name_that_is_taken)
     CHECK_FAILS(zi_checkpoint_begin(run, "a", false, part), ZERO_ERR_STATE, "replace");
     CHECK_OK(zi_checkpoint_begin(run, "b", false, part));
     CHECK_EQ(newest(), 3);
-    /* What a dead save left is removed, and so is what is no folder. */
+    /* The remains of a dead save are removed, and so is what is no folder. */
     CHECK(close(case_open(part, "left")) == 0);
     CHECK_OK(zi_checkpoint_begin(run, "b", false, part));
     CHECK_EQ(rig_entries(part), 0);

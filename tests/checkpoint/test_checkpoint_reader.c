@@ -445,7 +445,7 @@ TEST(weights_of_other_programs)
     free(home);
 }
 
-/* What an index or a header says, and the refusal. */
+/* The text of an index or a header, and the refusal. */
 typedef struct refusal {
     const char *name;
     const char *text;

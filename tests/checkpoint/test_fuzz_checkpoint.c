@@ -194,7 +194,7 @@ static bool read_manifest(void)
     if (accepted) {
         check_map(&read.map);
         zi_assert_cmp(read.model_hash, ==, zi_manifest_model_hash(&read.map));
-        /* What is written of it says the same. */
+        /* A written copy of it says the same. */
         CHECK_OK(zi_manifest_write(&read, &text, &bytes));
         put(ZI_MANIFEST_NAME, text, bytes);
         CHECK_OK(zi_manifest_read(&again, home));

@@ -244,7 +244,7 @@ TEST(every_flipped_bit_is_seen)
 
 /* ---- hostile texts ---- */
 
-/* What an author with a right hash may write: `old` for `new`, once. */
+/* The forgery that an author with a right hash may write: `old` for `new`, once. */
 typedef struct forgery {
     const char *old;
     const char *new;

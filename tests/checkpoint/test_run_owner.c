@@ -84,7 +84,7 @@ static job start(int go)
         (void)(go >= 0 && read(go, &letter, 1));
         letter = zi_run_owner_take(run, &owner) == ZERO_OK ? OWNS : REFUSED;
         CHECK(write(ends[1], &letter, 1) == 1);
-        (void)alarm(60); /* where the test has failed */
+        (void)alarm(60); /* if the test has failed */
         (void)pause();
         _exit(0);
     }
@@ -159,7 +159,7 @@ TEST(a_child_that_outlives_the_owner_holds_nothing)
             const pid_t self = getpid();
             CHECK(write(ends[1], &self, sizeof self) == sizeof self);
         }
-        (void)alarm(60); /* where the test has failed */
+        (void)alarm(60); /* if the test has failed */
         (void)pause();
         _exit(0);
     }
@@ -181,7 +181,7 @@ TEST(a_copied_run_has_no_owner)
     CHECK_EQ(answer(&first), OWNS);
     CHECK_EQ(system(test_text("cp -a '%s'/. '%s'", run, copy)), 0);
     CHECK_EQ(rig_entries(copy), 1);
-    no_locks = true; /* where nothing but the text can tell */
+    no_locks = true; /* so nothing but the text can tell */
     zi_run_owner *owner = NULL;
     bool owned = false;
     CHECK_OK(zi_run_owner_begin(copy, &owner));
@@ -199,7 +199,7 @@ TEST(a_copied_run_has_no_owner)
 
 /* ---- other hosts ---- */
 
-/* What an owner of another host has left. */
+/* Leave the lock of an owner of another host. */
 static int leave_file(const char *host)
 {
     struct stat info;
@@ -328,7 +328,7 @@ TEST(what_is_no_lock_file_is_refused)
     CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
     CHECK_REFUSED(run, "no regular file");
     CHECK(unlink(path) == 0);
-    /* What is no text of an owner means nothing; where it is held it is shown in plain letters. */
+    /* A text that is no owner's means nothing; where it is held it is shown in plain letters. */
     const int file = open(path, O_RDWR | O_CREAT, 0600);
     CHECK(write(file, "\033]0;owned\007 \nhost", 16) == 16);
     CHECK(flock(file, LOCK_EX | LOCK_NB) == 0);

@@ -1,6 +1,6 @@
-/* What every backend of collectives must do, as rank functions: run them with zero_world_run, or in
- * each process of a launched world. Each is collective over the world and leaves it usable, except
- * case_abort. A check that fails ends the process. */
+/* The duties of every backend of collectives, as rank functions: run them with zero_world_run, or
+ * in each process of a launched world. Each is collective over the world and leaves it usable,
+ * except case_abort. A check that fails ends the process. */
 #ifndef TESTS_COMM_CONFORMANCE_H
 #define TESTS_COMM_CONFORMANCE_H
 
@@ -38,7 +38,7 @@ typedef struct conf {
     size_t bytes;
     unsigned char *send;
     unsigned char *recv;
-    zi_norm_sum squares; /* what collectives add to; holds something before */
+    zi_norm_sum squares; /* collectives add to it; holds something before */
     uint32_t runs;       /* how often a collective is run before it is checked; 0: once */
 } conf;
 
@@ -56,7 +56,7 @@ typedef struct conf_shape {
 
 static const zero_dtype conf_dtypes[3] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 
-/* What hosts send their sums in: the type of what is sent, or fp32. */
+/* The type that hosts send their sums in: that of what is sent, or fp32. */
 static inline zero_dtype conf_sum_dtype(const conf_shape *shape)
 {
     const size_t any = (size_t)shape->send_dtype + (size_t)shape->recv_dtype + shape->count;
@@ -225,7 +225,7 @@ UNWATCHED static inline uint32_t conf_near(const conf *test, uint32_t rank)
     return near;
 }
 
-/* Whether the members add up within hosts first. */
+/* True if the members add up within hosts first. */
 UNWATCHED static inline bool conf_in_levels(const conf *test, const conf_shape *shape)
 {
     const uint32_t near = conf_near(test, test->members[0]);
@@ -279,7 +279,7 @@ UNWATCHED static inline float conf_sum(const conf *test, const conf_shape *shape
     return sum * headroom;
 }
 
-/* What element `index` of this rank's receive buffer should hold; *cell gets its bits. */
+/* Compute what element `index` of this rank's receive buffer should hold; *cell gets its bits. */
 UNWATCHED static inline void conf_expect(const conf *test, const conf_shape *shape, uint64_t index,
                                          uint32_t *cell)
 {

@@ -1,5 +1,5 @@
-/* What the collectives should give, computed without the library's kernels: values by index, exact
- * roundings in double, sums in ascending world rank. */
+/* The results that the collectives should give, computed without the library's kernels: values by
+ * index, exact roundings in double, sums in ascending world rank. */
 #ifndef TESTS_COMM_CONFORMANCE_VALUES_H
 #define TESTS_COMM_CONFORMANCE_VALUES_H
 

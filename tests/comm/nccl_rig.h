@@ -1,5 +1,5 @@
-/* What the tests of groups over NCCL share: a rank's GPU, and groups of ranks that are threads,
- * over the fakes of NCCL and of the CUDA runtime. */
+/* The common parts of the tests of groups over NCCL: a rank's GPU, and groups of ranks that are
+ * threads, over the fakes of NCCL and of the CUDA runtime. */
 #ifndef TESTS_COMM_NCCL_RIG_H
 #define TESTS_COMM_NCCL_RIG_H
 
@@ -29,7 +29,7 @@ typedef struct setup {
 
 static setup common = {LARGE_SCRATCH, LONG_MS, false, ZERO_REDUCTION_DEFAULT, false, 0};
 
-/* What groups are lent, as an engine does, unless the GPU has lent it already. */
+/* Lend groups their scratch memory, as an engine does, unless the GPU has lent it already. */
 static inline void gpu_lend(gpu *g)
 {
     if (g->scratch == NULL && !common.gathers_only) {

@@ -30,7 +30,7 @@ typedef struct rig_rank {
 } rig_rank;
 
 static pthread_barrier_t rig_met;  /* all ranks of the rig */
-static zi_control_place rig_place; /* where launched ranks meet */
+static zi_control_place rig_place; /* at which launched ranks meet */
 
 /* A place of this host that is free now. */
 static inline zi_control_place rig_free_place(void)

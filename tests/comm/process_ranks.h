@@ -14,7 +14,7 @@
 
 #define LONG_MS 60000
 
-/* What one process does; its environment says which rank it is. */
+/* The work of one process; its environment says which rank it is. */
 typedef void (*rank_main)(uint32_t rank, void *user);
 
 static inline uint32_t test_port(void)
@@ -27,7 +27,7 @@ static inline const char *run_id(void)
     return test_text("test-%d", (int)getpid());
 }
 
-/* What start_rank() puts into rank 0's environment, as far as ranks meet by it. */
+/* A variable that start_rank() puts into rank 0's environment, as far as ranks meet by it. */
 static inline const char *rank_variable(void *user, const char *name)
 {
     const char *values[][2] = {{"RANK", "0"},

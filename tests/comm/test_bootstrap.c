@@ -1,4 +1,4 @@
-/* What each launcher's environment is taken for, and which environments are refused. */
+/* Tests of what each launcher's environment is taken for, and of environments that are refused. */
 #include "comm/bootstrap.h"
 #include "comm/nccl/nccl_launch.h"
 #include "harness.h"
@@ -209,7 +209,7 @@ TEST(one_host)
     }
 }
 
-/* Where ranks on several hosts meet. */
+/* The places at which ranks on several hosts meet. */
 TEST(meeting_places)
 {
     static const struct {

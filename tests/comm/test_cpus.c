@@ -1,4 +1,4 @@
-/* What ranks make of the CPUs they are bound to: how many threads they start, and whether they spin
+/* Ranks' use of the CPUs they are bound to: how many threads they start, and whether they spin
  * where they wait. */
 #include <sched.h>
 #include <sys/prctl.h>

@@ -14,7 +14,7 @@
 
 /* ---- processes that are killed ---- */
 
-/* What the processes of a test share. */
+/* The state that the processes of a test share. */
 typedef struct common {
     place_fn fn;
     _Atomic pid_t gone;

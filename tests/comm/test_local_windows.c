@@ -14,7 +14,7 @@ typedef struct layout {
     size_t stage_bytes;
 } layout;
 
-/* What the threads of one world share. */
+/* The state that the threads of one world share. */
 typedef struct stage_play {
     layout where;
     uint32_t size;

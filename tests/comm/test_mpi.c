@@ -547,7 +547,7 @@ static void test_missing_rank(void)
     say("missing rank");
 }
 
-/* What goes in two levels where hosts have as many ranks. */
+/* Run the cases that go in two levels where hosts have as many ranks. */
 static void run_levels(uint32_t per_host)
 {
     ranks_per_host = conf_per_host = per_host;

@@ -271,7 +271,7 @@ static zero_status submit_alone(zero_world *world, void *user)
     CHECK(zi_group_connects(p.group));
     zi_collective batches[KINDS];
     for (uint32_t i = 0; i < KINDS; i++) {
-        /* What NCCL picks by kind and by size, and what goes from rank to rank. */
+        /* Collectives that NCCL picks by kind and by size, and those that go from rank to rank. */
         batches[i] = (zi_collective){.kind = i == 3 ? ZI_REDUCE_SCATTER : ZI_ALL_GATHER,
                                      .send_dtype = i == 2 ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32,
                                      .recv_dtype = ZERO_DTYPE_F32,
@@ -289,7 +289,7 @@ static zero_status submit_alone(zero_world *world, void *user)
         CHECK_OK(zi_group_connect(p.group, own.stream, &batches[i], 1)); /* nothing to do */
     }
     CHECK_OK(zero_world_barrier(world));
-    CHECK(fake_nccl_calls(FAKE_NCCL_GROUP) <= calls + KINDS + 1); /* what the other was behind */
+    CHECK(fake_nccl_calls(FAKE_NCCL_GROUP) <= calls + KINDS + 1); /* that the other was behind */
     CHECK_OK(zero_world_barrier(world)); /* both have looked before rank 0 goes on */
     for (uint32_t i = 0; i < KINDS && zero_world_rank(world) == 0; i++) {
         CHECK_OK(zi_group_submit(p.group, own.stream, &batches[i], 1));

@@ -51,7 +51,7 @@ static void destroy_graph(cudaGraphExec_t graph_exec, uint64_t left)
     AWAIT(fake_nccl_live() <= left);
 }
 
-/* What holds another group beside the one that fails. */
+/* The holder of another group beside the one that fails. */
 typedef enum holder {
     NOTHING,
     A_GRAPH,        /* for longer than the group is there */
@@ -333,7 +333,7 @@ static zero_status share_gpu(zero_world *world, void *user)
 TEST(ranks_on_one_gpu)
 {
     zi_nccl_api_replace(fake_nccl_api());
-    /* Whether the world fails with it is up to who finds out first. */
+    /* It is up to who finds out first whether the world fails with it. */
     const zero_status status = zero_world_run(2, LONG_MS, share_gpu, NULL);
     CHECK(status == ZERO_OK || status == ZERO_ERR_COMM);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 2);

@@ -1,5 +1,6 @@
-/* What a rank sends to other hosts, counted from the calls that groups really make of NCCL's
- * double: the least that a reduction in levels must send, and the table in docs/tuning.md. */
+/* The bytes that a rank sends to other hosts, counted from the calls that groups really make of
+ * NCCL's double: the least that a reduction in levels must send, and the table in
+ * docs/tuning.md. */
 #include "core/memory.h"
 #include "nccl_rig.h"
 
@@ -161,8 +162,8 @@ TEST(fp32_over_four_hosts)
     check_row(4, ZERO_DTYPE_F32);
 }
 
-/* What a host's link carries with the default and with NCCL's own sum: for gradients of fp32, for
- * those of bf16, whose sums go in fp32, and with a wire_dtype of bf16. */
+/* Check what a host's link carries with the default and with NCCL's own sum: for gradients of fp32,
+ * for those of bf16, whose sums go in fp32, and with a wire_dtype of bf16. */
 static void check_links(const char *hosts, uint32_t ranks, uint32_t per_host, bool native_less)
 {
     static const zero_dtype f32 = ZERO_DTYPE_F32;

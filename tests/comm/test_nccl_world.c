@@ -202,7 +202,7 @@ static void miss_create(bool blocking)
     CHECK(in_time(start_ns, 20000));
     CHECK(world == NULL);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
-    /* What the text advises. */
+    /* Do what the text advises. */
     CHECK_EQ(fake_nccl_abort(lent[0]), ncclSuccess);
     CHECK_EQ(fake_nccl_abort(lent[1]), ncclSuccess);
     const struct timespec span = {.tv_nsec = 50000000}; /* the thread in NCCL's call ends */

@@ -156,7 +156,7 @@ TEST(a_group_records_its_batches)
     }
 }
 
-/* What it adds to a batch: most of it is three readings of the clock. */
+/* The time that it adds to a batch: most of it is three readings of the clock. */
 TEST(a_batch_is_recorded_in_little_time)
 {
     enum { TURNS = 50, ROUNDS = 10000 };

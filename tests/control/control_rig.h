@@ -1,5 +1,5 @@
-/* What the tests of the control plane share: worlds whose ranks are threads or processes of this
- * host, and the log. */
+/* The common parts of the tests of the control plane: worlds whose ranks are threads or processes
+ * of this host, and the log. */
 #ifndef TESTS_CONTROL_CONTROL_RIG_H
 #define TESTS_CONTROL_CONTROL_RIG_H
 
@@ -132,7 +132,7 @@ static inline void gather_once(zi_control *control, uint32_t rank, uint32_t size
 
 /* ---- ranks that are processes ---- */
 
-/* What the processes of a test share. */
+/* The state that the processes of a test share. */
 typedef struct shared_rig {
     _Atomic int served;
     zi_control_place place;
@@ -145,7 +145,7 @@ typedef struct shared_rig {
     uint32_t deadline_ms;
 } shared_rig;
 
-/* Where this process's log goes: to its rank's times. */
+/* The target of this process's log: its rank's times. */
 typedef struct log_watch {
     shared_rig *rig;
     uint32_t rank;

@@ -303,7 +303,7 @@ TEST(servers_that_cannot_be_joined)
     CHECK_FAILS(try_join(&unknown, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "cannot be resolved");
 }
 
-/* What listens says nothing, or is no server. */
+/* The listener says nothing, or is no server. */
 TEST(listeners_that_are_no_servers)
 {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);

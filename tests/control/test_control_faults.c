@@ -15,9 +15,9 @@
 #define ROUNDS_MAX 12
 #define LONG_STOP_MS (10 * SHORT_MS)
 #define NS_PER_MS UINT64_C(1000000)
-/* Where rank 0 serves; ports are the machine's own. */
+/* The port at which rank 0 serves; ports are the machine's own. */
 #define PORT 5000
-/* What is beyond the deadline: a second for a name server, a second in leaving. */
+/* The time allowed beyond the deadline: a second for a name server, a second in leaving. */
 #define SLACK_MS (2 * SOON_MS)
 /* A connection that closes is seen at once, which takes some turns. */
 #define AT_ONCE_MS 1
@@ -145,7 +145,7 @@ static void fail(const world *w, fault what, uint64_t broke_ns, const char *why)
     TEST_FAIL("case %" PRIu64 ": %s", w->number, why);
 }
 
-/* Where all have joined, nobody waits for a deadline to learn of a connection that closed. */
+/* Nobody waits for a deadline to learn of a connection that closed, once all have joined. */
 static void check_told_at_once(const world *w, fault what, uint64_t broke_ns)
 {
     for (uint32_t i = 0; i < w->g.size; i++) {

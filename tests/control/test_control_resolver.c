@@ -5,8 +5,8 @@
 
 #include "control_rig.h"
 
-#define LATE_MS 500  /* what the lookup of "late.test" takes */
-#define GIVEN_MS 300 /* what a lookup may take that is to be too late */
+#define LATE_MS 500  /* of the lookup of "late.test" */
+#define GIVEN_MS 300 /* allowed for a lookup that is to be too late */
 
 static _Atomic int released;   /* lookups of "never" end */
 static _Atomic uint32_t begun; /* lookups that stood still */

@@ -13,7 +13,7 @@
 #define HEAD_BYTES 4
 #define LIMIT_MAX 1024
 
-/* What an inbox took: frames, and a hash of all that they hold. */
+/* The contents that an inbox took: frames, and a hash of all that they hold. */
 typedef struct taken {
     uint32_t frames;
     uint32_t bad;

@@ -478,7 +478,7 @@ static void body_wrapped(rig *r)
     CHECK_OK(OPS->event_record(SELF, r->event, r->a));
     CHECK_OK(OPS->stream_wait(SELF, caller, r->event, NULL));
     copy(r, caller, r->y, r->x);
-    /* What the caller itself puts there is in order too. */
+    /* Work that the caller itself puts there is in order too. */
     CHECK_EQ(cudaMemsetAsync(r->x, 2, BYTES, native), cudaSuccess);
     CHECK_OK(OPS->event_record(SELF, r->event, caller));
     CHECK_OK(OPS->stream_wait(SELF, r->b, r->event, NULL));
@@ -623,7 +623,7 @@ TEST(times_that_are_pending_stay_so)
         uint64_t *ns = calloc(8192, sizeof *ns); /* more than there are events */
         CHECK(ns != NULL);
         CHECK_OK(OPS->timestamp(SELF, r->b, &first));
-        finish(r, r->b); /* what the first call makes is not counted below */
+        finish(r, r->b); /* objects that the first call makes are not counted below */
         const uint64_t syncs = fake_cuda_syncs();
         fake_cuda_latch latch = {.expected = 1};
         const bool given_up = false;

@@ -152,7 +152,7 @@ TEST(a_capture_stands_alone)
     CHECK_EQ(fake_cuda_faults(), 2);
 }
 
-/* What a host does in a capture, and what it should be told. */
+/* Let a host call something in a capture, and check what it is told. */
 static void ask(cudaError_t (*call)(cudaStream_t stream, cudaEvent_t event), cudaError_t expected)
 {
     cudaGraph_t graph = NULL;
@@ -238,7 +238,7 @@ static cudaError_t add_at_launch(cudaStream_t stream, void *user)
     return launch_add(stream, user);
 }
 
-/* What a library enqueues when a graph is launched stands where it was captured. */
+/* Work that a library enqueues when a graph is launched stands where it was captured. */
 TEST(a_library_enqueues_at_each_launch)
 {
     cudaGraph_t graph = NULL;

@@ -160,7 +160,7 @@ static void reads_and_halves(const scene *s)
     CUDA_OK(cudaFree(half));
 }
 
-/* What the host has waited for is before all that is enqueued then. */
+/* Work that the host has waited for is before all that is enqueued then. */
 static void order_by_the_host(const scene *s)
 {
     put_fill(s->x, 3, s->a);

@@ -97,7 +97,7 @@ TEST(fold_cast_and_norm_stay_within_what_they_declare)
     CUDA_OK(cudaDeviceSynchronize());
 }
 
-/* What an update works on; of the host, and its copy on the device. */
+/* The arrays that an update works on; of the host, and its copy on the device. */
 typedef struct shard {
     float grad[COUNT];
     float param[COUNT];

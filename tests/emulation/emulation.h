@@ -37,7 +37,7 @@ enum {
 
 enum emulated_state { READY, AT_WARP, AT_BLOCK, DONE };
 
-/* What a lane gives to the others of its warp. */
+/* The values that a lane gives to the others of its warp. */
 struct emulated_gift {
     uint32_t words[6];
     const unsigned char *row;
@@ -53,10 +53,10 @@ struct emulated_copy {
 /* Of __builtin_setjmp, of which sanitizers know nothing. */
 typedef void *emulated_place[5];
 
-/* What threads run on, one at a time. */
+/* The stack that threads run on, one at a time. */
 struct emulated_stack {
-    emulated_place place; /* where its thread waits, or where it waits for one */
-    ucontext_t first;     /* where it begins */
+    emulated_place place; /* at which its thread waits, or it waits for one */
+    ucontext_t first;     /* of its begin */
     bool began;
     emulated_stack *next; /* of those without a thread */
 };
@@ -106,7 +106,7 @@ static inline void emulated_fault(const char *what)
 
 /* --- threads ---------------------------------------------------------------------------------- */
 
-/* Whether this block is one of every other: of a launch, and a grid's only one of launches. */
+/* True if this block is one of every other: of a launch, and a grid's only one of launches. */
 static inline bool emulated_is_other()
 {
     return (emulated->index.x + emulated->index.y + emulated->launches) % 2 == 0;
@@ -165,7 +165,7 @@ static inline void emulated_wait(emulated_state state)
     emulated_leave(self->stack, emulated_next());
 }
 
-/* What a stack's threads are to it; its first frame never returns. */
+/* Run a stack's threads in turn. Its first frame never returns. */
 static void emulated_entry()
 {
     for (;;) {
@@ -253,7 +253,7 @@ static inline void emulated_run_block()
     }
 }
 
-/* What launches need; kept. */
+/* Allocate what launches need; it is kept. */
 static inline void emulated_open()
 {
     if (emulated != NULL) {
@@ -287,7 +287,7 @@ static inline void emulated_check_guard(size_t shared)
     }
 }
 
-/* What a block finds in shared memory is nobody's: NaNs, and beyond it too. */
+/* Fill shared memory, and what is beyond it, with NaNs: what a block finds there is nobody's. */
 static inline void emulated_fill_shared(size_t shared)
 {
     if (shared != 0) {

@@ -21,7 +21,7 @@ typedef enum course {
     COURSE_COUNT
 } course;
 
-/* What a rank leaves out of a unit in a micro-step. */
+/* The work on a unit that a rank leaves out in a micro-step. */
 typedef enum omission { ALL_DONE, NO_GRADIENT, NO_BACKWARD, NOT_AT_ALL } omission;
 
 /* By chance, the same for a sample whichever rank has it. seed 0: nothing is left out. */
@@ -59,7 +59,7 @@ __attribute__((unused)) static void update_by_momentum(void *user, const zero_up
     }
 }
 
-/* Whether no rank may leave out units while others are evicted: one is held while others are
+/* True if no rank may leave out units while others are evicted: one is held while others are
  * gathered, or units come again after others, or in an order that is new (zero/unit.h, Ranks). */
 __attribute__((unused)) static bool course_is_whole(course way)
 {

@@ -14,7 +14,7 @@
 
 #define DEADLINE_MS 60000
 #define RANKS 4
-/* What NCCL is asked for. */
+/* The requests to NCCL. */
 typedef struct asked {
     zero_nccl_memory memory;
     int32_t zero_cta;
@@ -25,7 +25,7 @@ static const asked kinds[] = {
     {ZERO_NCCL_MEMORY_REGISTERED, 0},
     {ZERO_NCCL_MEMORY_REGISTERED, 1},
 };
-/* Whether GPUs map one another's memory. */
+/* True if GPUs map one another's memory. */
 static bool windows = true;
 /* The kinds that can be had, with the headers of this build. */
 #define KINDS ((size_t)(windows && ZI_NCCL_HAS_ZERO_CTA ? 3 : 2))

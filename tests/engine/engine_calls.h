@@ -6,7 +6,7 @@
 #include "saved_runs.h"
 #include "zero/evict.h"
 
-/* Where roles are evicted to. */
+/* The tier that roles are evicted to. */
 #ifdef TOY_CUDA
 #define ELSEWHERE ZERO_TIER_HOST
 #else

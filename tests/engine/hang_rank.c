@@ -73,7 +73,7 @@ typedef struct asker {
     pthread_t thread;
 } asker;
 
-/* Whether the file says that the rank waits in the odd unit and nowhere else; the odd rank waits
+/* True if the file says that the rank waits in the odd unit and nowhere else; the odd rank waits
  * nowhere. What NCCL has ended is seen a little later, so a file written too early has more. */
 static bool says_hangs(const char *path, bool is_odd)
 {

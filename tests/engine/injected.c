@@ -212,7 +212,7 @@ static zero_status no_cast(void *self, zi_stream *stream, void *target, zero_dty
 
 /* ---- storage ---- */
 
-/* What was written to a store. */
+/* The bytes that were written to a store. */
 typedef struct kept_store {
     const zi_store *store;
     struct kept_store *next;

@@ -7,14 +7,14 @@
 #include <stdatomic.h>
 
 typedef enum injected {
-    INJECTED_NONE = 0,   /* what the options name */
+    INJECTED_NONE = 0,   /* the backend that the options name */
     INJECTED_COUNTED,    /* the CPU, its calls counted; storage in memory */
     INJECTED_OWN_MEMORY, /* the same as a device with memory of its own, as a GPU */
     INJECTED_SIMULATED /* memory is reserved but never touched, and nothing is computed or moved */
 } injected;
 
-/* What engines are created on from here on. At first INJECTED_NONE, or what the environment says:
- * INJECTED=counted, INJECTED=own_memory. */
+/* Set the backend that engines are created on from here on. At first INJECTED_NONE, or what the
+ * environment says: INJECTED=counted, INJECTED=own_memory. */
 void injected_use(injected backend);
 injected injected_in_use(void);
 

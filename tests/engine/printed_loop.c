@@ -1,4 +1,4 @@
-/* What a random case's program is made of, by the library's public headers alone: a model whose
+/* The parts of a random case's program, by the library's public headers alone: a model whose
  * gradients are integers, ranks that are threads, and the steps of a trainer. Gradients and initial
  * values are those of the tests (toy_model.c), so the state at the end has the same bits. */
 #include <ftw.h>
@@ -97,7 +97,7 @@ static bool is_trained(uint32_t index)
     return (model.tensor[index].flags & ZERO_TENSOR_FROZEN) == 0;
 }
 
-/* Whether it has a gradient: it or a unit it ties to has a trained tensor. */
+/* True if it has a gradient: it or a unit it ties to has a trained tensor. */
 static bool unit_is_trained(uint32_t index)
 {
     bool trained = false;
@@ -170,7 +170,7 @@ static float load_value(const void *data, uint64_t index, zero_dtype dtype)
 /* A value that the type has: a sum of gradients, which are small integers, with the loss scale. */
 static void store_value(void *data, uint64_t index, zero_dtype dtype, float value)
 {
-    uint32_t bits = UINT32_C(0x7fc00000); /* what is not finite is no number */
+    uint32_t bits = UINT32_C(0x7fc00000); /* any value that is not finite becomes NaN */
     if (isfinite(value)) {
         memcpy(&bits, &value, sizeof bits);
     }
@@ -199,7 +199,7 @@ typedef struct setup {
     zero_engine_options options;
     zero_tuning tuning;
     zero_step_params params;
-    zero_hyper groups[ZERO_STEP_GROUPS]; /* where some have optimizers of their own */
+    zero_hyper groups[ZERO_STEP_GROUPS]; /* if some have optimizers of their own */
 } setup;
 
 static struct {
@@ -455,7 +455,7 @@ HELPER zero_status evaluation(rank *r)
     return ZERO_OK;
 }
 
-/* Where the engine can evict these roles. */
+/* Evict these roles, if the engine can, and restore them after an evaluation. */
 HELPER zero_status evicted(rank *r, uint32_t roles, zero_tier tier)
 {
     TRY(wait_for_last_step(r));
@@ -490,7 +490,7 @@ HELPER zero_status begin_save(rank *r, const char *name, int32_t replace, uint32
     return zero_save_begin(r->engine, &options);
 }
 
-/* What was saved after so many steps of the program's. */
+/* Load what was saved after so many steps of the program's. */
 HELPER zero_status load(rank *r, uint64_t steps)
 {
     zero_load_options options = zero_load_options_init();

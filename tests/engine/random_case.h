@@ -236,7 +236,7 @@ static void draw_types(random_case *s)
     draw_optimizers(s);
 }
 
-/* What is on disk, or comes to the GPU by units, only one of them may update. */
+/* Draw who updates. Only one of them may update what is on disk, or comes to the GPU by units. */
 static void draw_updater(random_case *s)
 {
     const zero_engine_options *o = &s->run.options;
@@ -312,8 +312,8 @@ static bool random_case_has_ties(const random_case *s)
     return ties;
 }
 
-/* What the courses need: a slot for each unit where ranks leave out units in one that is whole, or
- * while what a unit ties to is held. */
+/* Raise slots to what the courses need: a slot for each unit where ranks leave out units in one
+ * that is whole, or while what a unit ties to is held. */
 static void raise_slots(random_case *s)
 {
     zero_tuning *t = &s->run.tuning;

@@ -43,7 +43,7 @@ __attribute__((format(printf, 1, 2))) static void tell_choice(const char *format
     CHECK_EQ(fclose(file), 0);
 }
 
-/* What a choice is: `chance`, unless the command line gives choices. */
+/* Make a choice: `chance`, unless the command line gives choices. */
 static uint32_t random_choice(uint64_t number, uint32_t chance, uint32_t choices)
 {
     uint32_t value = chance;

@@ -7,7 +7,7 @@
 #include "layout/model.h"
 #include "random_case.h"
 
-/* What is called before a step. */
+/* The call before a step. */
 typedef enum before_step {
     NOTHING,
     A_DISCARDED_STEP,
@@ -29,13 +29,13 @@ typedef struct printed_save {
     bool meanwhile; /* the steps behind it are taken until it is over */
 } printed_save;
 
-/* What a program is besides its case. */
+/* The parts of a program besides its case. */
 typedef struct printed_parts {
     const before_step *before;    /* by step; NULL: nothing is called before any */
     uint64_t end;                 /* the step with which it ends; 0: all are taken */
     printed_save saves[2];        /* in order; name NULL: none */
     const random_case *elsewhere; /* NULL, or where it goes on from the last of them */
-    const toy_state *expected;    /* what it comes to */
+    const toy_state *expected;    /* the state at its end */
 } printed_parts;
 
 static void print_extents(FILE *file, const char *field, const uint64_t *extents, uint32_t dims)
@@ -125,7 +125,7 @@ static void print_setup(FILE *file, const random_case *c, const char *name)
     (void)fprintf(file, "    return of;\n}\n\n");
 }
 
-/* Whether it has anything that is trained: else no gradient makes a step be skipped. */
+/* True if it has anything that is trained: else no gradient makes a step be skipped. */
 static bool random_case_trains(const random_case *s)
 {
     bool trained = false;
@@ -140,7 +140,7 @@ static const char *const course_names[COURSE_COUNT] = {
     "IN_ORDER",      "THREE_TIMES", "COMES_BACK", "HELD_OVER_TWO_USES", "NESTED",
     "FIRST_IS_HELD", "RECOMPUTED",  "ROTATED",    "BACKWARD_AHEAD"};
 
-/* Whether no rank may leave out units in some step of it. */
+/* True if no rank may leave out units in some step of it. */
 static bool random_case_is_whole(const random_case *s)
 {
     bool whole = random_case_has_ties(s);
@@ -250,7 +250,7 @@ static void print_case(const random_case *c, const printed_parts *parts)
     CHECK_EQ(fclose(file), 0);
 }
 
-/* What such a program prints at its end, of a case that has come to the state. */
+/* Print what such a program prints at its end, of a case that has come to the state. */
 static zero_status print_end(const toy_trainer *trainer, const toy_state *state)
 {
     if (test_asked.program == NULL || trainer->rank != 0) {

@@ -32,7 +32,7 @@ typedef struct program {
     _Atomic uint64_t resumed_at; /* the step with which it goes on there */
     uint64_t durable;            /* that of the last save that succeeded */
     char directory[128];         /* of its saves */
-    zero_save_options saves;     /* what all have in common */
+    zero_save_options saves;     /* common to all */
     const char *second;          /* the second one's name */
     bool tried;
     _Atomic bool evicts; /* some engine of the program could */
@@ -140,8 +140,8 @@ typedef toy_trainer course_rank;
 #define course_forward toy_forward
 #include "course_passes.h"
 
-/* What follows is of samples that no step takes, and sometimes not finite; every other time a
- * micro-step of it is over. Returns the step to go back to. */
+/* Go on with samples that no step takes, and that are sometimes not finite; every other time a
+ * micro-step of them is over. Returns the step to go back to. */
 static inline zero_status go_astray(toy_trainer *trainer, uint64_t *step)
 {
     *step = trainer->step;
@@ -219,7 +219,7 @@ static inline zero_status skip(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-/* Where this engine has taken one. */
+/* Wait for the last step, if this engine has taken one. */
 static inline zero_status wait_for_last_step(toy_trainer *trainer, const program *p)
 {
     const bool loaded = trainer->run == &p->elsewhere.run && trainer->step == p->resumed_at;
@@ -271,7 +271,7 @@ static inline zero_status turn_signs(toy_trainer *trainer, const program *p)
     return turn_role(trainer, (tensor + 1) % tensors, ZERO_ROLE_MOMENT1);
 }
 
-/* What changes the state: of the plain rank too. */
+/* Change the state, that of the plain rank too. */
 static inline zero_status change_state(toy_trainer *trainer, const program *p, before_step before)
 {
     if (before == TURNED_SIGNS) {
@@ -330,7 +330,7 @@ static inline void compare_norm(const program *p, int step, double norm)
     }
 }
 
-/* What the step's will be. */
+/* Ask what the step's norm will be. */
 static inline zero_status ask_norm(toy_trainer *trainer, const program *p, int step)
 {
     double norm = 0;
@@ -361,14 +361,14 @@ static inline zero_status take_steps(toy_trainer *trainer, program *p, int first
     return ZERO_OK;
 }
 
-/* Whether engines are on a device with memory of its own, of which plans know nothing
+/* True if engines are on a device with memory of its own, of which plans know nothing
  * (toy_checked.c). */
 static inline bool has_other_plan(void)
 {
     return getenv("CHECKED_OWN_MEMORY") != NULL;
 }
 
-/* What it has come to, and that it holds what was planned. */
+/* Compare the state at the end, and check that the engine holds what was planned. */
 static inline zero_status compare_end(toy_trainer *trainer, const char *what)
 {
     const program *p = trainer->user;
@@ -417,7 +417,7 @@ static inline zero_status run_plainly(toy_trainer *trainer)
 {
     program *p = trainer->user;
     for (int s = 0; s < STEPS; s++) {
-        /* What is skipped halves the loss scale, of which only integers keep all bits. */
+        /* A skipped step halves the loss scale, of which only integers keep all bits. */
         const bool skips = p->before[s] == A_SKIPPED_STEP && trainer->run->flavour != TOY_INTEGER;
         TOY_TRY(skips ? call_before(trainer, p, p->before[s])
                       : change_state(trainer, p, p->before[s]));
@@ -554,7 +554,7 @@ static inline void try_cases(case_fn fn)
     try_cases_of(TOY_INTEGER, fn);
 }
 
-/* What a rank may be told of a fault: its own, or that another rank has failed. */
+/* True if a rank may be told this of a fault: its own, or that another rank has failed. */
 static inline bool may_follow(zi_fault_kind kind, zero_status status)
 {
     static const zero_status own[ZI_FAULT_KINDS] = {
@@ -589,7 +589,7 @@ static inline zero_status save_as(toy_trainer *trainer, const char *name)
     return ZERO_OK;
 }
 
-/* What is saved is the state at the beginning. */
+/* Take steps while a save is under way: what is saved is the state at the beginning. */
 static inline zero_status save_meanwhile(toy_trainer *trainer, const char *name)
 {
     program *p = trainer->user;
@@ -646,7 +646,8 @@ static inline zero_status load_and_go_on(toy_trainer *trainer)
     return compare_end(trainer, "one plain rank, and the case, saved and loaded");
 }
 
-/* What a step sums is the same there: as many samples, over as many ranks as divide them. */
+/* Draw the run that goes on elsewhere. A step sums the same there: as many samples, over as many
+ * ranks as divide them. */
 static inline void draw_elsewhere(program *p)
 {
     random_case *there = &p->elsewhere;

@@ -23,7 +23,7 @@ typedef struct trainer {
     uint64_t step;
 } trainer;
 
-/* What is left of a course: all that a step writes. */
+/* The outcome of a course: all that a step writes. */
 typedef struct outcome {
     float param[UNITS][COUNT];
     float moment1[UNITS][COUNT];

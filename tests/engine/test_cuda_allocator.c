@@ -10,7 +10,7 @@
 
 #define BLOCKS_MAX 256
 
-/* What is wrong with the block that the pool gives. */
+/* The fault of the block that the pool gives. */
 typedef enum fault { RIGHT, NONE, MISALIGNED, OF_HOST, OF_OTHER_GPU } fault;
 
 typedef struct block {

@@ -69,7 +69,7 @@ static zero_status capture(toy_trainer *trainer, const zero_step_params *params,
     return ZERO_OK;
 }
 
-/* What a test lets a rank do. */
+/* A rank's course in a test. */
 typedef struct course {
     toy_run run;
     bool changing; /* hyper-parameters */
@@ -153,7 +153,7 @@ static zero_status train_with_launches(toy_trainer *trainer, course *c)
 
 typedef zero_status (*course_fn)(toy_trainer *trainer, course *c);
 
-/* What `fn` comes to is what as many plain steps come to. */
+/* Check that `fn` comes to what as many plain steps come to. */
 static zero_status compare_with_plain(zero_world *world, course *c, course_fn fn, const char *what)
 {
     toy_trainer trainer;
@@ -423,8 +423,8 @@ TEST(an_offload_retires_the_captured_step)
     }
 }
 
-/* What is saved is the state before the launches, although they are made while the save is under
- * way; and the captured step works on what is loaded. */
+/* Check that a save has the state before the launches, although they are made while it is under
+ * way; and that the captured step works on what is loaded. */
 static zero_status launch_around_save(toy_trainer *trainer, course *c)
 {
     cudaGraphExec_t graph_exec = NULL;

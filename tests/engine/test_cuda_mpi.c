@@ -13,7 +13,7 @@
 
 #define DEADLINE_MS 60000
 
-/* What is trained. */
+/* The model and options of a training. */
 typedef struct training {
     const char *name;
     zero_dtype dtype;

@@ -179,7 +179,7 @@ TEST(gradients_left_out)
 
 /* ---- streams that share connections to their GPU ---- */
 
-/* What CUDA_DEVICE_MAX_CONNECTIONS=32 leaves each of a rank's streams. */
+/* The connections that CUDA_DEVICE_MAX_CONNECTIONS=32 leaves each of a rank's streams. */
 #define CONNECTION_EACH 32
 
 static zero_status compare_first_kind(zero_world *world, void *user)

@@ -137,9 +137,10 @@ static void check_communicators(zero_stage stage, uint32_t shard_group, bool ove
     finish();
 }
 
-/* What reduces over all ranks gathers the step's messages too, and what reduces between those who
- * share an optimizer the updated parameters, unless steps begin during backward: without that there
- * was one more for each. In hybrids of stage 3 nothing reduces over all ranks at once. */
+/* The group that reduces over all ranks gathers the step's messages too, and the one that reduces
+ * between those who share an optimizer the updated parameters, unless steps begin during backward:
+ * without that there was one more for each. In hybrids of stage 3 no group reduces over all ranks
+ * at once. */
 TEST(communicators_of_an_engine)
 {
     rig_folders(1, 0);
@@ -256,7 +257,7 @@ static void check_path(const toy_model *model, zero_stage stage, asked what, con
     CHECK_OK(fake_nccl_world_run(2, DEADLINE_MS, read_paths, &expected));
 }
 
-/* What is older than windows that can be told from buffers makes buffers. */
+/* Check that a version older than windows that can be told from buffers makes buffers. */
 static void check_old_version(const toy_model *model)
 {
     said expected = {toy_run_init(model), "nccl 2.27.5, registered buffers",

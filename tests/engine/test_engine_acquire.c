@@ -20,7 +20,7 @@ static uint32_t tensor_of(const toy_trainer *trainer, uint32_t unit)
     return tensor;
 }
 
-/* What is acquired of the unit now. */
+/* Check what is acquired of the unit now. */
 static void expect(const toy_trainer *trainer, uint32_t unit, bool params, bool grads)
 {
     zero_view view;
@@ -163,7 +163,7 @@ TEST_AT_ALL_STAGES(neither_kind_closes_the_other)
     return still_works(trainer);
 }
 
-/* What weight gradients that are computed later need. */
+/* Weight gradients that are computed later need this. */
 TEST_AT_ALL_STAGES(a_gradient_finished_after_the_release)
 {
     TOY_TRY(toy_micro_begin(trainer, true));
@@ -354,8 +354,8 @@ TEST(views_of_ties)
 /* Units of the model below. */
 enum { ONE, TWO, USER };
 
-/* Where the user's gradients are: its own and, first, one of TWO's. Its backward comes after that
- * of `before`, unless that is the user itself, and all of the micro-step's is over then. */
+/* Find where the user's gradients are: its own and, first, one of TWO's. Its backward comes after
+ * that of `before`, unless that is the user itself, and all of the micro-step's is over then. */
 static zero_status user_after(toy_trainer *trainer, uint32_t before, const void *at[2])
 {
     const zero_unit_view *view = NULL;
@@ -396,7 +396,7 @@ TEST(views_follow_owners)
     CHECK_OK(toy_on_ranks(2, &run, owners_move, NULL));
 }
 
-/* Whether memory that is given back loses its addresses for sure: not on the CPU, where ranks have
+/* True if memory that is given back loses its addresses for sure: not on the CPU, where ranks have
  * it mapped, but over CUDA's double. */
 #define MOVES test_over_doubles
 

@@ -19,7 +19,7 @@
 
 /* One number that the last rank is given differently from a step on. */
 typedef struct oddity {
-    const char *text; /* what every rank's message says of it, before that rank */
+    const char *text; /* that every rank's message says of it, before that rank */
     size_t at;        /* in zero_step_params where group is OWN, else in zero_hyper */
     uint32_t group;
     float value;
@@ -123,7 +123,7 @@ static zero_status step_with(toy_trainer *trainer, const oddity *odd)
     return toy_step_with(trainer, &params);
 }
 
-/* What every rank does. */
+/* The job of every rank. */
 typedef struct job {
     toy_run run;
     toy_step_fn fn;
@@ -322,8 +322,8 @@ TEST(micro_steps_are_named)
     run_threads(2, &j);
 }
 
-/* Where only a step's end reduces but units are gathered in every micro-step, the ranks never come
- * to the same place: one waits for the other's gather, that one for its sums. */
+/* The ranks never come to the same place where only a step's end reduces but units are gathered in
+ * every micro-step: one waits for the other's gather, that one for its sums. */
 static zero_status never_meet(toy_trainer *trainer)
 {
     const uint32_t micro_steps = trainer->rank == 0 ? 2 : 1;
@@ -393,7 +393,7 @@ REAL_TEST(processes)
 
 /* ---- calls that some ranks make alone ---- */
 
-/* What each of two ranks does after a step, and what all are told. */
+/* The calls of each of two ranks after a step, and the error that all are told. */
 typedef struct parting {
     zero_status (*does[2])(toy_trainer *trainer);
     zero_status status;

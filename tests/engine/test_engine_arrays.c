@@ -47,7 +47,7 @@ static uint64_t count_of(const placing *p)
     return count;
 }
 
-/* Where an element is, worked out dimension by dimension. */
+/* The place of an element, worked out dimension by dimension. */
 static uint64_t place_of(const placing *p, uint64_t element)
 {
     uint64_t at = 0;

@@ -12,7 +12,7 @@
 
 #define MICRO_STEPS 2
 
-/* What one step of `units` equal units must count. */
+/* The counts that one step of `units` equal units must have. */
 typedef struct count_case {
     const char *name;
     zero_stage stage;
@@ -61,7 +61,7 @@ static zero_status count_steps(toy_trainer *trainer)
     for (uint32_t warm = 0; warm < 3; warm++) {
         TOY_TRY(toy_step(trainer));
     }
-    /* What a step gathers ahead for the next one is the same in every step. */
+    /* A step's gathers ahead for the next one are the same in every step. */
     zero_stats before = engine_stats(trainer->engine);
     for (uint32_t step = 0; step < 3; step++) {
         TOY_TRY(toy_step(trainer));

@@ -83,7 +83,7 @@ static bool damage(const char *path, damage_kind kind, uint64_t page)
 
 /* ---- runs ---- */
 
-/* What is on disk, in records so small that the I/O window has a few of many. */
+/* A run with these roles on disk, in records so small that the I/O window has a few of many. */
 static toy_run run_on_disk(toy_run run, uint32_t roles)
 {
     for (int role = 0; role < ZI_SHARD_ROLES; role++) {
@@ -237,7 +237,7 @@ static void run_damaged(const toy_run *run, undamaged *u, damage_kind kind, uint
         CHECK(changed);
         CHECK_EQ(status, ZERO_ERR_CORRUPT);
         CHECK(strstr(message, folder) != NULL && strstr(message, "of the file") != NULL);
-        /* What is written behind the end makes a file of holes of it. */
+        /* Writing behind the end makes a file of holes of it. */
         CHECK(strstr(message, "not what was written") != NULL ||
               (kind == CUT_SHORT && strstr(message, "cut short") != NULL));
         if (name != NULL && strstr(message, name) == NULL) {

@@ -19,7 +19,7 @@
 #define BIT(role) ZERO_ROLE_BIT(ZERO_ROLE_##role)
 #define OWN ZERO_UPDATER_DEFAULT
 
-/* What is evicted to where, of which state. */
+/* The roles that are evicted, to which tier, and the tiers of the state. */
 typedef struct evict_case {
     uint32_t roles;
     zero_tier tier;
@@ -67,7 +67,7 @@ static void put_on(toy_run *run, const evict_case *p)
     run->tuning.io_window = 3;
 }
 
-/* What is evicted is all that moves to disk: faults of steps are others' to test. */
+/* True if what is evicted is all that moves to disk: faults of steps are others' to test. */
 static bool evicts_on_an_idle_disk(const evict_case *p)
 {
     return p->tier == DISK && (p->roles & ZERO_EVICT_STATE) != 0 && p->state[0] != DISK &&
@@ -249,7 +249,7 @@ static zero_status use_while_evicted(zero_world *world, void *user)
     TOY_TRY(zero_engine_restore(engine));
     CHECK_FAILS(zero_engine_restore(engine), ZERO_ERR_STATE, "zero_engine_evict");
     check_reads(engine, no_grad, "next zero_step");
-    TOY_TRY(toy_evaluate(&trainer)); /* what was written is gathered anew on every rank */
+    TOY_TRY(toy_evaluate(&trainer)); /* written values are gathered anew on every rank */
     TOY_TRY(toy_step(&trainer));
     check_reads(engine, all, "");
     /* Some roles only: twice, so that what was not among them stays what it was. */
@@ -370,7 +370,7 @@ TEST(every_write_may_fail)
     check_faults(ZI_FAULT_IO);
 }
 
-/* What was evicted cannot be read: nobody trains on. */
+/* Lose evicted roles. They cannot be read: nobody trains on. */
 static zero_status lose_what_was_evicted(zero_world *world, void *user)
 {
     toy_trainer trainer;
@@ -386,7 +386,7 @@ static zero_status lose_what_was_evicted(zero_world *world, void *user)
         CHECK_FAILS(zero_engine_restore(trainer.engine), ZERO_ERR_POISONED, "zero-storage");
         CHECK_FAILS(toy_step(&trainer), ZERO_ERR_POISONED, "zero-storage");
     } else {
-        /* What this rank has evicted it gets back, but nobody reduces with it. */
+        /* This rank gets back what it has evicted, but nobody reduces with it. */
         CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_COMM, "zero-storage");
         TOY_TRY(zero_engine_restore(trainer.engine));
         CHECK_FAILS(toy_step(&trainer), ZERO_ERR_COMM, "zero-storage");

@@ -41,7 +41,7 @@ static zero_status hold_alone(toy_trainer *trainer)
     return status;
 }
 
-/* Where units must give up their slots that is told with the remedy; else it is legal. */
+/* Ranks are told the remedy if units must give up their slots; else it is legal. */
 TEST(a_unit_that_one_rank_alone_holds)
 {
     toy_run run = toy_run_equal(6, 200, ZERO_DTYPE_F32);
@@ -75,7 +75,7 @@ typedef enum difference {
 
 typedef struct disagreement {
     difference what;
-    const char *text; /* what every rank's message names */
+    const char *text; /* that every rank's message names */
 } disagreement;
 
 static const disagreement disagreements[] = {
@@ -401,7 +401,7 @@ static zero_status run_until_fault(zero_world *world, void *user)
     return ZERO_OK;
 }
 
-/* What fails: every stride-th event of a kind while ranks do `fn`. */
+/* The events that fail: every stride-th one of a kind while ranks do `fn`. */
 typedef struct sweep {
     zi_fault_kind kind;
     zero_status expected; /* of the rank where it fails; a collective's ranks count their own */

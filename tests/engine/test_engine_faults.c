@@ -13,7 +13,8 @@
 
 #define NS_PER_MS UINT64_C(1000000)
 #define SHORT_PERCENT 5
-/* What a rank that was told of a failure still does until it has ended: destroy, and its disks. */
+/* The time of what a rank that was told of a failure still does until it has ended: destroy, and
+ * its disks. */
 #define SLACK_NS (2000 * NS_PER_MS)
 #define RANKS_MAX 8
 
@@ -119,7 +120,7 @@ static zero_status save_with_power(program *p, uint64_t cut_at)
     return run_case(p, &p->c, save_often);
 }
 
-/* What is left of a save is no hindrance to the next one. */
+/* The remains of a save are no hindrance to the next one. */
 static zero_status load_and_save(toy_trainer *trainer)
 {
     TOY_TRY(load_and_go_on(trainer));
@@ -176,7 +177,8 @@ static void flip_a_bit_in(program *p, const random_case *c, toy_step_fn fn)
         saves ? make_directory(p) : (void)0;
         machine_files_set(
             &(machine_files){.flip_read = 1 + random_case_choose(&p->c, (uint32_t)reads)});
-        /* What several ranks load and one of them counts is compared when the next step begins. */
+        /* Values that several ranks load and one of them counts are compared when the next step
+         * begins. */
         const zero_status status = run_case(p, c, fn);
         check_disk_told(
             p, !saves && status == ZERO_ERR_MISMATCH ? ZERO_ERR_MISMATCH : ZERO_ERR_CORRUPT,

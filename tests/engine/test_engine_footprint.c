@@ -45,7 +45,7 @@ static pthread_barrier_t barrier; /* of all ranks of all parts */
 
 /* ---- measuring ---- */
 
-/* What is planned of a rank, and so expected of it now. */
+/* The plan of a rank, and so the values expected of it now. */
 typedef struct expected {
     zero_memory memory;
     uint64_t pages[ZERO_ROLE_COUNT_MAX]; /* a role's, in memory */
@@ -96,7 +96,7 @@ static uint64_t file_bytes(void)
     return all;
 }
 
-/* What all ranks of all parts take of a tier; each has its part's plan. */
+/* The bytes that all ranks of all parts take of a tier; each has its part's plan. */
 static uint64_t over_ranks(uint64_t *sums, uint64_t own)
 {
     (void)__atomic_add_fetch(sums, own, __ATOMIC_RELAXED);

@@ -22,7 +22,7 @@
 #define STACK_BYTES (256 << 10)
 #define PORTION 65536
 
-/* What a child process tells. */
+/* The report of a child process. */
 typedef struct outcome {
     zero_status status;
     uint64_t hash; /* of all parameters and optimizer state */

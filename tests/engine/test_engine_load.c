@@ -10,10 +10,10 @@
 #include "damage_said.h"
 #include "reads.h"
 
-/* What a test leaves for the ranks that come after. */
+/* The state that a test leaves for the ranks that come after. */
 typedef struct course {
     toy_run run;
-    toy_state state; /* what was saved */
+    toy_state state; /* that was saved */
     zero_load_options options;
     zero_status wanted;
     const char *text;
@@ -347,7 +347,7 @@ static zero_status load_whole(toy_trainer *trainer)
     return run_step(trainer);
 }
 
-/* What was saved with seed 5 is loaded with 6, in types that round by chance. */
+/* Load with seed 6 what was saved with 5, in types that round by chance. */
 static void load_with_seed(zero_dtype master, zero_dtype moments)
 {
     toy_run run = mixed_run(ZERO_DTYPE_BF16, master, moments, 2);

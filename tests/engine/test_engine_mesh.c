@@ -207,8 +207,8 @@ TEST(a_refused_create_leaves_both_worlds_good)
     }
 }
 
-/* Where a rank gives none its own world tells; those that gave one are told by that rank's leaving
- * theirs. */
+/* A rank that gives none is told by its own world; those that gave one are told by that rank's
+ * leaving theirs. */
 static zero_status give_none(const place *at, void *user)
 {
     zero_engine *engine = NULL;

@@ -263,7 +263,7 @@ static void fill_badly(void *user, uint32_t tensor, uint64_t first, uint64_t cou
     CHECK_FAILS(zero_micro_begin(bad->engine, ZERO_MICRO_LAST), ZERO_ERR_STATE,
                 "zero_engine_fill has not returned");
     CHECK_FAILS(zero_engine_fill(bad->engine, toy_fill, NULL), ZERO_ERR_STATE, "let fn return");
-    CHECK_EQ(engine_stats(bad->engine).steps, 0); /* what only reads may be asked */
+    CHECK_EQ(engine_stats(bad->engine).steps, 0); /* calls that only read are legal */
 }
 
 /* On rank 0 the callback is left by longjmp; the other waits for it, until the engine is destroyed.

@@ -311,7 +311,7 @@ static void model_with_empty_end(toy_model *model)
     (void)toy_model_tensor(model, 0, 0, ZERO_DTYPE_BF16, 0);
 }
 
-/* What is on disk is gone through from one end in the first, from the other end in the second. */
+/* State on disk is gone through from one end in the first, from the other end in the second. */
 static zero_status skip_twice(toy_trainer *trainer)
 {
     static const float bad = INFINITY;

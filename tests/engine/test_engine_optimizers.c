@@ -53,8 +53,7 @@ TEST(groups_have_optimizers_of_their_own)
     free(expected);
 }
 
-/* What a plan has of the moments: two for AdamW's elements, one for the others', none for frozen.
- */
+/* The moments that a plan has: two for AdamW's elements, one for the others', none for frozen. */
 TEST(moments_are_planned_by_optimizer)
 {
     toy_run run = toy_run_made(toy_grouped_model);

@@ -12,7 +12,7 @@
 #define RANKS 2
 #define STEPS 3
 
-/* Where shards are, and what else differs. */
+/* The tiers of shards, and other differences. */
 typedef struct place {
     zero_tier param;
     zero_tier grad;
@@ -170,7 +170,7 @@ TEST(all_is_in_order)
     CHECK(race_check());
     const uint32_t count = checked_waits(waits);
     for (uint32_t w = 0; w < count; w++) {
-        /* What the host waits for is what it reads itself, and what it gives back. */
+        /* The host waits for what it reads itself, and for what it gives back. */
         if (strcmp(waits[w].waiter, "the host") != 0 && !is_needed(&waits[w])) {
             TEST_FAIL("%s waits for %s, and no test says why", waits[w].waiter, waits[w].awaited);
         }

@@ -52,7 +52,7 @@ static void count_warning(void *user, zero_log_level level, const char *message)
 {
     (void)user;
     if (strstr(message, "not shared") != NULL) {
-        CHECK(outside == NULL); /* where one is mounted, all that lies alike can be */
+        CHECK(outside == NULL); /* if one is mounted, all that lies alike can be */
         CHECK_EQ(level, ZERO_LOG_WARN);
         warnings++;
     }
@@ -413,7 +413,7 @@ TEST(tensors_of_any_size_are_saved_and_loaded_alike)
     }
 }
 
-/* What is not loaded is not shared: moments of a new run, and values of another type. */
+/* Values that are not loaded are not shared: moments of a new run, and values of another type. */
 TEST(what_is_not_the_files_own_is_written)
 {
     MOUNT_OR_SKIP();

@@ -50,7 +50,7 @@ static void count_warning(void *user, zero_log_level level, const char *message)
     }
 }
 
-/* Whether a file in the folder can be opened for direct access. */
+/* True if a file in the folder can be opened for direct access. */
 static bool grants_direct(const char *folder)
 {
     const char *path = test_text("%s/probe", folder);

@@ -27,7 +27,7 @@ static zero_status steps(toy_trainer *trainer, int count)
     return ZERO_OK;
 }
 
-/* What was saved under a name has these bits. */
+/* Check that what was saved under a name has these bits. */
 static zero_status check_saved(toy_trainer *trainer, const char *name, const toy_state *expected)
 {
     const zero_load_options options = run_load_options(name);
@@ -435,7 +435,7 @@ TEST(many_saves_hold_nothing)
     CHECK_EQ(rig_entries(run_directory), 3); /* two, and the name of the newest */
 }
 
-/* What the process holds while all its ranks wait. */
+/* The resources that the process holds while all its ranks wait. */
 typedef struct holding {
     unsigned descriptors;
     unsigned threads;
@@ -503,7 +503,7 @@ static pid_t start_owner(void)
         zi_run_owner *owner = NULL;
         CHECK_OK(zi_run_owner_take(run_directory, &owner));
         CHECK(write(ends[1], "o", 1) == 1);
-        (void)alarm(60); /* where the test has failed */
+        (void)alarm(60); /* if the test has failed */
         (void)pause();
         _exit(0);
     }

@@ -44,7 +44,7 @@ static const piece pieces[] = {
 };
 #define PIECES (sizeof pieces / sizeof pieces[0])
 
-/* Where part `index` of `parts` of an extent begins. */
+/* The begin of part `index` of `parts` of an extent. */
 static uint64_t begin_of(uint64_t extent, uint32_t index, uint32_t parts)
 {
     return extent * index / parts;
@@ -65,7 +65,7 @@ static zero_tensor_desc describe(const piece *p, zero_dtype dtype, const cutting
     return desc;
 }
 
-/* What a part has of the model. */
+/* The model's tensors that a part has. */
 static toy_model *model_of(zero_dtype dtype, const cutting *c, uint32_t part)
 {
     toy_model *model = toy_model_new();
@@ -533,7 +533,7 @@ TEST(what_is_missing_is_listed)
     CHECK_OK(run_mesh(2, 2, find_in_part, &f));
 }
 
-/* What another part has is not unexpected; what none has is so on all. */
+/* Tensors that another part has are not unexpected; those that none has are so on all. */
 static zero_status find_unexpected(const place *at, void *user)
 {
     toy_trainer trainer;

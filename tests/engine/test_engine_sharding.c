@@ -70,13 +70,14 @@ static zero_status add_constant(toy_trainer *trainer, float value)
     return zero_micro_end(trainer->engine);
 }
 
-/* What all ranks of a world write to while they look: how many hold each element of each role. */
+/* The counts that all ranks of a world write to while they look: how many hold each element of each
+ * role. */
 typedef struct census {
     atomic_uint *holders[TOY_ROLES];
 } census;
 
-/* What an element of a role must be before any step, or of GRAD after the step of place_and_reduce.
- */
+/* The value that an element of a role must have before any step, or of GRAD after the step of
+ * place_and_reduce. */
 static float value_expected(const toy_trainer *trainer, zero_role role, uint32_t tensor,
                             uint64_t element)
 {
@@ -335,7 +336,7 @@ static const zero_tier empty_tiers[][ZI_SHARD_ROLES] = {
     {HOST, HOST, HOST, HOST, HOST}, {DISK, HOST, DISK, DEV, DISK}, {HOST, DISK, DEV, DISK, HOST},
 };
 
-/* What little there is moves in every way that shards and steps move. */
+/* Move the little that there is in every way that shards and steps move. */
 static zero_status use_all(toy_trainer *trainer)
 {
     for (uint32_t t = 0; t < trainer->run->model->tensor_count; t++) {

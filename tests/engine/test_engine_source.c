@@ -69,7 +69,7 @@ static unsigned char *take_tensor(zi_source *files, uint32_t tensor, zero_role r
     return values;
 }
 
-/* What the run has saved as "one". */
+/* Take what the run has saved as "one". */
 static memory_source *take_saved(void)
 {
     char folder[128];
@@ -99,7 +99,7 @@ static memory_source *take_saved(void)
 
 typedef struct course {
     toy_run run;
-    toy_state state; /* what was saved */
+    toy_state state; /* that was saved */
 } course;
 
 static zero_status train_and_save(toy_trainer *trainer)

@@ -84,7 +84,7 @@ static void rule_step(rule *r, outcome came_to)
     r->turn = (r->turn + 1) % BEHIND;
 }
 
-/* What the engine counts is what the rule says; its last step is over. */
+/* Check that the engine counts what the rule says; its last step is over. */
 static void rule_check(const rule *r, const toy_trainer *trainer)
 {
     const zero_stats stats = engine_stats(trainer->engine);
@@ -142,7 +142,7 @@ static zero_status weather_step(toy_trainer *trainer, const weather *w, rule *r,
     TOY_TRY(toy_micro(trainer, true));
     TOY_TRY(toy_update(trainer));
     trainer->run = given;
-    if (step % 3 == 0) { /* whether anybody waits for an outcome changes nothing */
+    if (step % 3 == 0) { /* a wait for an outcome changes nothing */
         TOY_TRY(toy_wait(trainer));
         CHECK_EQ(trainer->result.clip<1, limit_of(w, step)> 0 && !trainer->result.skipped);
     }
@@ -189,8 +189,8 @@ static zero_status sail_twice(zero_world *world, void *user)
     toy_state_same(plain.run.model, &left, &right, "predicted");
     for (uint32_t s = 0; s < LONG_STEPS && plain.turn == 0; s++) {
         const bool speculative = s < 6 || s == 14 || s == 34 || s == 70;
-        /* What is still in the I/O window is not read again, and how much that is depends on the
-         * disk. */
+        /* Bytes that are still in the I/O window are not read again, and how many these are depends
+         * on the disk. */
         const uint64_t ring = UINT64_C(3) * 4096;
         CHECK(speculative ? predicted.bytes[s] > plain.bytes[s] * 3 / 2
                           : predicted.bytes[s] <= plain.bytes[s] + ring);

@@ -50,15 +50,14 @@ static void end_stream_capture(void)
 
 /* ---- the ways there and back ---- */
 
-/* Whether the engine's steps can be captured: none that has state on disk, as speculative ones
- * need.
- */
+/* True if the engine's steps can be captured: none that has state on disk, as speculative ones
+ * need. */
 static bool captures(const zero_engine *engine)
 {
     return toy_device() == ZERO_DEVICE_CUDA && !engine->layout->tuning.speculative_step;
 }
 
-/* Whether a call can be legal at all. */
+/* True if a call can be legal at all. */
 static bool is_possible(const zero_engine *engine, zi_engine_call call)
 {
     return call == ZI_CALL_PREDICT ? engine->layout->tuning.speculative_step != 0
@@ -398,7 +397,8 @@ static void make_queries(zero_engine *engine)
     CHECK_FAILS(zero_tensor_grad(engine, 0, &view), ZERO_ERR_STATE, "not acquired");
 }
 
-/* What must not be done while a unit is acquired is refused by the unit's name, then done. */
+/* Calls that must not be made while a unit is acquired are refused by the unit's name, then
+ * made. */
 static void make_calls_with_a_unit(zero_engine *engine, zi_engine_state state)
 {
     for (size_t i = 0; i < CALLS; i++) {

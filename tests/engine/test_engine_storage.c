@@ -24,7 +24,7 @@
 #define RANKS 2
 #define MESSAGE_BYTES sizeof(((zero_error *)NULL)->message)
 
-/* What is to go beneath the next window of this thread; NULL: what the machine has. */
+/* The backend that is to go beneath the next window of this thread; NULL: the machine's. */
 static _Thread_local faulty *beneath;
 
 zero_status __real_zi_window_create(const zi_window_desc *desc, zi_window **out);
@@ -73,10 +73,10 @@ static toy_run memory_run(const toy_run *run)
 
 typedef struct fault_run {
     const toy_run *run;
-    toy_state plain[RANKS]; /* what each rank collects without a fault */
+    toy_state plain[RANKS]; /* that each rank collects without a fault */
     faulty below[RANKS];
     zero_status status[RANKS];
-    char message[RANKS][MESSAGE_BYTES]; /* what stopped the rank */
+    char message[RANKS][MESSAGE_BYTES]; /* of the error that stopped the rank */
 } fault_run;
 
 static zero_status train_plain(zero_world *world, void *user)
@@ -160,7 +160,7 @@ static bool strike(fault_run *f, int kind, int nth, const char *code)
         CHECK(f->status[0] == ZERO_OK && f->status[1] == ZERO_OK);
         return f->below[struck].faults != 0;
     }
-    /* What ends early is damage where it is read. */
+    /* A file that ends early is damage where it is read. */
     CHECK(status == ZERO_ERR_IO || (status == ZERO_ERR_CORRUPT && kind == FAULTY_NOTHING));
     check_stopped(f, code);
     return true;
@@ -173,8 +173,8 @@ static bool strike(fault_run *f, int kind, int nth, const char *code)
 #define STRIDE 1
 #endif
 
-/* What is the same at every access comes to the same at every one; code: what a run that ends says,
- * NULL: it goes on. */
+/* A fault that is the same at every access comes to the same at every one; code: what a run that
+ * ends says, NULL: it goes on. */
 static void strike_every(int kind, const char *code, bool predicted)
 {
     static fault_run f;

@@ -11,7 +11,7 @@
 #include "zero/evict.h"
 #include "zero/path.h"
 
-/* What is to be found, and what was asked. */
+/* The outcome that choosing rates is to have, and the record of what was asked. */
 typedef enum found { FOUND_NOTHING, FOUND_RATES, FOUND_FAULT } found;
 
 static bool watched; /* in this file's tests */

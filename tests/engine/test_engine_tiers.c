@@ -161,7 +161,7 @@ static zero_status values_of_roles(toy_trainer *trainer)
     for (int role = ZERO_ROLE_PARAM; role < ZI_SHARD_ROLES; role++) {
         TOY_TRY(write_and_read(trainer, (zero_role)role));
     }
-    /* What was written is what is gathered, whatever had been gathered ahead of time. */
+    /* Written values are those that are gathered, whatever had been gathered ahead of time. */
     toy_state state;
     TOY_TRY(toy_collect(trainer, &state));
     toy_state_free(&state);
@@ -272,7 +272,8 @@ static toy_run disk_run(toy_run run)
     return run;
 }
 
-/* What is on disk is at rest: a role on disk is read in its turn, from what is in memory. */
+/* The statistics while the disk is at rest: a role on disk is read in its turn, from what is in
+ * memory. */
 static zero_stats stats_at_rest(const toy_trainer *trainer, uint32_t tensor)
 {
     zero_shard shard;
@@ -662,7 +663,7 @@ TEST(a_sum_in_a_slot_waits_for_no_other_rank)
 
 /* ---- what steps and micro-steps move ---- */
 
-/* What is written is what was planned, to the byte; what is read is not more, but for the first
+/* Check that as many bytes are written as planned, and not more are read, but for the first
  * comparison of parameters that several ranks hold. */
 static zero_status count_traffic(toy_trainer *trainer)
 {

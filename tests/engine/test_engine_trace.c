@@ -203,7 +203,7 @@ static zero_status check_training(toy_trainer *trainer)
     CHECK_EQ(spans(&f, "micro begin", "calling thread", NULL, 0), STEPS);
     CHECK_EQ(spans(&f, "acquire", "calling thread", NULL, 0), 2 * UNITS * STEPS);
     CHECK_EQ(spans(&f, "release", "calling thread", "layer2", 0), 2 * STEPS);
-    /* What the statistics count, with the bytes of a unit, which is padded to shards. */
+    /* The counts of the statistics, with the bytes of a unit, which is padded to shards. */
     CHECK_EQ(spans(&f, "gather", "gather stream", NULL, 0), stats.gathers);
     CHECK_EQ(bytes_of(&f, "reduce"), stats.reduce_bytes);
     for (uint32_t u = 0; u < UNITS; u++) {
@@ -300,7 +300,7 @@ static zero_status check_overflow(toy_trainer *trainer)
         calls = i == 5 ? zi_memory_calls() : calls;
     }
     TOY_TRY(toy_wait(trainer));
-    CHECK_EQ(zi_memory_calls(), calls); /* what a step notes allocates nothing */
+    CHECK_EQ(zi_memory_calls(), calls); /* the notes of a step allocate nothing */
     const file f = take(trainer->engine);
     check_nests(&f);
     CHECK(f.count <= 4096 && f.count > 4000);
@@ -349,7 +349,7 @@ static zero_status check_refusals(toy_trainer *trainer)
     CHECK_FAILS(zero_engine_trace(trainer->engine, "./no/such/folder"), ZERO_ERR_IO, "./no/such");
     TOY_TRY(toy_step(trainer));
     trainer->engine->state = ZI_ENGINE_POISONED;
-    const file f = take(trainer->engine); /* what happened before a failure can be seen */
+    const file f = take(trainer->engine); /* spans before a failure can be seen */
     CHECK_EQ(spans(&f, "step", "calling thread", NULL, 0), 1);
     free(f.events);
     return ZERO_OK;

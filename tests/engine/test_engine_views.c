@@ -6,7 +6,7 @@
 #include "folders.h"
 #include "sanitizer.h"
 
-/* What zero/unit.h and zero/shard.h promise. */
+/* The promises of zero/unit.h and zero/shard.h. */
 #define TENSOR_ALIGN 256
 #define SHARD_ALIGN 128
 #define SHARD_FIRST 64 /* elements */

@@ -206,7 +206,7 @@ static zero_status train_refusal(zero_world *world, void *user)
     return refusal_train(world);
 }
 
-/* What the child finds. It ends with 0, without the parent's exit handlers. */
+/* Check what the child finds. It ends with 0, without the parent's exit handlers. */
 static void be_a_child(zero_world *world, zero_engine *engine)
 {
     zero_stats stats = engine_stats(engine);

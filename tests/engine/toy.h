@@ -51,8 +51,8 @@ typedef struct toy_tensor {
     uint32_t unit;
     uint64_t count;
     uint64_t base; /* of its first element in arrays over the whole model */
-    /* What initial values and gradients are formulas of, with toy_element: its index, unless it is
-     * a part of a tensor of another model. Its name has it. */
+    /* The key of the formulas of initial values and gradients (toy_element): the tensor's index,
+     * unless it is a part of a tensor of another model. Its name has it. */
     uint32_t key;
     uint64_t key_first;
 } toy_tensor;
@@ -107,7 +107,7 @@ typedef enum toy_flavour {
     TOY_INTEGER = 2 /* integers of at most 4 in size: sums are exact in every dtype */
 } toy_flavour;
 
-/* What to train and how; the same on every rank. */
+/* The model and the options of a training; the same on every rank. */
 typedef struct toy_run {
     const toy_model *model;
     zero_engine_options options;
@@ -134,7 +134,7 @@ toy_run toy_run_mixed(zero_dtype dtype);
 toy_run toy_run_wide(zero_dtype dtype);
 /* Roles `first` and those behind it, up to MOMENT2, on a tier. */
 void toy_run_tiers(toy_run *run, zero_role first, zero_tier tier);
-/* Where what is on disk is, in extents far smaller than it. */
+/* Set the directories of what is on disk, in extents far smaller than it. */
 void toy_run_disk(toy_run *run, const char *const *directories, uint32_t count);
 /* All optimizer state on disk, in one directory, and every step predicted. */
 void toy_run_overlap(toy_run *run, const char *const *directory);
@@ -150,7 +150,7 @@ void toy_fill(void *user, uint32_t tensor, uint64_t first, uint64_t count, float
 float toy_gradient(toy_flavour flavour, uint32_t tensor, uint64_t element, uint64_t step,
                    uint64_t sample, float param);
 
-/* What an engine of the run takes on one of `ranks` ranks, as planned. */
+/* The memory that an engine of the run takes on one of `ranks` ranks, as planned. */
 zero_memory toy_planned(const toy_run *run, uint32_t ranks);
 
 /* One rank at work. */
@@ -181,9 +181,9 @@ zero_status toy_read(toy_trainer *trainer, uint32_t unit);
 /* Add this rank's gradient of the micro-step to every trained tensor of a unit, ties included; the
  * unit and its gradient are acquired. */
 zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit);
-/* Whether a unit uses a tensor: its own, or by a tie. */
+/* True if a unit uses a tensor: its own, or by a tie. */
 bool toy_unit_uses(const toy_model *model, uint32_t unit, uint32_t tensor);
-/* Whether a unit has a gradient: it or a unit it ties to has a trained tensor. */
+/* True if a unit has a gradient: it or a unit it ties to has a trained tensor. */
 bool toy_unit_trained(const toy_model *model, uint32_t unit);
 
 /* Acquire the unit, in backward with its gradient, by the calls that the run wants, and check the
@@ -284,9 +284,9 @@ uint32_t toy_shardings(uint32_t ranks, bool hybrids, toy_sharding *ways);
 void toy_sharding_apply(const toy_sharding *way, toy_run *run);
 /* Splits the run in one of the ways, hybrids included; its name, or NULL: there are no more. */
 const char *toy_split(toy_run *run, uint32_t ranks, uint32_t way);
-/* What a rank does with a run that is split in one way. */
+/* The work of a rank with a run that is split in one way. */
 typedef zero_status (*toy_way_fn)(zero_world *world, const toy_run *run, void *user);
-/* Whether a world tries every other way to split alone: so it is under a sanitizer and on the
+/* True if a world tries every other way to split alone: so it is under a sanitizer and on the
  * double of the CUDA runtime, for the reasons of tests/sanitizer.h. */
 extern bool toy_samples_ways;
 /* Calls `fn` with the run split in one way after the other, hybrids included. */

@@ -1,6 +1,6 @@
-/* Where the toy's formulas meet the engine's memory: the toy works on copies of what it reads and
- * writes. With TOY_CUDA the engine's memory is a GPU's: the toy copies on a stream of its own and
- * waits for that stream only, so nothing else is ordered by the toy. */
+/* The copies between the toy's formulas and the engine's memory: the toy works on copies of what it
+ * reads and writes. With TOY_CUDA the engine's memory is a GPU's: the toy copies on a stream of its
+ * own and waits for that stream only, so nothing else is ordered by the toy. */
 #ifndef TESTS_ENGINE_TOY_DEVICE_H
 #define TESTS_ENGINE_TOY_DEVICE_H
 
@@ -10,7 +10,7 @@
 
 #include "zero/zero.h"
 
-/* What engines of this program are made for. */
+/* The device that engines of this program are made for. */
 zero_device toy_device(void);
 /* Engines are made for the CPU from here on, or no longer: what a program for GPUs compares with.
  */
@@ -33,7 +33,7 @@ uint64_t toy_device_bytes(void);
 /* A copy of `bytes` bytes of the engine's memory as the host sees them after all on toy_stream() so
  * far; good until the thread's next call. */
 void *toy_fetch(void *data, size_t bytes);
-/* What toy_fetch gave, changed, back to where it came from. */
+/* Copy what toy_fetch gave, changed, back to where it came from. */
 void toy_put(void *data, const void *host, size_t bytes);
 
 /* CUDA's double, in programs that are linked with it (toy_fake.c), else nothing: it begins anew and

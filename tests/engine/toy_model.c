@@ -462,7 +462,7 @@ static double mean_gradients(const toy_run *run, uint32_t ranks, uint64_t step, 
     return sqrt(squares);
 }
 
-/* What an update in double goes on with. */
+/* The state that an update in double goes on with. */
 typedef struct reference {
     float *param;
     double *mean;

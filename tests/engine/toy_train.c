@@ -54,7 +54,7 @@ bool toy_unit_uses(const toy_model *model, uint32_t unit, uint32_t tensor)
     return model->tensors[tensor].unit == unit;
 }
 
-/* Whether acquiring `unit` acquires the unit `other`. */
+/* True if acquiring `unit` acquires the unit `other`. */
 static bool acquires(const toy_model *model, uint32_t unit, uint32_t other)
 {
     bool found = unit == other;
@@ -388,7 +388,7 @@ zero_status toy_evaluate(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-/* What a world's ranks do. */
+/* The job of a world's ranks. */
 typedef struct rank_job {
     const toy_run *run;
     toy_step_fn fn;

@@ -5,7 +5,7 @@
 #include "device/device.h"
 #include "race.h"
 
-/* What a zi_stream of a checked device is. */
+/* A zi_stream of a checked device. */
 typedef struct checked_stream {
     zi_stream *inner;
     bool host; /* the calling thread, or the task that it runs */

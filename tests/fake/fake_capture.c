@@ -30,7 +30,7 @@ typedef struct graph_branch {
     race_clock joined; /* by branch, the works before what comes next */
 } graph_branch;
 
-/* What a cudaGraph_t points to, and cudaGraphExec_t too. The first branch is the origin's. */
+/* The target of a cudaGraph_t, and of a cudaGraphExec_t. The first branch is the origin's. */
 struct CUgraph_st {
     uint32_t magic;
     bool active;

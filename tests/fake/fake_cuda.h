@@ -84,7 +84,7 @@ void fake_cuda_other_addresses(void);
  * what CUDA_DEVICE_MAX_CONNECTIONS allows. */
 void fake_cuda_connections(uint32_t count);
 
-/* What went wrong so far. */
+/* The faults so far. */
 #define fake_cuda_faults race_faults
 #define fake_cuda_races race_races
 #define fake_cuda_fault_text race_fault_text
@@ -155,7 +155,7 @@ cudaError_t fake_cuda_latch_wait(cudaStream_t stream, const fake_cuda_latch *lat
                                  const bool *given_up);
 /* Set the flag unless all have come. */
 void fake_cuda_latch_give_up(const fake_cuda_latch *latch, bool *given_up);
-/* Whether all have come. In work that runs: the lock is held. */
+/* True if all have come. In work that runs: the lock is held. */
 bool fake_cuda_latch_full(const fake_cuda_latch *latch);
 
 /* A captured stream's graph calls `fn` at each launch, at this place, with the stream that this
@@ -163,7 +163,7 @@ bool fake_cuda_latch_full(const fake_cuda_latch *latch);
 cudaError_t fake_cuda_at_launch(cudaStream_t stream,
                                 cudaError_t (*fn)(cudaStream_t stream, void *user), void *user,
                                 cudaGraph_t *graph);
-/* Whether it is being captured, or it or what was instantiated of it is not destroyed. */
+/* True if it is being captured, or it or what was instantiated of it is not destroyed. */
 bool fake_cuda_graph_lives(cudaGraph_t graph);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "fake_stream.h"
 
-/* What memory holds until it is set. */
+/* The byte that memory holds until it is set. */
 #define UNSET_BYTE 0xa5
 
 /* ---- memory ---- */
@@ -91,7 +91,7 @@ cudaError_t cudaFree(void *devPtr)
     return fake_leave(code);
 }
 
-/* What every GPU of the fake has. */
+/* The memory that every GPU of the fake has. */
 #define DEVICE_BYTES ((size_t)1 << 40)
 
 /* Weak: a program may have its own, for what it wants to be told. */

@@ -27,7 +27,7 @@ uint64_t fake_nccl_sent[RANKS_MAX];
 uint32_t fake_nccl_gpus_per_host;
 atomic_int fake_nccl_version = NCCL_VERSION_CODE;
 static atomic_bool init_held;
-static atomic_bool gpu_shared; /* what the last error was */
+static atomic_bool gpu_shared; /* the last error */
 static atomic_int broken_rank = -1;
 static atomic_int broken_error;
 
@@ -38,7 +38,7 @@ static _Thread_local op_list open_list;
 static _Thread_local ncclComm_t open_comm;
 
 #define PAUSE_NS 200000
-/* What an abort waits for must have come to its end by then: a minute. */
+/* The pauses in which what an abort waits for must come to its end: a minute. */
 #define ABORT_PAUSES 300000
 
 /* A function of the host that holds a stream up. */
@@ -382,7 +382,8 @@ static bool is_held_up(ncclComm_t comm)
     return held;
 }
 
-/* What comes with the end of the group of calls. The lock is held, but not while it waits. */
+/* Free a communicator at the end of the group of calls. The lock is held, but not while it
+ * waits. */
 static void free_aborted(ncclComm_t comm)
 {
     int pauses = 0;

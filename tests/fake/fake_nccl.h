@@ -61,7 +61,7 @@ uint64_t fake_nccl_live(void);
 /* True when nothing was used wrongly; prints what was. */
 bool fake_nccl_check(void);
 
-/* What ncclGetVersion says from now on. */
+/* Set what ncclGetVersion says from now on. */
 void fake_nccl_set_version(int version);
 /* Ranks never finish connecting from now on. */
 void fake_nccl_hold_init(bool hold);

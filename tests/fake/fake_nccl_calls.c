@@ -96,7 +96,7 @@ static const fake_op *nth_send(const fake_round *round, int peer, int rank, size
     return NULL;
 }
 
-/* What the receive at `index` of rank's list matches. */
+/* The send that the receive at `index` of rank's list matches. */
 static const fake_op *match_of(const fake_round *round, int rank, size_t index)
 {
     const op_list *list = &round->lists[rank];
@@ -278,7 +278,8 @@ static void join_round(fake_round *round, int rank, op_list list)
     }
 }
 
-/* Where what is sent and what is received overlap, one is this rank's own part of the other. */
+/* True if one is this rank's own part of the other, where what is sent and what is received
+ * overlap. */
 static bool lies_well(const fake_op *op, int rank, int size)
 {
     const unsigned char *send = op->send;
@@ -494,7 +495,7 @@ bool fake_nccl_is_stuck(ncclComm_t comm)
     return stuck && !comm->aborting && !comm->gone;
 }
 
-/* What waits for other ranks goes on. */
+/* Let what waits for other ranks go on. */
 void fake_nccl_give_up(ncclComm_t comm)
 {
     free_list(&comm->waiting);

@@ -6,7 +6,7 @@
 
 #include "fake_nccl_state.h"
 
-/* What sizes are rounded up to. */
+/* The bytes that sizes are rounded up to. */
 #define GRANULE ((size_t)16384)
 #define ALLOCATIONS_MAX 1024
 

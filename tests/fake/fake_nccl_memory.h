@@ -20,7 +20,7 @@
 
 #include "fake_nccl.h"
 
-/* What ncclMemAlloc and registrations have given and nobody has given back. */
+/* Allocations of ncclMemAlloc and registrations that nobody has given back. */
 uint64_t fake_nccl_memory_live(void);
 /* Registrations so far: buffers, windows, and the symmetric ones among these. */
 typedef enum fake_nccl_memory_kind {

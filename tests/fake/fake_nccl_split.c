@@ -138,7 +138,7 @@ ncclResult_t fake_nccl_split(ncclComm_t comm, int color, int key, ncclComm_t *ch
     return result;
 }
 
-/* What it is asked for is there once it is connected. */
+/* Tell what a communicator is asked for, which is there once it is connected. */
 static ncclResult_t tell(ncclComm_t comm, const int *value, int *out)
 {
     (void)pthread_mutex_lock(&fake_nccl_lock);

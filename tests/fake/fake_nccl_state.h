@@ -1,4 +1,5 @@
-/* What the files of the fake NCCL share: communicators, what their ranks have issued, splits. */
+/* The state that the files of the fake NCCL share: communicators, what their ranks have issued,
+ * splits. */
 #ifndef TESTS_FAKE_FAKE_NCCL_STATE_H
 #define TESTS_FAKE_FAKE_NCCL_STATE_H
 
@@ -29,7 +30,7 @@ typedef struct op_list {
     size_t room;
 } op_list;
 
-/* What the ranks have issued as their nth group of calls. Results run once all have. */
+/* The nth group of calls of the ranks. Results run once all have. */
 typedef struct fake_round {
     op_list lists[RANKS_MAX];
     int size;
@@ -41,7 +42,8 @@ typedef struct fake_round {
     struct fake_round *next;
 } fake_round;
 
-/* What a communicator connects for at a time: a collective of a class of sizes. */
+/* The number of ways that a communicator connects, one at a time: each is a collective of a class
+ * of sizes. */
 #define WAYS 6
 /* Collectives of more bytes than this go another way. */
 #define SMALL_BYTES ((size_t)4096)
@@ -86,7 +88,7 @@ typedef struct fake_known {
     void **out;
 } fake_known;
 
-/* Where one buffer of a call lies. */
+/* The place of one buffer of a call. */
 typedef struct fake_place {
     bool covered; /* it is in registered memory, or nothing */
     bool window;
@@ -107,7 +109,7 @@ struct ncclComm {
     uint64_t exchange; /* that it waits for, of its clique's; 0: none */
     uint64_t split_count;
     fake_split *split;    /* under way */
-    ncclComm_t *child_at; /* where what it comes to goes */
+    ncclComm_t *child_at; /* gets the communicator that it makes */
     ncclConfig_t child_config;
     ncclResult_t failed; /* other than ncclSuccess: all that it is good for is to be aborted */
     bool blocking;
@@ -153,7 +155,7 @@ ncclResult_t fake_nccl_split_state(ncclComm_t comm);
  * goes. (fake_nccl_calls.c) */
 ncclResult_t fake_nccl_accept(ncclComm_t comm, op_list list);
 ncclResult_t fake_nccl_calls_state(ncclComm_t comm);
-/* What waits for other ranks goes on. (fake_nccl_calls.c) */
+/* Let what waits for other ranks go on. (fake_nccl_calls.c) */
 void fake_nccl_give_up(ncclComm_t comm);
 /* Calls that were issued wait for other ranks. (fake_nccl_calls.c) */
 bool fake_nccl_is_stuck(ncclComm_t comm);

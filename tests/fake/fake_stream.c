@@ -445,7 +445,7 @@ static bool is_inside(const fake_cuda_range *range, const fake_cuda_range *other
     return begin >= other_begin && begin + range->bytes <= other_begin + other->bytes;
 }
 
-/* Whether a range needs no opening of its own, as another one does it: what is read and written
+/* True if a range needs no opening of its own, as another one does it: what is read and written
  * stands among them twice. Of two that are the same the first counts. */
 static bool is_opened_by_another(const fake_cuda_range *ranges, size_t range_count, size_t i)
 {
@@ -579,7 +579,7 @@ static cudaStream_t any_runnable(void)
     return chosen;
 }
 
-/* What the stream's first operation waits for: a stream, itself where it can run, or NULL where
+/* The stream that the stream's first operation waits for: itself where it can run; NULL where
  * another thread must come to a latch. */
 static cudaStream_t waits_for(cudaStream_t stream)
 {

@@ -9,7 +9,7 @@
 typedef struct fake_operation fake_operation;
 typedef struct CUgraph_st fake_capture; /* also while it is being captured */
 
-/* What a cudaStream_t points to. Never freed; one that is gone keeps its `next`, so who walks the
+/* The target of a cudaStream_t. Never freed; one that is gone keeps its `next`, so who walks the
  * streams meanwhile still comes to the end. */
 struct CUstream_st {
     uint32_t magic;
@@ -20,7 +20,7 @@ struct CUstream_st {
     int priority;        /* only told: any order that is allowed is taken */
     uint32_t connection; /* of its device: see fake_cuda_connections */
     bool running;        /* a function of the host, outside the lock */
-    race_line line;      /* what is enqueued */
+    race_line line;      /* of the work enqueued */
     uint64_t done;       /* number of the last operation that has run */
     fake_operation *first;
     fake_operation *last;
@@ -31,14 +31,14 @@ struct CUstream_st {
     struct CUstream_st *next_retired;
 };
 
-/* What a cudaEvent_t points to. Never freed. */
+/* The target of a cudaEvent_t. Never freed. */
 struct CUevent_st {
     uint32_t magic;
     int device;
     bool alive;
     cudaStream_t stream;   /* of the last record; NULL: never recorded */
     uint64_t number;       /* of the record in that stream */
-    race_clock clock;      /* what is ordered before it, itself included */
+    race_clock clock;      /* of all that is ordered before it, itself included */
     fake_capture *capture; /* that the last record belongs to; NULL: none */
     size_t node;           /* of the record in that */
     bool timed;            /* made without cudaEventDisableTiming */
@@ -63,8 +63,8 @@ typedef struct fake_state {
     uint64_t fail_at;         /* `ran` that ends the device; 0: none */
     cudaError_t sticky;       /* the device's end */
     uint32_t host_running;    /* functions of the host under way */
-    race_line host;           /* what waits outside of tasks have told it */
-    race_clock known_in_task; /* what waits in tasks have */
+    race_line host;           /* known from waits outside of tasks */
+    race_clock known_in_task; /* known from waits in tasks */
     race_clock effective;     /* room for fake_host_clock */
     cudaStream_t streams;     /* but for those retired */
     cudaStream_t retired;     /* by next_retired */
@@ -148,7 +148,7 @@ void fake_host_wait(cudaStream_t stream, uint64_t number, const race_clock *cloc
  * is stuck there. */
 void fake_host_wait_device(int device);
 
-/* What the calling thread knows to be done. Good until the next call. */
+/* The work that the calling thread knows to be done. Good until the next call. */
 const race_clock *fake_host_clock(void);
 /* It has waited for this. */
 void fake_host_learn(const race_clock *clock);

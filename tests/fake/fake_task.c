@@ -15,7 +15,7 @@ zero_status __wrap_zi_cpu_stream_task(zi_stream *stream, zi_task_fn fn, const vo
 /* A task in a queue. Kept in a list, because a stream that failed skips its tasks. */
 typedef struct boxed_task {
     struct boxed_task *next;
-    struct boxed_task **link; /* what points here */
+    struct boxed_task **link; /* the pointer to it */
     zi_task_fn fn;
     race_clock known;
     _Alignas(16) unsigned char argument[ZI_TASK_ARGUMENT_BYTES];

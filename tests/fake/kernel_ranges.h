@@ -1,4 +1,4 @@
-/* What each kernel of src/kernels/kernels.h reads and writes. */
+/* The ranges that each kernel of src/kernels/kernels.h reads and writes. */
 #ifndef TESTS_FAKE_KERNEL_RANGES_H
 #define TESTS_FAKE_KERNEL_RANGES_H
 

@@ -77,7 +77,7 @@ void race_line_close(race_line *line);
 void race_line_rename(const race_line *line, const char *name);
 /* Its next operation. */
 race_access race_line_next(race_line *line, const char *what);
-/* Whether all of a line is ordered before. */
+/* True if all of a line is ordered before. */
 bool race_line_settled(const race_line *line, const race_clock *clock);
 const char *race_line_name(uint32_t timeline);
 /* "WHAT #NUMBER of LINE", good for the next three calls. */
@@ -111,9 +111,9 @@ bool race_region_settled(const race_region *region, const race_range *range,
 void race_note(const race_clock *clock, race_access who, const race_range *ranges,
                size_t range_count);
 
-/* What went wrong so far: races ("race: ..."), reads of memory never set ("unset: ..."), host
- * memory changed under a pending operation ("changed: ...") and wrong use ("misuse: ..."). Texts
- * are kept for the first RACE_TEXTS. */
+/* The faults so far: races ("race: ..."), reads of memory never set ("unset: ..."), host memory
+ * changed under a pending operation ("changed: ...") and wrong use ("misuse: ..."). Texts are kept
+ * for the first RACE_TEXTS. */
 typedef enum race_kind { RACE_UNORDERED, RACE_UNSET, RACE_CHANGED, RACE_MISUSE } race_kind;
 #define RACE_TEXTS 32
 __attribute__((format(printf, 2, 3))) void race_fault(race_kind kind, const char *format, ...);

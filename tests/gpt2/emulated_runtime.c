@@ -1,4 +1,4 @@
-/* What the CUDA backend calls of the CUDA runtime and of cuBLASLt, on the CPU: device memory is
+/* The calls of the CUDA backend to the CUDA runtime and to cuBLASLt, on the CPU: device memory is
  * host memory, and all is done at once but copies to the host, which are done when the host waits.
  * Products are loops over column-major matrices, as cuBLASLt defines them: types by the table of
  * cublasLtMatmul's manual, and an algorithm as careless as the preferences let it be. Epilogues are
@@ -208,7 +208,7 @@ typedef struct preference {
 
 enum { POINTERS = 6 }; /* A, B, C, D, the bias or its gradient, GELU's argument */
 
-/* What an algorithm relies on, kept in a cublasLtMatmulAlgo_t. */
+/* The properties that an algorithm relies on, kept in a cublasLtMatmulAlgo_t. */
 typedef struct algorithm {
     uint32_t aligns[POINTERS];
     uint32_t reduction; /* in place: what half of the inner size gives is kept in D's type */
@@ -460,7 +460,8 @@ static float element(const void *from, const layout *it, cublasOperation_t turn,
                       turn == CUBLAS_OP_T ? row * stride + column : column * stride + row);
 }
 
-/* What an algorithm relies on holds; else a GPU would fault, or write beyond the workspace. */
+/* True if what an algorithm relies on holds; else a GPU would fault, or write beyond the
+ * workspace. */
 static bool keeps(const algorithm *chosen, const void *const pointers[POINTERS],
                   const void *workspace, size_t workspace_bytes)
 {

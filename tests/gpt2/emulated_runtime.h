@@ -1,5 +1,5 @@
-/* What a test can have the double of the CUDA runtime and of cuBLASLt refuse. Set while no other
- * thread calls it. */
+/* The calls that a test can have the double of the CUDA runtime and of cuBLASLt refuse. Set while
+ * no other thread calls it. */
 #ifndef TESTS_GPT2_EMULATED_RUNTIME_H
 #define TESTS_GPT2_EMULATED_RUNTIME_H
 

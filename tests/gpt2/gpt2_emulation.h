@@ -1,5 +1,5 @@
-/* What the GPT's kernels do together, on the CPU (tests/emulation). What a warp does is written out
- * here by the layouts that the PTX manual gives (sections mma.m16n8k16 and ldmatrix). */
+/* The common operations of the GPT's kernels, on the CPU (tests/emulation). A warp's are written
+ * out here by the layouts that the PTX manual gives (sections mma.m16n8k16 and ldmatrix). */
 #ifndef TESTS_GPT2_GPT2_EMULATION_H
 #define TESTS_GPT2_GPT2_EMULATION_H
 

@@ -135,7 +135,7 @@ static inline pid_t start(const char *options, const char *rank)
     fflush(NULL);
     const pid_t child = fork();
     if (child == 0) {
-        (void)alarm(100); /* what waits for ever ends, with a status of its own */
+        (void)alarm(100); /* a program that waits for ever ends, with a status of its own */
         execute(with_model(options), rank);
     }
     return child;
@@ -171,7 +171,7 @@ static inline int run_shell(const char *command)
     return WIFEXITED(state) ? WEXITSTATUS(state) : 128;
 }
 
-/* What follows `mark`, which must be there. */
+/* The text that follows `mark`, which must be there. */
 static inline const char *after(const char *text, const char *mark)
 {
     const char *at = strstr(text, mark);

@@ -1,5 +1,5 @@
-/* What make_reference.py wrote of a small training by PyTorch, to the file that the build names in
- * GPT2_REFERENCE. */
+/* The record that make_reference.py wrote of a small training by PyTorch, to the file that the
+ * build names in GPT2_REFERENCE. */
 #ifndef TESTS_GPT2_REFERENCE_H
 #define TESTS_GPT2_REFERENCE_H
 

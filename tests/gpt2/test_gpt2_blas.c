@@ -77,7 +77,7 @@ TEST(a_library_that_does_not_know_the_cpu_is_told)
     run_well("--ranks 2 " SHORT_RUN);
     check_says(REPLACED, true);
     check_says(OLDER, false);
-    /* Where even that does not help, it is said, and it does not begin anew for ever. */
+    /* If even that does not help, it is said, and it does not begin anew for ever. */
     CHECK_EQ(setenv("OLD_OPENBLAS_STAYS", "1", 1), 0);
     run_well("--ranks 2 " SHORT_RUN);
     check_says(OLDER, true);

@@ -327,7 +327,7 @@ TEST(shorter_batches_follow_double)
     twin_destroy(&it);
 }
 
-/* What the head does in pieces; 33 does not divide the 96 rows. */
+/* The head works in pieces; 33 does not divide the 96 rows. */
 TEST(a_head_in_pieces_follows_double)
 {
     kinds how = f32;
@@ -482,7 +482,7 @@ TEST(padding_the_vocabulary_changes_no_bit)
     }
 }
 
-/* Where rows have a multiple of 16 bytes as they are, nothing is copied. */
+/* Nothing is copied where rows have a multiple of 16 bytes as they are. */
 TEST(an_even_vocabulary_is_not_padded)
 {
     const struct {

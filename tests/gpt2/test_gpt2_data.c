@@ -92,7 +92,7 @@ TEST(text_is_bytes)
     gpt2_data_close(&data);
 }
 
-/* Where the window of a sample begins; checks that it is a run and its targets follow. */
+/* The begin of the window of a sample; checks that it is a run and its targets follow. */
 static uint32_t start_of(const gpt2_data *data, uint64_t seed, uint64_t sample)
 {
     int32_t tokens[8];

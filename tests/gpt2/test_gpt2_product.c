@@ -63,7 +63,7 @@ static const types all_types[] = {
 
 typedef enum addition { NOTHING, APART, IN_PLACE } addition;
 
-/* What a product of the model looks like. */
+/* The shape of a product of the model. */
 typedef struct shape {
     const char *name;
     uint64_t rows;
@@ -141,7 +141,7 @@ static gpt2_product_job job_of(const trial *it, const shape *s)
                               .sums = s->sums ? it->at[BIAS] + s->bias_offset : NULL};
 }
 
-/* What is added to a product: a matrix and a bias, exactly. */
+/* The addend of a product: a matrix and a bias, exactly. */
 static float addend_at(const shape *s, uint64_t row, uint64_t column)
 {
     const uint64_t out = row * (s->columns + s->out_padding) + column;

@@ -145,7 +145,7 @@ TEST(ranks_and_micro_steps_only_round_differently)
     }
 }
 
-/* What both kinds of processes are given; `more`: where roles live. */
+/* The options of both kinds of processes; `more`: where roles live. */
 #define PROCESS_OPTIONS                                                                         \
     "--data %s --layers 2 --heads 2 --width 32 --seq 32 --batch 8 --val-batches 2 --threads 1 " \
     "--steps 6 --val-every 3 --losses-exact --disk %s %s"
@@ -336,7 +336,7 @@ TEST(presets_are_the_public_models)
     check_plan("--preset gpt2-1558m", "580 tensors, 1557611200 elements");
     check_output("1024 positions, vocabulary 50257: 1557.61 M parameters");
     check_plan("--preset gpt2-124m --ranks 7 --micro-steps 5", "124439808 elements, 7 ranks");
-    /* What is given by name holds, on either side of the preset. */
+    /* Options given by name hold, on either side of the preset. */
     check_plan("--layers 1 --preset=gpt2-124m --vocab 256", "16 tensors, 8072448 elements");
     check_plan("--preset=gpt2-124m --vocab 256 --layers 1", "16 tensors, 8072448 elements");
     check_plan(test_text("--preset gpt2-124m --data %s", text_path),
@@ -409,8 +409,8 @@ TEST(wrong_options_are_refused)
     check_refused("--preset gpt3", "--preset gpt3: give one of gpt2-124m");
 }
 
-/* What the GPU's kernels cannot do is refused on any machine; the GPU itself only where it lacks.
- */
+/* Options that the GPU's kernels cannot serve are refused on any machine; the GPU itself only where
+ * it lacks. */
 TEST(a_gpu_is_refused_where_it_cannot_serve)
 {
     begin();

@@ -141,7 +141,7 @@ static void check_mistake(mistake made)
 TEST_CALL(a_layer_released_before_its_last_use, check_mistake(LATE_LAYER));
 TEST_CALL(a_tied_matrix_not_acquired_again, check_mistake(TIE_NOT_ACQUIRED));
 
-/* What is right stays so, to the bit; and what is wrong goes unnoticed without the option. */
+/* Right losses stay so, to the bit; and wrong ones go unnoticed without the option. */
 TEST(right_losses)
 {
     for (uint32_t ranks = 1; ranks <= 2; ranks++) {

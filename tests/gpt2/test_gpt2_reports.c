@@ -1,5 +1,5 @@
-/* What gpt2_train leaves behind, whatever ends it: its log files are whole, its one line of error
- * names the file, and its ranks end together. jansson reads its JSON. */
+/* The files that gpt2_train leaves behind, whatever ends it: its log files are whole, its one line
+ * of error names the file, and its ranks end together. jansson reads its JSON. */
 #include "gpt2_program.h"
 
 #include <jansson.h>

@@ -3,7 +3,7 @@
 #include "gpt2_program.h"
 #include "terminal.h"
 
-/* What is on the screen at the end; *text: all that was drawn. The caller frees both. */
+/* The screen at the end; *text: all that was drawn. The caller frees both. */
 static char *screen_of(unsigned columns, const char *options, char **text)
 {
     const char *line = with_model(test_text("--ranks 2 %s", options));
@@ -78,7 +78,7 @@ TEST(without_a_terminal_there_are_plain_lines)
     CHECK(strstr(output, "step    5/9") != NULL && strstr(output, " at 3  ") != NULL);
 }
 
-/* What goes wrong is said on a line of its own. */
+/* An error is said on a line of its own. */
 TEST(an_error_stands_alone)
 {
     begin();

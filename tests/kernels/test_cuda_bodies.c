@@ -1,4 +1,4 @@
-/* What the GPU computes, on the CPU: every block and lane of the CUDA kernels' launches, against
+/* The GPU's computations, on the CPU: every block and lane of the CUDA kernels' launches, against
  * the CPU kernels, bit by bit. */
 #include "update_case.h"
 

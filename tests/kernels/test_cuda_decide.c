@@ -1,4 +1,4 @@
-/* What the GPU decides of a step, on the CPU: the block and lanes of the CUDA kernel's launch,
+/* The GPU's decision of a step, on the CPU: the block and lanes of the CUDA kernel's launch,
  * against the CPU's kernel and plain additions, bit by bit. */
 #include <stdlib.h>
 

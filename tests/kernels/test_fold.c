@@ -18,7 +18,7 @@ static void fill(void *base, zero_dtype dtype, size_t count, uint64_t stream)
     case_fill(base, dtype, count, stream + 10, true);
 }
 
-/* What zi_fold means, element by element; dst holds the addend and receives the result. */
+/* The meaning of zi_fold, element by element; dst holds the addend and receives the result. */
 static void plain_fold(const zi_fold *fold, void *dst)
 {
     for (size_t i = 0; i < fold->count; i++) {

@@ -117,7 +117,7 @@ static zi_norm_sum in_pieces(const zi_cpu_lanes *lanes, const float *values, siz
     return sum;
 }
 
-/* What a number of totals come to at once and one after the other. */
+/* Check that a number of totals come to the same at once and one after the other. */
 static void check_totals(const double *totals, uint32_t count)
 {
     zi_norm_sum at_once = none;

@@ -13,7 +13,7 @@
 static const zi_rounding_purpose purposes[] = {ZI_ROUNDING_PARAM, ZI_ROUNDING_MOMENT1,
                                                ZI_ROUNDING_MOMENT2};
 
-/* What stored results depend on: a change here changes the bits of training. */
+/* Stored results depend on these: a change here changes the bits of training. */
 TEST(known_answers)
 {
     CHECK_EQ(zi_rounding_mix(0), 0);

@@ -5,7 +5,7 @@
 static const size_t small_counts[] = {1, 22, 63, 64, 65, 0, 1000, 1024};
 #define SMALL_COUNT (sizeof small_counts / sizeof small_counts[0])
 
-/* What AdamW comes to in double, from the same fp32 state. */
+/* Compare with what AdamW comes to in double, from the same fp32 state. */
 static void check_reference(const float *before, const float *grad, const float *after,
                             const zero_adamw *adamw, int step)
 {
@@ -223,7 +223,8 @@ TEST(callback_with_the_same_arithmetic_gives_the_same_bits)
     }
 }
 
-/* What a callback with fewer moments sees: an element's index, and NULL for what it did not ask. */
+/* Check what a callback with fewer moments sees: an element's index, and NULL for what it did not
+ * ask. */
 static void add_index(void *user, const zero_update_range *range)
 {
     (void)user;

@@ -1,4 +1,4 @@
-/* What the tests of plans share: small models, options with their tuning, and chance. */
+/* The common parts of the tests of plans: small models, options with their tuning, and chance. */
 #ifndef TESTS_LAYOUT_PLAN_RIG_H
 #define TESTS_LAYOUT_PLAN_RIG_H
 

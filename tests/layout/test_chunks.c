@@ -50,7 +50,7 @@ static uint64_t state_bytes(const zi_layout *l, const zi_flat *flat, int role)
     return flat->dtype != ZERO_DTYPE_F32 && l->options.master_dtype == ZERO_DTYPE_F32 ? 4 : 0;
 }
 
-/* What elements of a flat take in a record. */
+/* The bytes that elements of a flat take in a record. */
 static uint64_t in_record(const zi_layout *l, const zi_flat *flat, uint64_t count)
 {
     uint64_t bytes = 0;
@@ -312,7 +312,7 @@ TEST(budgets_of_every_tier)
     zero_model_destroy(model);
 }
 
-/* Whether plans of I/O windows are of the I/O window alone, without checksums. */
+/* True if plans of I/O windows are of the I/O window alone, without checksums. */
 static bool unchecked = true;
 
 static zero_engine_options disk_options(void)
@@ -325,7 +325,8 @@ static zero_engine_options disk_options(void)
     return o;
 }
 
-/* What a plan makes of the I/O window with this much host memory; what is not 0 is given. */
+/* The tuning of the I/O window that a plan makes with this much host memory; what is not 0 is
+ * given. */
 static zero_tuning ring_of(const zero_model *model, uint64_t budget, uint64_t extent_bytes,
                            uint32_t depth)
 {
@@ -356,7 +357,7 @@ TEST(the_ring_is_what_the_budget_allows)
     check_ring(ring_of(model, 24 * mib - 1, 0, 0), 4 * mib, 3);
     check_ring(ring_of(model, 3 * mib, 0, 0), mib, 3);
     check_ring(ring_of(model, 3 * mib / 4, 0, 0), mib / 4, 3);
-    /* What is given stays. */
+    /* Given values stay. */
     check_ring(ring_of(model, 20 * mib, 0, 4), 4 * mib, 4);
     check_ring(ring_of(model, 12 * mib, 4 * mib, 0), 4 * mib, 3);
     zero_engine_options o = disk_options();
@@ -451,7 +452,7 @@ static zero_model *model_of_layers(uint64_t embedding_mib, uint32_t layers)
     return model;
 }
 
-/* What is on disk passes through memory in extents, whatever a unit's size; slots do not. */
+/* State on disk passes through memory in extents, whatever a unit's size; slots do not. */
 TEST(the_table_says_what_a_large_unit_costs)
 {
     zero_engine_options o = fresh_options();

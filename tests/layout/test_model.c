@@ -149,7 +149,7 @@ TEST(boxes_are_kept)
     zero_model_destroy(model);
 }
 
-/* What ranks compare: the box and who counts, however they are said, but not where values are. */
+/* Ranks compare the box and who counts, however they are said, but not where values are. */
 TEST(a_plans_hash_has_the_box)
 {
     const zero_tensor_desc plain = {.name = "w", .shape = {4, 4}, .dims = 2};
@@ -211,7 +211,7 @@ static const refusal refusals[] = {
 };
 #define REFUSALS (sizeof refusals / sizeof refusals[0])
 
-/* What a model is must not change. */
+/* The hash of a model, which must not change. */
 static uint64_t model_hash(const zero_model *model)
 {
     zero_plan *plan = NULL;

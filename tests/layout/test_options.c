@@ -130,7 +130,7 @@ TEST(values_outside_the_bounds_are_refused_by_name)
     }
 }
 
-/* What a default is said to be is what the plan uses. */
+/* The default that the table says is the one that the plan uses. */
 TEST(defaults_are_what_the_table_says)
 {
     zero_model *model = one_tensor_model();
@@ -186,7 +186,7 @@ static void check_set(const char *name, const char *text, const char *expected)
     if (strcmp(said, expected) != 0) {
         TEST_FAIL("%s %s is %s, not %s", name, text, said, expected);
     }
-    set(&b, name, said); /* what is written can be read */
+    set(&b, name, said); /* the text that is written can be read */
 }
 
 TEST(options_are_set_from_text)

@@ -272,7 +272,7 @@ TEST(a_transport_is_for_gpus)
     zero_model_destroy(model);
 }
 
-/* What a plan makes of the default, which it cannot ask anybody about. */
+/* The choice of a plan for the default, which it cannot ask anybody about. */
 TEST(ranks_of_gpus_are_taken_for_processes)
 {
     static const struct {
@@ -313,8 +313,8 @@ static uint64_t scratch_of(const zero_model *model, zero_engine_options o, uint3
 
 #define MIB (UINT64_C(1) << 20)
 
-/* What the largest bucket's reduction has on the wire and an eighth of it, 4 MiB at most, in pages.
- */
+/* The bytes that the largest bucket's reduction has on the wire and an eighth of it, 4 MiB at most,
+ * in pages. */
 static uint64_t scratch_for(uint64_t wire_bytes)
 {
     const uint64_t sums = up(wire_bytes, 8 * PAGE);
@@ -550,7 +550,7 @@ TEST(defaults_are_resolved)
 
 TEST(defaults_equal_their_values)
 {
-    /* What is resolved resolves to itself. */
+    /* Resolved options resolve to themselves. */
     const used_options once = resolved(ZERO_DTYPE_F16, NULL);
     zero_engine_options again = once.options;
     again.tuning = &once.tuning;

@@ -89,7 +89,7 @@ static struct {
     uint64_t kill_in;   /* so many turns; 0: never */
     uint64_t killed_ns;
     void (*close[KEYS])(void *); /* of pthread_key_create */
-    unsigned char *locals;       /* where the program's thread-local variables are */
+    unsigned char *locals;       /* the program's thread-local variables */
     const unsigned char *image;  /* with which they begin, and zeros behind it */
     size_t locals_bytes;
     size_t image_bytes;
@@ -342,7 +342,7 @@ static void enter(fiber *it)
     (void)setcontext(&context);
 }
 
-/* Whether it is the one that stops here. */
+/* True if it is the one that stops here. */
 static bool stops(fiber *it)
 {
     if (machine.stop_in == 0 || --machine.stop_in != 0) {
@@ -358,7 +358,7 @@ static bool stops(fiber *it)
 
 static void forget(fiber *it);
 
-/* Whether a thread of the process has something that is no process's own. */
+/* True if a thread of the process has something that is no process's own. */
 static bool holds_anything(uint32_t process)
 {
     uint32_t holds = 0;
@@ -408,7 +408,7 @@ static void forget_threads(uint32_t process)
     }
 }
 
-/* Whether the process of this one ends here. */
+/* True if the process of this one ends here. */
 static bool dies(const fiber *it)
 {
     if (machine.kill_in > 1) {

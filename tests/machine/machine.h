@@ -38,9 +38,9 @@ uint64_t machine_switches(void);
 void machine_stop(uint64_t nth, uint64_t ns);
 /* When it began to; 0: not yet. */
 uint64_t machine_stopped_ns(void);
-/* Whether one has, and it held no mutex then: those that take one wait without a deadline. */
+/* True if one has, and it held no mutex then: those that take one wait without a deadline. */
 bool machine_stopped_alone(void);
-/* Whether it was this one. */
+/* True if it was this one. */
 bool machine_has_stopped(pthread_t thread);
 
 /* The caller is a process from here on, with the threads that it makes and their connections. */

@@ -38,7 +38,7 @@ IN_PLACE_OF(syscall);
 IN_PLACE_OF(usleep);
 
 #define NS_PER_S UINT64_C(1000000000)
-/* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
+/* The time that CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
 #define EPOCH_NS (1700000000 * NS_PER_S)
 #define CPUS 2
 

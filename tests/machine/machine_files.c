@@ -20,7 +20,8 @@
 struct io_uring_params;
 struct io_uring;
 
-/* What meson.build lets the linker put in place of them. The names are those of 64-bit offsets. */
+/* The calls of the system that meson.build lets the linker replace. The names are those of 64-bit
+ * offsets. */
 int __real_fallocate64(int fd, int mode, off_t offset, off_t bytes);
 int __real_fdatasync(int fd);
 int __real_fsync(int fd);
@@ -56,7 +57,7 @@ ssize_t __wrap_write(int fd, const void *memory, size_t bytes);
 #define NAME_BYTES 256
 #define PATH_BYTES 4096
 #define NODES_MAX 512
-/* What one access takes at most. */
+/* The time that one access takes at most. */
 #define ACCESS_NS_MAX 200000
 
 /* A file or folder of which changes are noted. It is kept open, so that its inode stays its own. */
@@ -232,7 +233,7 @@ static change *add_change(change_kind kind, uint32_t of)
     return c;
 }
 
-/* Whether the power is there for one more change or fsync of what is watched. */
+/* True if the power is there for one more change or fsync of what is watched. */
 static bool has_power(void)
 {
     files.events++;

@@ -40,7 +40,7 @@ void machine_power_watch(const char *directory);
 void machine_power_cut(uint64_t nth);
 /* Changes and fsyncs since machine_power_watch or machine_power_cut. */
 uint64_t machine_power_events(void);
-/* Whether it has gone. */
+/* True if it has gone. */
 bool machine_power_is_off(void);
 /* The power is back, and the directory no longer watched. Returns how many changes are lost. */
 uint32_t machine_power_return(void);

@@ -1,11 +1,11 @@
-/* What the machine's turns, its calls and its files ask of one another. */
+/* The functions that the machine's turns, its calls and its files ask of one another. */
 #ifndef TESTS_MACHINE_MACHINE_INTERNAL_H
 #define TESTS_MACHINE_MACHINE_INTERNAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether threads are the machine's by now. */
+/* True if threads are the machine's by now. */
 bool machine_is_on(void) __attribute__((weak)); /* NULL where they never are */
 /* In [0, count), from the seed; 0 without a seed. */
 uint32_t machine_choose(uint32_t count) __attribute__((weak));
@@ -16,7 +16,7 @@ void machine_pause(uint64_t ns) __attribute__((weak));
 
 #define MACHINE_NEVER UINT64_MAX
 
-/* What meson.build lets the linker put in place of a call of the system. */
+/* The functions that meson.build lets the linker put in place of a call of the system. */
 #define IN_PLACE_OF(name) __typeof__(name) __wrap_##name, __real_##name
 
 /* Before machine_begin threads are the system's. */
@@ -36,7 +36,7 @@ uint32_t machine_wake(const void *awaited, uint32_t most);
 void machine_yield(void);
 /* This thread holds so many more mutexes. */
 void machine_holds(int more);
-/* What the clock says; asking takes a moment. */
+/* The time of the clock; asking takes a moment. */
 uint64_t machine_time(void);
 
 /* 0: the program's. */

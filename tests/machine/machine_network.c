@@ -40,7 +40,7 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t 
 #define PORT_FIRST 40000
 #define DESCRIPTORS 4096
 
-static const char network;           /* what those that poll wait for */
+static const char network;           /* the object that those that poll wait for */
 static in_port_t ports[DESCRIPTORS]; /* of bound sockets, in the network's order; 0: not bound */
 static uint32_t owners[DESCRIPTORS]; /* processes of sockets; 0: the program's, or no socket */
 static uint16_t next_port = PORT_FIRST;
@@ -153,7 +153,7 @@ int __wrap_connect(int fd, const struct sockaddr *at, socklen_t bytes)
     return code;
 }
 
-/* What is set of the protocols has no meaning for local sockets. */
+/* Options of the protocols have no meaning for local sockets. */
 int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
 {
     const bool ignored = machine_is_on() && (level == IPPROTO_TCP || level == IPPROTO_IPV6);

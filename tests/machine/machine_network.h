@@ -1,5 +1,5 @@
-/* What becomes of connections of the machine's threads (machine.h). Connected sockets of the
- * internet are this process's own; what a thread sends arrives at once. */
+/* The fate of connections of the machine's threads (machine.h). Connected sockets of the internet
+ * are this process's own; what a thread sends arrives at once. */
 #ifndef TESTS_MACHINE_MACHINE_NETWORK_H
 #define TESTS_MACHINE_MACHINE_NETWORK_H
 

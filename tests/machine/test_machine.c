@@ -38,7 +38,7 @@ static void *add_slowly(void *argument)
     return NULL;
 }
 
-/* What threads that add have made of a counter; hash: of their turns. */
+/* The counter after threads have added to it; hash: of their turns. */
 static uint32_t count_together(uint64_t seed, bool guarded, uint64_t *hash)
 {
     counter c = {.mutex = PTHREAD_MUTEX_INITIALIZER, .guarded = guarded};

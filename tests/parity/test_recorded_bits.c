@@ -167,7 +167,7 @@ static const uint64_t recorded[KINDS][FLAVOURS][RANKS_MAX] = {
 typedef struct job {
     size_t kind;
     size_t flavour;
-    uint64_t *print; /* where the hash goes instead of being compared */
+    uint64_t *print; /* gets the hash, which is then not compared */
 } job;
 
 static zero_status check_ways(zero_world *world, void *user)

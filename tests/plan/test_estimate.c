@@ -359,7 +359,8 @@ TEST(ranks_share_the_tokens_of_a_sample)
     CHECK_NEAR(term(&e[1], ZERO_ESTIMATE_ACTIVATIONS), gathered + sums, 1e-6);
 }
 
-/* What is 0 is 1, bit for bit; and whatever the mesh, all ranks together compute a token alike. */
+/* A 0 of the mesh is 1, bit for bit; whatever the mesh, all ranks together compute a token alike.
+ */
 TEST(a_mesh_of_one_is_none)
 {
     static const char *const names[] = {"gpt2", "llama-70b", "mixtral-8x7b", "1t"};

@@ -363,7 +363,7 @@ TEST(a_config_of_another_model_is_refused)
     rig_remove(home);
 }
 
-/* What is done to the weights of GPT-2 or Llama while they are written. */
+/* The damage that is done to the weights of GPT-2 or Llama while they are written. */
 typedef void (*spoil_fn)(weights_text *w, const zero_transformer *t);
 
 static void add_stranger(weights_text *w, const zero_transformer *t)

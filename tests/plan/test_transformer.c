@@ -288,8 +288,9 @@ TEST(files_of_model_hubs_are_read)
     folder_destroy(&home);
 }
 
-/* What transformers 5 makes of such files, counted by scripts/check_configs.py: each type as it
- * writes its files, without keys that have defaults, and with those that change the count. */
+/* The parameters that transformers 5 makes of such files, counted by scripts/check_configs.py: each
+ * type as it writes its files, without keys that have defaults, and with those that change the
+ * count. */
 #define SMALL                                                                  \
     "\"hidden_size\": 48, \"num_hidden_layers\": 3, \"num_attention_heads\": " \
     "12, " COMMON_DIMENSIONS

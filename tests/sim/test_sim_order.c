@@ -57,7 +57,7 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
     va_end(arguments);
 }
 
-/* What this thread puts from here on is another call's own. */
+/* Work that this thread puts from here on is another call's own. */
 static void enter(void)
 {
     tasks++;

@@ -296,7 +296,7 @@ TEST(a_rate_of_a_tier_that_is_used_is_not_0)
             ZERO_ERR_INVALID_ARGUMENT, "host_bytes_per_s");
 }
 
-/* What is not used may be 0. */
+/* A rate that is not used may be 0. */
 TEST(a_rate_that_is_not_needed_may_be_0)
 {
     request r;

@@ -136,7 +136,7 @@ TEST(latency_is_added_to_a_gather_and_takes_no_link)
 
 /* ---- what is shared ---- */
 
-/* Where nothing computes and memory takes no time, the link between ranks is never idle: gathers of
+/* The link between ranks is never idle where nothing computes and memory takes no time: gathers of
  * backward and reductions take turns on it. */
 TEST(gathers_and_reductions_share_their_link)
 {

@@ -19,7 +19,7 @@ typedef enum faulty_kind {
 typedef struct faulty {
     zi_io_backend inner;
     int nth;          /* this segment, from 1, and no other; 0: by chance */
-    int kind;         /* what happens to it */
+    int kind;         /* of its fault */
     uint32_t percent; /* by chance: of segments that meet a fault that can be mended */
     bool always;      /* every segment meets `kind` */
     bool shuffle;     /* complete in any order, some late */
@@ -34,7 +34,7 @@ typedef struct faulty {
     uint32_t out_max;
     uint32_t file_out[ZI_STORE_DIRECTORIES_MAX];
     uint32_t file_out_max;
-    /* What is out: each segment's length as asked, and whether it is complete here. */
+    /* The segments that are out: each one's length as asked, and whether it is complete here. */
     zi_io_segment *segment[FAULTY_PIECES_MAX];
     uint32_t bytes[FAULTY_PIECES_MAX];
     bool complete[FAULTY_PIECES_MAX];

@@ -1,4 +1,5 @@
-/* What the storage tests share beside folders: memory, and data that says where it belongs. */
+/* The common parts of the storage tests beside folders: memory, and data that says where it
+ * belongs. */
 #ifndef TESTS_STORAGE_RIG_H
 #define TESTS_STORAGE_RIG_H
 

@@ -220,7 +220,7 @@ TEST(the_best_backend_is_found)
     CHECK(io.queue != NULL);
     const zi_io_report *report = zi_io_report_of(io.queue);
     CHECK(report->kind >= ZI_IO_BACKEND_FIXED && report->kind <= ZI_IO_BACKEND_POSIX);
-    /* What is better and was not taken has a reason. */
+    /* A better kind that was not taken has a reason. */
     CHECK_EQ(report->kind != ZI_IO_BACKEND_FIXED, report->refusals[0] != '\0');
     part_sizes(&io);
     close_case(&io);

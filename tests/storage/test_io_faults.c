@@ -1,5 +1,5 @@
-/* What goes wrong below a queue: it is mended, or the operation fails by name; never wrong data,
- * never memory that is still in use. */
+/* Faults below a queue: each is mended, or the operation fails by name; never wrong data, never
+ * memory that is still in use. */
 #include "storage_rig.h"
 
 #include "core/clock.h"

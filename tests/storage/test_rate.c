@@ -1,6 +1,6 @@
-/* What is measured of directories. The linker hands zi_io_create and zi_clock_ns to the wrappers
- * below (--wrap): every access goes through a backend that counts it, and time is what the accesses
- * cost by the test's price and nothing else, so rates come out to the last digit. */
+/* Measurements of directories. The linker hands zi_io_create and zi_clock_ns to the wrappers below
+ * (--wrap): every access goes through a backend that counts it, and time is what the accesses cost
+ * by the test's price and nothing else, so rates come out to the last digit. */
 #include "storage_rig.h"
 
 #include "core/clock.h"
@@ -17,7 +17,7 @@
 /* A directory of the test, and the disk that it is made to be. */
 typedef struct place {
     char *folder;
-    uint64_t mib_ns; /* what a MiB takes */
+    uint64_t mib_ns; /* the time of a MiB */
     faulty below;
     int queues; /* made on it */
 } place;

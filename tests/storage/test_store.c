@@ -276,7 +276,7 @@ TEST(nor_is_what_is_no_file_of_this_user)
     rig_remove(folder);
 }
 
-/* What is in a lock file is shown on terminals and in logs, whoever wrote it. */
+/* The text of a lock file is shown on terminals and in logs, whoever wrote it. */
 TEST(what_a_lock_file_says_is_shown_in_plain_characters)
 {
     rig_folders(1, 0);

@@ -27,7 +27,7 @@ static void check_bijective(uint64_t bytes, const uint32_t *rates, uint32_t file
         CHECK_EQ(taken[place.file][place.offset], 0);
         taken[place.file][place.offset] = 1;
         CHECK(place.bytes >= 1 && place.bytes <= bytes - offset);
-        /* What it says lies together does. */
+        /* Bytes that it says lie together do. */
         const zi_stripe_place last = zi_stripe_find(&map, offset + place.bytes - 1);
         CHECK_EQ(last.file, place.file);
         CHECK_EQ(last.offset, place.offset + place.bytes - 1);

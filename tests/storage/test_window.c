@@ -10,13 +10,13 @@
 
 #define EXTENTS 11
 
-/* Whether windows are made for several threads, and over memory that holds all extents. */
+/* True if windows are made for several threads, and over memory that holds all extents. */
 static bool shares;
 static bool in_place;
 
 typedef struct rig {
     zi_extent extents[EXTENTS];
-    uint64_t round[EXTENTS]; /* what an extent holds; 0: zeros */
+    uint64_t round[EXTENTS]; /* content of an extent; 0: zeros */
     uint64_t bytes;          /* of all extents */
     uint32_t slot_count;
     char *folder;
@@ -220,7 +220,7 @@ static void zig_zag(uint32_t slot_count, bool in_memory)
         const bool down = step % 2 == 1;
         CHECK_OK(walk_all(&r, down));
         expected.write_bytes += r.bytes;
-        if (step != 0) { /* what was never written is not read */
+        if (step != 0) { /* an extent never written is not read */
             expected.read_bytes += r.bytes - last_bytes(&r, !down, slot_count);
             expected.hits += slot_count;
         }
@@ -522,7 +522,7 @@ TEST(an_extent_and_its_speculative_copy_have_checksums_of_their_own)
     }
 }
 
-/* What was to be read ahead and could not be is read again, and not taken for the extent. */
+/* A read ahead that failed is made again, and its bytes are not taken for the extent. */
 TEST(reads_that_nobody_waited_for_are_made_again)
 {
     for (int nth = 1; nth <= 4; nth++) {

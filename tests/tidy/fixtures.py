@@ -188,6 +188,20 @@ FIXTURES = {
             {"tools/a.h": "int a_draft;\n"},
         ],
     ),
+    "comment_openings": (
+        [
+            {"src/a.c": "/* The place of a. What is there stays. */\nint a; /* what folds */\n"},
+            {"src/a.c": 'say("/* What */ // Where");\n/* Whatever is given.\n * Where it is. */\n'},
+            {"tools/trace_a.h": "/* Whether it is. */\n", "docs/a.md": "/* What */\n"},
+        ],
+        [
+            {"src/a.c": "/* What a has. */\nint a;\n"},
+            {"include/zero/a.h": "/** Where a is. */\nint a; /**< of b */\n"},
+            {"include/zero/a.h": "/** A. */\nint a; /**< Where it is. */\n"},
+            {"tests/a.cu": "int a; // Whether it is.\n"},
+            {"tools/a.h": "/*\n * Whether it is. */\n"},
+        ],
+    ),
     "blanks": (
         [{"src/a.c": "int a;\n\nint b;\n"}],
         [{"src/a.c": "int a; \n"}, {"src/a.c": "\tint a;\n"}],

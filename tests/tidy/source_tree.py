@@ -49,6 +49,13 @@ class SourceTree:
     def code_lines(self, path):
         return enumerate(self.code(path).split("\n"), start=1)
 
+    def comments(self, path):
+        """(line, text) of each comment of a file of C."""
+        text = self.texts[path]
+        for match in _HIDDEN.finditer(text):
+            if match.group(0)[0] == "/":
+                yield text.count("\n", 0, match.start()) + 1, match.group(0)
+
     def lines(self, path):
         return enumerate(self.texts.get(path, "").split("\n"), start=1)
 

@@ -1,4 +1,4 @@
-/* What `zero bench gpu` asks the CUDA runtime beyond what the library does, for the fake. The
+/* The calls of `zero bench gpu` to the CUDA runtime beyond those of the library, for the fake. The
  * fake's times are those of its threads: the figures say nothing, but every case runs and is
  * checked. */
 #include <cuda_runtime_api.h>

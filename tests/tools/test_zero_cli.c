@@ -11,12 +11,12 @@
 #define WORDS_MAX 24
 #define TEXT_BYTES ((size_t)1 << 20)
 
-/* What the last run printed, and the last report. */
+/* The output of the last run, and the last report. */
 static char *out;
 static char *err;
 static json_t *report;
 
-/* What was written to the file, which is closed. */
+/* The text written to the file, which is closed. */
 static char *file_text(int file)
 {
     char *text = calloc(1, TEXT_BYTES);
@@ -95,7 +95,7 @@ static void check_run(const char *line, int status, const char *on_stdout, const
     }
 }
 
-/* What it complained of is a line. */
+/* Check that its complaint is one line. */
 static void check_one_line(void)
 {
     CHECK(strchr(err, '\n') == err + strlen(err) - 1);
@@ -369,7 +369,7 @@ TEST(comm_gives_its_metrics)
     check_reported("host_levels_vs_at_once");
 }
 
-/* What cannot be measured is a failure that names the directory, and leaves nothing in it. */
+/* A directory that cannot be measured is a failure that names it, and leaves nothing in it. */
 TEST(offload_fails_where_there_is_no_room)
 {
     check_run("bench offload --tiny --dir /nonexistent/zero --json /dev/null", 1, "failed: offload",

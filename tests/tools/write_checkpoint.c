@@ -16,7 +16,7 @@ static zi_checkpoint_tensor tensors[TENSORS] = {
     {.name = "norm.weight", .dims = 1, .shape = {1000}},
     {.name = "frozen", .dims = 2, .shape = {5, 100}, .flags = ZERO_TENSOR_FROZEN},
 };
-/* Where each flat ends, and its types. */
+/* The end of each flat, and its types. */
 static const struct {
     uint32_t end;
     zero_dtype param;

@@ -1,4 +1,4 @@
-/* What bounds a step follows from two readings alone. */
+/* The bottleneck of a step follows from two readings alone. */
 #include "../harness.h"
 
 #include "zero/zero.h"

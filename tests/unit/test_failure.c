@@ -130,7 +130,7 @@ TEST(whatever_is_received_is_a_failure)
     CHECK_EQ(failure.others, ZERO_ERR_COMM);
 }
 
-/* What a process has set is there after it has ended and its memory is unmapped. */
+/* A failure that a process has set is there after it has ended and its memory is unmapped. */
 TEST(another_process_names_its_file)
 {
     zi_failure_cell *shared =

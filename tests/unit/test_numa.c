@@ -109,7 +109,7 @@ TEST(pages_lie_where_asked)
     CHECK(tried >= 1);
 }
 
-/* What is set after the first touch is only the policy: the neighbours keep theirs. */
+/* A policy that is set after the first touch is only that: the neighbours keep theirs. */
 TEST(a_part_is_bound)
 {
     if (!policy_known()) {

@@ -6,7 +6,7 @@
 #include "comm/comm.h"
 #include "comm/host/shared.h"
 
-/* What ranks that are threads share. */
+/* The memory that ranks which are threads share. */
 typedef struct zi_thread_ranks zi_thread_ranks;
 
 typedef struct zi_host_comm {

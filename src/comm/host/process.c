@@ -53,7 +53,7 @@ uint64_t zi_process_look(uint64_t pid, bool *stopped)
     if (field[0] == '\0') {
         return 0;
     }
-    /* Where the thread that ran main ends before the others, it alone is a zombie. */
+    /* The thread that ran main alone is a zombie where it ends before the others. */
     const bool ended = strchr("ZXx", field[0]) != NULL && number_at(field, FIELDS_TO_THREADS) <= 1;
     if (stopped != NULL) {
         *stopped = strchr("Tt", field[0]) != NULL;
@@ -72,7 +72,7 @@ bool zi_process_alive(uint64_t pid, uint64_t start)
     return now != 0 && now == start;
 }
 
-/* Whether the process was started with the variable; false when that cannot be read. */
+/* True if the process was started with the variable; false when that cannot be read. */
 static bool started_with(uint64_t pid, const char *variable)
 {
     char path[48];

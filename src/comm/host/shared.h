@@ -62,7 +62,7 @@ zero_status zi_shared_check(const zi_shared *shared);
  * - Threads: any; never blocks. */
 zero_status zi_shared_poll(zi_shared *shared, const char *what);
 
-/* Where this rank notes its calls, for the errors of all. */
+/* The note of this rank's calls, for the errors of all. */
 zi_call_note *zi_shared_call(const zi_shared *shared);
 
 /* Let waits for this rank fail with COMM from now on: it makes no more calls that need the others.

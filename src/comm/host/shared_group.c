@@ -150,7 +150,7 @@ static zi_shared_entry *find_entry(const zi_shared *shared, uint64_t key)
     return NULL;
 }
 
-/* Whether the first member has freed the entry. */
+/* True if the first member has freed the entry. */
 static bool row_freed(zi_shared_entry *entry, uint32_t serial, uint64_t key)
 {
     return atomic_load(&entry->serial) != serial || atomic_load(&entry->key) != key;

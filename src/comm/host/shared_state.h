@@ -24,14 +24,14 @@ typedef enum zi_shared_state {
     ZI_SHARED_FAILED = 2 /* `failure` says why; final */
 } zi_shared_state;
 
-/* Whether a rank has begun to leave, or has left. */
+/* The presence of a rank, which may have begun to leave, or have left. */
 typedef enum zi_shared_presence {
     ZI_SHARED_HERE = 0,
     ZI_SHARED_LEAVING = 1, /* it makes no more calls; its process must live on */
     ZI_SHARED_LEFT = 2     /* its process may end */
 } zi_shared_presence;
 
-/* What one rank writes and all read. A rank counts `exchanges` up after it has written
+/* The words of one rank, which all read. A rank counts `exchanges` up after it has written
  * values[exchanges % 2]. It is never more than one exchange ahead of another, so two sets of values
  * are enough. */
 typedef struct zi_shared_slot {
@@ -89,7 +89,7 @@ struct zi_shared {
     uint64_t exchanges;           /* entered so far */
     _Atomic uint64_t polled_ns;   /* when a thread of this rank last checked the others */
     atomic_uint next_poll;        /* the place it checks first next time */
-    zi_silence *stops;            /* where stopped processes are noted; NULL: nowhere */
+    zi_silence *stops;            /* notes stopped processes; NULL: none does */
     _Atomic uint64_t *stopped_ns; /* by place: since when; 0: it is not */
     zi_peer_space space;          /* a window of 0 bytes is free */
     uint64_t window_offsets[ZI_PEER_WINDOWS_MAX];
@@ -118,7 +118,7 @@ void zi_shared_set_failure(zi_shared_header *header, const zi_failure *failure);
 /* Bytes of a header for `size` ranks. */
 uint64_t zi_shared_header_bytes(uint32_t size);
 
-/* Whether the rank at place `index` makes no more calls. Loads after this one see what it did
+/* True if the rank at place `index` makes no more calls. Loads after this one see what it did
  * before. */
 bool zi_shared_has_left(const zi_shared *shared, uint32_t index);
 
@@ -133,7 +133,7 @@ zero_status zi_shared_fail(zi_shared *shared);
  * of it; shared->size where none has. members NULL: all ranks of the host. */
 uint32_t zi_shared_leaver(const zi_shared *shared, const uint32_t *members, uint32_t size);
 
-/* Whether the rank at place `index` is still waited for. */
+/* True if the rank at place `index` is still waited for. */
 typedef bool (*zi_shared_late_fn)(const zi_shared *shared, uint32_t index);
 
 /* Fill `text` with the world ranks that are late; with that of place `last` when all have arrived

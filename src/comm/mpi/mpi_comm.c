@@ -57,7 +57,7 @@ static zero_status poll_request(zi_mpi_handle *request, uint32_t deadline_ms, bo
     }
 }
 
-/* What must hold before MPI is used. */
+/* Check what must hold before MPI is used. */
 static zero_status check_mpi(void)
 {
     int level = ZI_MPI_SINGLE;

@@ -50,7 +50,7 @@ typedef struct batch_argument {
     uint64_t number; /* in the group's recorder */
 } batch_argument;
 
-/* What members send before a group is made. */
+/* The message that members send before a group is made. */
 typedef struct rendezvous_record {
     uint64_t members_hash;
     uint64_t id;     /* of the first member: the group's number */

@@ -12,9 +12,8 @@ typedef struct zi_mpi_bits {
     uint64_t in_place; /* send and recv overlap */
 } zi_mpi_bits;
 
-/* What a member sends about its batch before any data moves; cut after the bits of the last
- * collective.
- */
+/* A member's message about its batch before any data moves; cut after the bits of the last
+ * collective. */
 typedef struct zi_mpi_record {
     uint64_t hash;
     uint64_t batch_count;
@@ -37,7 +36,7 @@ typedef struct zi_mpi_group {
     zi_mpi_exchange exchange;
     zi_mpi_op op; /* MPI's own collectives */
     zi_mpi_handle op_request;
-    const zi_collective *moving; /* what `op` is to start */
+    const zi_collective *moving; /* the one that `op` is to start */
     zi_grid grid;                /* of gathers, and of sums without EXACT */
     zi_grid flat;                /* of sums with it */
     uint64_t crossed_bytes;      /* sent to other hosts so far, but by MPI's own collectives */
@@ -46,7 +45,7 @@ typedef struct zi_mpi_group {
     uint32_t *order;       /* group ranks in ascending world rank */
     uint32_t *by_host;     /* the same, host by host: of `grid` */
     uint32_t *late;        /* scratch: world ranks that get the notice of a timeout */
-    const void *sources[]; /* what is being folded */
+    const void *sources[]; /* arrays that are being folded */
 } zi_mpi_group;
 
 /* Move and fold the data of collective `index` of a batch whose terms all members have compared.

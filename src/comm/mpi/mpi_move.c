@@ -43,10 +43,10 @@ typedef struct array_move {
     const zi_grid *grid;  /* who exchanges with whom */
 } array_move;
 
-/* What a chunk goes through: members exchange, then each works on what it has got. */
+/* A level that a chunk goes through: members exchange, then each works on what it has got. */
 typedef struct move_level {
     bool within; /* each host, else between the members of a column */
-    void (*describe)(const array_move *m, size_t done, bool within); /* what they exchange */
+    void (*describe)(const array_move *m, size_t done, bool within); /* tells what they exchange */
     zero_status (*finish)(const array_move *m, size_t done, bool within);
 } move_level;
 
@@ -56,7 +56,7 @@ typedef struct move_steps {
     move_level levels[2]; /* those within hosts are left out where there is one column */
 } move_steps;
 
-/* Whether a member sends nothing to collective `index`. */
+/* True if a member sends nothing to collective `index`. */
 static bool is_absent(const zi_mpi_group *group, uint32_t member, uint32_t index)
 {
     return (group->records[member].bits[index / 64].absent >> (index % 64) & 1) != 0;
@@ -88,7 +88,7 @@ static size_t mpi_move_chunk_of(const array_move *m, uint32_t i, size_t done, si
     return done < part ? zi_min_u64(m->step, part - done) : 0;
 }
 
-/* Where the stage has a chunk from member `i`, and one that goes to it. */
+/* The place in the stage of a chunk from member `i`, and of one that goes to it. */
 static unsigned char *incoming(const array_move *m, uint32_t i, size_t done)
 {
     const zi_mpi_group *group = m->group;
@@ -114,15 +114,15 @@ static zero_status mpi_move_drain(const array_move *m)
     return m->on_host ? ZERO_OK : device->ops->drain(device->self, m->stream);
 }
 
-/* Where the sum of this host's members goes, of what they have for member `i`, who is of this
+/* The place of the sum of this host's members, of what they have for member `i`, who is of this
  * rank's column: nothing else comes or goes there. */
 static unsigned char *host_sum(const array_move *m, uint32_t i, size_t done)
 {
     return m->on_host ? incoming(m, i, done) : outgoing(m, i, done);
 }
 
-/* Where the sum arrives that member `i`, in row `row`, sends. In two levels what came from another
- * column is folded by then. */
+/* The place at which the sum arrives that member `i`, in row `row`, sends. In two levels what came
+ * from another column is folded by then. */
 static unsigned char *arrival(const array_move *m, uint32_t row, size_t done)
 {
     return incoming(m, zi_grid_at(m->grid, row, (m->grid->column + 1) % m->grid->columns), done);
@@ -156,7 +156,7 @@ static zero_status gather_to_host(const array_move *m, size_t done)
     return mpi_move_copy(m, outgoing(m, rank, done), recv + first * m->element_bytes, count);
 }
 
-/* Where the host has the chunk of member `i`'s part. */
+/* The place on the host of the chunk of member `i`'s part. */
 static unsigned char *gathered(const array_move *m, uint32_t i, size_t first, size_t done)
 {
     unsigned char *recv = m->collective->recv;
@@ -192,7 +192,7 @@ static zero_status gather_finish(const array_move *m, size_t done, bool within)
         const uint32_t i = m->grid->at[at];
         size_t first = 0;
         const size_t count = mpi_move_chunk_of(m, i, done, &first);
-        /* What came between hosts is in this rank's column. */
+        /* Chunks that came between hosts are in this rank's column. */
         if (i != m->group->base.rank && within == (at % m->grid->columns != m->grid->column)) {
             ZI_TRY(mpi_move_copy(m, recv + first * m->element_bytes, incoming(m, i, done), count));
         }
@@ -227,7 +227,7 @@ static bool in_levels(const array_move *m)
     return m->grid->columns > 1;
 }
 
-/* Whether nobody on the host of row `row` sends to this collective. */
+/* True if nobody on the host of row `row` sends to this collective. */
 static bool is_row_absent(const array_move *m, uint32_t row)
 {
     for (uint32_t column = 0; column < m->grid->columns; column++) {
@@ -265,7 +265,7 @@ static void fold_describe(const array_move *m, size_t done, bool within)
     }
 }
 
-/* What a host's sum is divided by before it is rounded. */
+/* The divisor of a host's sum before it is rounded. */
 static float mpi_move_headroom_of(const array_move *m)
 {
     return zi_sum_headroom(zi_collective_sum_dtype(m->collective), m->grid->columns);
@@ -458,7 +458,7 @@ static zero_status run_own(zi_mpi_group *group, const zi_collective *c)
     return status;
 }
 
-/* Whether MPI's own reduction does what is asked, on every member. */
+/* True if MPI's own reduction does what is asked, on every member. */
 static bool is_plain_sum(const array_move *m)
 {
     const zi_mpi_group *group = m->group;

@@ -49,7 +49,7 @@ static zi_mpi_handle handle_of_request(MPI_Request request)
     return handle;
 }
 
-/* What a call that makes a request returned, with the request in its place. */
+/* Put the request of a call that makes one in its place, and return what the call returned. */
 static int keep_request(int code, MPI_Request request, zi_mpi_handle *out)
 {
     *out = code == MPI_SUCCESS ? handle_of_request(request) : (zi_mpi_handle){0};

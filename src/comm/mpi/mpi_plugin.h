@@ -1,5 +1,5 @@
-/* What the library calls of MPI. An MPI's types and constants are its own, so these calls are
- * compiled once for each MPI, by mpi_plugin.c, and libzero.so itself needs no MPI to be loaded.
+/* The calls of MPI that the library makes. An MPI's types and constants are its own, so these calls
+ * are compiled once for each MPI, by mpi_plugin.c, and libzero.so itself needs no MPI to be loaded.
  * Calls return what MPI returns, 0 for success. */
 #ifndef ZI_COMM_MPI_MPI_PLUGIN_H
 #define ZI_COMM_MPI_MPI_PLUGIN_H
@@ -15,7 +15,7 @@ typedef struct zi_mpi_handle {
     uint64_t word;
 } zi_mpi_handle;
 
-/* What threads may do, in ascending order. */
+/* The levels of thread support, in ascending order. */
 typedef enum zi_mpi_thread_level {
     ZI_MPI_SINGLE = 0,
     ZI_MPI_FUNNELED = 1,
@@ -72,7 +72,8 @@ typedef struct zi_mpi_plugin {
     int (*request_free)(zi_mpi_handle *request);
 } zi_mpi_plugin;
 
-/* What a plug-in exports; a program may link mpi_plugin.c instead of having one loaded. */
+/* The table that a plug-in exports; a program may link mpi_plugin.c instead of having one
+ * loaded. */
 extern const zi_mpi_plugin zi_mpi_plugin_table;
 
 #endif

@@ -31,7 +31,7 @@ typedef enum zi_mpi_op_state {
 struct zi_mpi_op {
     zi_mpi_start_fn start;
     void *argument;
-    const char *what;  /* what is waited in, for errors; NULL: an operation between hosts */
+    const char *what;  /* the operation that is waited in, for errors; NULL: one between hosts */
     uint64_t group_id; /* whose operation it is: a notice about it ends the op; 0: no group */
     zi_mpi_handle *requests;
     size_t request_capacity; /* of `requests`; at most two a rank of the world */

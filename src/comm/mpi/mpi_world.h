@@ -32,7 +32,7 @@ typedef struct zi_mpi_link {
     bool dead; /* its group failed: messages may be left in it */
 } zi_mpi_link;
 
-/* What a rank says of itself when the ranks allocate or join. */
+/* A rank's message of itself when the ranks allocate or join. */
 typedef struct zi_mpi_word {
     uint64_t bytes; /* that it allocates; ZI_MPI_LEFT: it leaves */
     zi_failure told;
@@ -61,7 +61,7 @@ typedef struct zi_mpi_comm {
  * so it aborts the comm. */
 zero_status zi_mpi_abort_left(zi_mpi_comm *comm, uint32_t world_rank, const char *what);
 
-/* Whether the world has failed, as far as this rank knows. */
+/* True if the world has failed, as far as this rank knows. */
 static inline bool zi_mpi_has_failed(const zi_mpi_comm *comm)
 {
     return zi_shared_failed(comm->shared) != 0;

@@ -18,9 +18,9 @@
 #include "core/thread.h"
 #include "device/cuda/cuda_device.h"
 
-/* What the ranks exchange before they connect. */
+/* The message that the ranks exchange before they connect. */
 typedef struct base_record {
-    zi_failure told; /* what getting ready ended with */
+    zi_failure told; /* the outcome of getting ready */
     int32_t version;
     ncclUniqueId id; /* of rank 0 */
 } base_record;
@@ -190,7 +190,7 @@ static ncclResult_t await_state(const zi_nccl_api *api, ncclComm_t comm, uint64_
     }
 }
 
-/* What the split comes to; ncclInProgress after the deadline. */
+/* Wait for the result of the split; ncclInProgress after the deadline. */
 static ncclResult_t await_split(split_job *job, uint64_t until_ns)
 {
     for (uint32_t rounds = 0; atomic_load_explicit(&job->returned, memory_order_acquire) == 0;

@@ -22,9 +22,9 @@
 
 #define NAME_BYTES sizeof(((zi_group *)NULL)->name)
 
-/* What the ranks of the world exchange before each makes its group of a name. */
+/* The message that the ranks of the world exchange before each makes its group of a name. */
 typedef struct rendezvous_record {
-    zi_failure told; /* what getting ready ended with */
+    zi_failure told; /* the outcome of getting ready */
     uint32_t color;  /* the lowest world rank of the group */
     uint32_t size;
     uint32_t found;   /* 0; ranks of this color, where the records are compared */
@@ -390,7 +390,8 @@ static zero_status split(zi_nccl_group *group, const zi_group_desc *desc, uint32
     return status == ZERO_OK ? ZERO_OK : zi_nccl_break_off(base);
 }
 
-/* What the memory becomes. With buffers NCCL exchanges addresses on the host at each batch. */
+/* Agree on what the memory becomes. With buffers NCCL exchanges addresses on the host at each
+ * batch. */
 static zero_status agree_memory(zi_nccl_group *group, zi_group *control, void *memory)
 {
     zi_nccl_group *base = zi_nccl_base_of(group->comm);

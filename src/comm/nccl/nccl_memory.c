@@ -14,7 +14,7 @@
 #define VERSION_FORMAT "%d.%d.%d"
 #define VERSION_VALUES(v) (v) / 10000, (v) / 100 % 100, (v) % 100
 
-/* What a version of NCCL brought. */
+/* A feature that a version of NCCL brought. */
 typedef struct feature {
     const char *option; /* that asks for it */
     int version;
@@ -133,12 +133,12 @@ static zero_status nccl_memory_register_memory(zi_nccl_group *group, const zi_gr
                                         &entry->handle, flags)
             : api->comm_register(handle->comm, memory->pointer, memory->bytes, &entry->handle);
     zi_nccl_leave(group);
-    /* Where the communicator is not blocking, success may mean that the call has begun. */
+    /* Success may mean that the call has begun where the communicator is not blocking. */
     const bool begun = result == ncclSuccess && !handle->blocking;
     return zi_nccl_wait(group, begun ? ncclInProgress : result, call);
 }
 
-/* Where NCCL can make no window it gives none, or, in 2.28, registers the buffer and gives that in
+/* NCCL gives no window where it can make none, or, in 2.28, registers the buffer and gives that in
  * its place. A window is what kernels read, on the GPU; a registration is the host's. */
 static zero_status is_window(const void *handle, bool *found)
 {
@@ -151,7 +151,7 @@ static zero_status is_window(const void *handle, bool *found)
     return ZERO_OK;
 }
 
-/* Whether NCCL makes a window of the memory, with the communicator over all ranks. */
+/* *found := true if NCCL makes a window of the memory, with the communicator over all ranks. */
 static zero_status try_window(zi_nccl_group *base, void *pointer, bool *found)
 {
     const zi_group_memory memory = {pointer, ZI_PAGE_BYTES, true};
@@ -212,7 +212,7 @@ zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *control, void *m
     return explain(compare_windows(base, control, found));
 }
 
-/* What is asked for is in effect or an error. */
+/* Check that what is asked for is in effect. */
 static zero_status nccl_memory_check_handle(const zi_nccl_group *group,
                                             const zi_nccl_registration *entry)
 {

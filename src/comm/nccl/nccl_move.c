@@ -35,7 +35,7 @@ typedef struct call_group {
     bool open;
     zero_status status;  /* of beginning it */
     ncclResult_t result; /* the first that is no success */
-    const char *call;    /* what it was about */
+    const char *call;    /* the call that gave it */
 } call_group;
 
 /* A batch that is being moved. */
@@ -72,13 +72,13 @@ static bool is_empty(const zi_collective *c)
     return c->count == 0;
 }
 
-/* Whether NCCL adds up. */
+/* True if NCCL adds up. */
 static bool is_native(const zi_collective *c)
 {
     return (c->flags & ZI_COLLECTIVE_NATIVE) != 0;
 }
 
-/* Whether NCCL does all of it, into recv. */
+/* True if NCCL does all of it, into recv. */
 static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
 {
     if (c->kind == ZI_ALL_GATHER) {
@@ -89,7 +89,7 @@ static bool is_direct(const zi_nccl_group *group, const zi_collective *c)
            (c->flags & ZI_COLLECTIVE_ACCUMULATE) == 0;
 }
 
-/* Whether the folds of the chunks add the squares: they write all of recv, in whole chunks of a
+/* True if the folds of the chunks add the squares: they write all of recv, in whole chunks of a
  * norm. */
 static bool nccl_move_adds_squares(const zi_nccl_group *group, const zi_collective *c)
 {
@@ -255,14 +255,14 @@ static uint64_t nccl_move_part_of(const zi_nccl_group *group, const zi_nccl_chun
     return count;
 }
 
-/* Whether members add up within each host first. */
+/* True if members add up within each host first. */
 static bool is_within(const zi_nccl_group *group, const zi_collective *c)
 {
     return !is_native(c) && nccl_move_grid_of(group, c)->columns > 1;
 }
 
-/* Where hosts' sums are longer than what they are made of, they lie behind a chunk's slots: their
- * bytes. Else 0, and they take the place of slots. */
+/* The bytes of hosts' sums behind a chunk's slots, where they are longer than what they are made
+ * of. Else 0, and they take the place of slots. */
 static uint64_t nccl_move_sums_bytes(const zi_nccl_group *group, const zi_collective *c,
                                      uint64_t part)
 {
@@ -334,8 +334,8 @@ static zero_status cut_round(batch_state *m, zi_nccl_round *round, unsigned char
     return ZERO_OK;
 }
 
-/* Where scratch memory has the part of row `row` that comes from column `column` of this row. The
- * rows of a column lie end to end. */
+/* The place in scratch memory of the part of row `row` that comes from column `column` of this row.
+ * The rows of a column lie end to end. */
 static unsigned char *nccl_move_slot_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
                                         uint32_t row, uint32_t column)
 {
@@ -344,7 +344,7 @@ static unsigned char *nccl_move_slot_of(const zi_nccl_group *group, const zi_ncc
     return chunk->at + ((uint64_t)column * nccl_move_grid_of(group, c)->rows + row) * bytes;
 }
 
-/* Where the sum of this host is that goes to row `row`. */
+/* The place of the sum of this host that goes to row `row`. */
 static unsigned char *nccl_move_sum_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
                                        uint32_t row)
 {
@@ -383,7 +383,7 @@ static void put_within(call_group *calls, const zi_nccl_chunk *chunk)
     }
 }
 
-/* What a host's sum is divided by before it is rounded. */
+/* The divisor of a host's sum before it is rounded. */
 static float nccl_move_headroom_of(const zi_nccl_group *group, const zi_collective *c)
 {
     return zi_sum_headroom(zi_collective_sum_dtype(c), nccl_move_grid_of(group, c)->columns);
@@ -420,8 +420,8 @@ static zero_dtype row_dtype(const zi_nccl_group *group, const zi_collective *c)
     return is_within(group, c) ? zi_collective_sum_dtype(c) : c->send_dtype;
 }
 
-/* Where what row `row` sends this rank arrives: not where the sums are that this rank sends. Sums
- * longer than a slot have two columns, all of which are folded by then. */
+/* The place at which what row `row` sends this rank arrives: not where the sums are that this rank
+ * sends. Sums longer than a slot have two columns, all of which are folded by then. */
 static unsigned char *arrival_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
                                  uint32_t row)
 {
@@ -433,8 +433,8 @@ static unsigned char *arrival_of(const zi_nccl_group *group, const zi_nccl_chunk
            row * part * zero_dtype_bytes(row_dtype(group, c));
 }
 
-/* What this rank has for the rank of its column in row `row`: the sum of its host, or its own part.
- */
+/* The data of this rank for the rank of its column in row `row`: the sum of its host, or its own
+ * part. */
 static const void *own_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk, uint32_t row,
                           uint64_t first)
 {

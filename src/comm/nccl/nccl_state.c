@@ -195,7 +195,7 @@ ncclResult_t zi_nccl_deregister(const zi_nccl_handle *handle,
                            : handle->api->comm_deregister(handle->comm, registration->handle);
 }
 
-/* What is registered goes first; false when that fails. */
+/* Destroy the communicator. What is registered goes first; false when that fails. */
 static bool nccl_state_destroy(zi_nccl_handle *handle)
 {
     while (handle->registered_count != 0) {
@@ -212,7 +212,7 @@ static bool nccl_state_destroy(zi_nccl_handle *handle)
 static void *end_main(void *argument)
 {
     zi_nccl_handle *handle = argument;
-    /* What is freed must not spoil a graph that another thread captures. */
+    /* Freeing must not spoil a graph that another thread captures. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
     (void)cudaSetDevice(handle->ordinal);

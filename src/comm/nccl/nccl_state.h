@@ -68,7 +68,7 @@ typedef struct zi_nccl_handle {
     pthread_mutex_t mutex;
     ncclComm_t comm;  /* NULL: not made yet */
     ncclComm_t child; /* of a base: where NCCL puts what a split under way comes to */
-    bool windows;     /* what is registered are windows, not buffers */
+    bool windows;     /* registrations are windows, not buffers */
     zi_nccl_registration registered[ZI_GROUP_MEMORIES];
     uint32_t registered_count;
     bool ending; /* its end has begun; the watcher's, or whoever's who closes the group */
@@ -93,7 +93,7 @@ typedef struct zi_nccl_group {
     zi_failure_cell failure;    /* why it has failed */
     struct zi_nccl_group *next; /* of the watcher's list */
     /* The caller's scratch memory. NULL: gathers only. */
-    const unsigned char *zeros; /* what ranks without a send buffer send; stays zeros */
+    const unsigned char *zeros; /* sent by ranks without a send buffer; stays zeros */
     size_t zeros_bytes;
     unsigned char *sums; /* behind them: what is exchanged and summed */
     size_t sums_bytes;
@@ -108,7 +108,7 @@ typedef struct zi_nccl_group {
     /* One entry a member, behind `sources` in the group's own memory. */
     uint32_t *order;       /* group ranks in ascending world rank */
     uint32_t *by_host;     /* the same, host by host: of `grid` */
-    const void *sources[]; /* what is being folded */
+    const void *sources[]; /* arrays that are being folded */
 } zi_nccl_group;
 
 /* The base of a world: the communicator over all its ranks, which has been made. */
@@ -143,7 +143,7 @@ void zi_nccl_leave(zi_nccl_group *group);
 /* Pause between two looks at NCCL's progress, of which there were `rounds`. */
 void zi_nccl_pause(uint32_t rounds);
 
-/* What a call that has been left comes to: wait until NCCL has finished it, where it is in
+/* Get the outcome of a call that has been left: wait until NCCL has finished it, where it is in
  * progress. TIMEOUT after the group's deadline; the group's or the world's error when that comes
  * first. */
 zero_status zi_nccl_wait(zi_nccl_group *group, ncclResult_t result, const char *call);

@@ -48,7 +48,7 @@ typedef struct zi_peer_space {
     void (*poll)(void *owner, const char *what);
     void *poll_owner;
     zi_silence *silence; /* who is silent, for errors; NULL where ranks are threads */
-    /* Where a rank notes its calls, for errors; NULL: unknown here. Any thread. */
+    /* The note of a rank's calls, for errors; NULL: unknown here. Any thread. */
     const zi_call_note *(*call_of)(const void *owner, uint32_t world_rank);
     const void *call_owner;
 } zi_peer_space;

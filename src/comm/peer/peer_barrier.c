@@ -58,7 +58,7 @@ static void peer_barrier_poll(const void *user)
     space->poll(space->poll_owner, what);
 }
 
-/* What this rank and the first that is late are in, or were last. */
+/* The calls that this rank and the first that is late are in, or were last. */
 static const char *calls_text(const zi_peer_group *group, uint32_t late, char *text,
                               size_t text_bytes)
 {

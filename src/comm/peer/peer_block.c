@@ -136,7 +136,7 @@ unsigned char *zi_peer_block_stage(zi_peer_block *block, uint32_t rank)
     return (unsigned char *)block + stages_offset(block->size) + rank * block->stage_bytes;
 }
 
-/* Whether the wait that began at generation `start` is over. */
+/* True if the wait that began at generation `start` is over. */
 static bool peer_block_is_over(unsigned word, unsigned start, zi_peer_arrival *arrival)
 {
     /* A completed arrival counts even when the group failed right after it. */

@@ -20,7 +20,7 @@
 #define ZI_PEER_POINTER (UINT32_MAX - 1)    /* `at` is an address in the common address space */
 #define ZI_PEER_UNREADABLE (UINT32_MAX - 2) /* peers cannot read it: to be staged */
 
-/* Where a member's buffer is. */
+/* The place of a member's buffer. */
 typedef struct zi_peer_place {
     uint64_t at;
     uint32_t window;

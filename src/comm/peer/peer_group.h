@@ -24,7 +24,7 @@ typedef struct zi_peer_group {
     uint32_t *order;       /* group ranks in ascending world rank */
     uint32_t *parts;       /* each member's in a window; unused where one_address_space */
     uint32_t *missing;     /* scratch: the members that are late */
-    const void *sources[]; /* what is being folded */
+    const void *sources[]; /* arrays that are being folded */
 } zi_peer_group;
 
 /* A batch as its task runs it. */
@@ -36,7 +36,7 @@ typedef struct zi_peer_batch {
     uint64_t number; /* in the group's recorder */
 } zi_peer_batch;
 
-/* Where the other members find `bytes` bytes at `pointer`. */
+/* The place at which the other members find `bytes` bytes at `pointer`. */
 zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes);
 
 /* Bytes of a collective's buffers on one rank; recv: of an ALL_REDUCE. */

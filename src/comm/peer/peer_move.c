@@ -155,7 +155,7 @@ static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
     return ZERO_OK;
 }
 
-/* Whether some member's buffer must go through the stages. All members read the same tables, so all
+/* True if some member's buffer must go through the stages. All members read the same tables, so all
  * decide alike. */
 static bool is_staged(const zi_peer_group *group, uint32_t index)
 {
@@ -177,7 +177,7 @@ static uint64_t peer_move_chunk_of(const zi_peer_group *group, const zi_collecti
     return count >= ZI_PART_COUNT ? count / ZI_PART_COUNT * ZI_PART_COUNT : count;
 }
 
-/* Whether the folds of the chunks add the squares: each chunk begins with a chunk of a norm. */
+/* True if the folds of the chunks add the squares: each chunk begins with a chunk of a norm. */
 static bool peer_move_adds_squares(const zi_peer_group *group, const zi_collective *collective)
 {
     const uint64_t chunk = peer_move_chunk_of(group, collective);

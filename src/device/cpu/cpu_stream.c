@@ -266,7 +266,7 @@ zero_status zi_cpu_task_now(zi_task_fn fn, const void *argument, size_t bytes)
     return fn(copy);
 }
 
-/* What is put on it runs at once: it is the caller's thread, or this is a task of it. */
+/* True if work put on it runs at once: it is the caller's thread, or this is a task of it. */
 static bool is_here(const zi_stream *stream)
 {
     return stream->host || pthread_equal(stream->thread, pthread_self());

@@ -70,7 +70,7 @@ static void free_here(const allocation *it)
     }
 }
 
-/* What kernels and copies count on, and a pool may get wrong. */
+/* Check what kernels and copies count on, and a pool may get wrong. */
 static zero_status check_given(const allocation *it)
 {
     struct cudaPointerAttributes about;
@@ -247,7 +247,7 @@ static void cuda_device_event_destroy(void *self, zi_event *event)
     zi_cuda_event_close(event_of(event));
 }
 
-/* Whether the last record of the event was made after the last forget. */
+/* True if the last record of the event was made after the last forget. */
 static bool is_remembered(const cuda_device *device, const cuda_event *event)
 {
     return event->epoch == device->epoch;

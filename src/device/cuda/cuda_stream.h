@@ -4,7 +4,7 @@
 
 #include "device/cuda/cuda_device.h"
 
-/* What a zi_stream is here. */
+/* A zi_stream of this device. */
 typedef struct cuda_stream {
     cudaStream_t native;
     zi_stream *issuer; /* a CPU stream whose thread issues; NULL: the calling thread does */
@@ -17,7 +17,7 @@ typedef struct cuda_stream {
  * event, besides the caller's streams. */
 #define CUDA_EVENT_RECORDS 2
 
-/* What a zi_event is here. The CPU events exist on a queued device only. */
+/* A zi_event of this device. The CPU events exist on a queued device only. */
 typedef struct cuda_event {
     cudaEvent_t native[CUDA_EVENT_RECORDS];
     uint64_t records;

@@ -7,7 +7,7 @@
 #include "core/sizes.h"
 #include "kernels/cpu/lanes.h"
 
-/* What a job is divided in. */
+/* The elements of one part of a divided job. */
 #define UNIT 64
 
 void zi_cpu_fold(const zi_fold *fold)

@@ -155,7 +155,7 @@ static void store_non_temporal(void *restrict target, zero_dtype dtype,
     zi_stream_store(target, narrow, count * sizeof narrow[0]);
 }
 
-/* What arithmetic has left. */
+/* Store a value that arithmetic has left. */
 ALWAYS_INLINE void put_result(void *base, zero_dtype dtype, size_t i, float value)
 {
     if (dtype == ZERO_DTYPE_BF16) {
@@ -217,7 +217,7 @@ typedef struct update_form {
     bool has_master;   /* without it `param` is the master, and rounded stochastically */
 } update_form;
 
-/* What an update needs beside its arrays. */
+/* The scalars that an update needs beside its arrays. */
 typedef struct update_scalars {
     size_t count; /* elements, all of one block of the generator where it is needed */
     float grad_scale;

@@ -16,7 +16,7 @@
 #error "a lane for each column"
 #endif
 
-/* What the warps have added. */
+/* The columns that the warps have added. */
 typedef struct zi_decide_columns {
     zi_step_column of_warp[ZI_BLOCK_WARPS][ZI_STEP_COLUMNS];
     uint64_t weight_of_warp[ZI_BLOCK_WARPS][ZI_NORM_LIMBS];
@@ -87,7 +87,7 @@ ZI_LANE void zi_decide_join(uint32_t lane, zi_decide_columns *columns)
     }
 }
 
-/* What the joined columns come to. refused: the least that zi_decide_add_weights has returned. */
+/* The totals of the joined columns. refused: the least that zi_decide_add_weights has returned. */
 ZI_LANE zi_step_totals zi_decide_totals(const zi_decide_columns *columns, uint32_t refused,
                                         uint32_t place)
 {

@@ -1,4 +1,4 @@
-/* What one lane of the fold's and the cast's kernels does. */
+/* The work of one lane of the fold's and the cast's kernels. */
 #ifndef ZI_KERNELS_CUDA_FOLD_BODY_H
 #define ZI_KERNELS_CUDA_FOLD_BODY_H
 
@@ -197,7 +197,7 @@ ZI_LANE void zi_fold_lane(zero_dtype dst, zero_dtype source, const zi_fold_args 
 #error "the lanes of a chunk keep a total each"
 #endif
 
-/* Where element `index` of a tile is in the buffer. */
+/* The place of element `index` of a tile in the buffer. */
 ZI_LANE uint32_t zi_fold_buffer_place(uint32_t index)
 {
     return index / ZI_NORM_CHUNK * ZI_FOLD_CHUNK_STRIDE + index % ZI_NORM_CHUNK;
@@ -224,7 +224,7 @@ ZI_LANE void zi_fold_buffer_put(float *place, zi_quad_words words)
 #endif
 }
 
-/* Where the first of a warp's tiles in a pass begins. */
+/* The begin of the first of a warp's tiles in a pass. */
 ZI_LANE uint64_t zi_fold_pass_tile(uint64_t block, uint64_t passes, uint64_t pass, uint32_t warp)
 {
     return zi_norm_chunk_of(block, passes, pass, warp * ZI_WARP_LANES) * ZI_NORM_CHUNK;

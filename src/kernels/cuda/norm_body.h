@@ -140,7 +140,7 @@ ZI_LANE void zi_norm_window_add(zi_norm_window *window, const zi_norm_addend *ad
     }
 }
 
-/* Where row `row` of a lane's half of chunk `chunk` begins. */
+/* The begin of row `row` of a lane's half of chunk `chunk`. */
 ZI_LANE uint64_t zi_norm_row_place(uint64_t chunk, uint32_t row, uint32_t lane)
 {
     return chunk * ZI_NORM_CHUNK + (uint64_t)row * ZI_NORM_LANES +

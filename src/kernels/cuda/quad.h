@@ -23,7 +23,8 @@
 #define ZI_NO_UNROLL
 #endif
 
-/* Whether a step reads the data again; what it reads once is evicted from the cache first. */
+/* How a step uses data, which it reads again or once. What it reads once is evicted from the cache
+ * first. */
 typedef enum zi_use { ZI_USE_AGAIN = 0, ZI_USE_ONCE = 1 } zi_use;
 
 typedef struct zi_quad {

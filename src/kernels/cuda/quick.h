@@ -38,7 +38,7 @@ ZI_LANE float zi_quick_sqrt(float x, int *usual)
 #endif
 }
 
-/* Whether bits are those of a positive value in [2^low, 2^high). */
+/* True if bits are those of a positive value in [2^low, 2^high). */
 #define ZI_IS_BETWEEN(bits, low, high) \
     ((bits)-ZI_POWER_BITS(low) < ZI_POWER_BITS(high) - ZI_POWER_BITS(low))
 

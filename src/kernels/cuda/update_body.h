@@ -59,7 +59,7 @@ ZI_LANE int zi_update_has_second(zi_update_form form)
     return zi_optimizer_moments((uint32_t)form.optimizer) > 1;
 }
 
-/* Whether anything of a job is rounded stochastically. */
+/* True if anything of a job is rounded stochastically. */
 ZI_LANE int zi_update_is_random(zi_update_form form)
 {
     return !form.has_master || form.moment != ZERO_DTYPE_F32;
@@ -107,7 +107,7 @@ ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
 typedef struct zi_update_run {
     uint64_t at;      /* in the shard */
     uint64_t left;    /* elements from there on */
-    uint64_t element; /* what `at` is in the tensor */
+    uint64_t element; /* place of `at` in the tensor */
     zi_rounding_key key;
     zi_rounding_block random; /* of block `block` of the tensor */
     uint64_t block;           /* that of the lane's last quad */
@@ -131,7 +131,7 @@ ZI_LANE uint64_t zi_segment_find(const zi_segment *segments, uint64_t segment_co
     return low;
 }
 
-/* What of the segment lies in the warp's range; the segment begins before the range's end and does
+/* The part of the segment in the warp's range; the segment begins before the range's end and does
  * not end before its begin. */
 ZI_LANE zi_update_run zi_update_run_of(zi_update_form form, const zi_update_args *args,
                                        const zi_segment *segment, zi_warp_range range)
@@ -349,7 +349,7 @@ ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args, zi_
     zi_update_store(form, args, run, offset + ZI_WARP_QUADS, &second);
 }
 
-/* Whether the first elements of a run can be updated as a tile. Quads are rounded by whole quads of
+/* True if the first elements of a run can be updated as a tile. Quads are rounded by whole quads of
  * the tensor; no layout of ours lets a segment begin elsewhere. */
 ZI_LANE int zi_update_has_tile(zi_update_form form, const zi_update_args *args,
                                const zi_update_run *run)

@@ -36,7 +36,7 @@ ZI_LANE uint32_t zi_select_u32(uint32_t condition, uint32_t chosen, uint32_t oth
 #define ZI_F16_OVERFLOW UINT32_C(0x477ff000)
 #define ZI_BF16_OVERFLOW UINT32_C(0x7f7f8000)
 
-/* Whether a finite value becomes infinite in a type whose least such magnitude is `limit`. */
+/* True if a finite value becomes infinite in a type whose least such magnitude is `limit`. */
 ZI_LANE uint32_t zi_f32_overflows(float value, uint32_t limit)
 {
     const uint32_t magnitude = zi_f32_bits(value) & ZI_F32_MAGNITUDE;

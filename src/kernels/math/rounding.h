@@ -17,7 +17,7 @@
 /* Elements that share one call of Philox. */
 #define ZI_ROUNDING_BLOCK 4096
 
-/* What is rounded: keeps the bits of one element's parameter and moments independent. */
+/* The purpose of a rounding: keeps the bits of one element's parameter and moments independent. */
 typedef enum zi_rounding_purpose {
     ZI_ROUNDING_PARAM = 0,
     ZI_ROUNDING_MOMENT1 = 1,

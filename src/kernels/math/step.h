@@ -15,7 +15,7 @@
 /* The loss scale is not doubled beyond this, so that it stays finite. */
 #define ZI_LOSS_SCALE_MAX 0x1p126f
 
-/* What all ranks must pass equally to a step, in the form in which they compare it. */
+/* The inputs of a step that must be equal on all ranks, in the form in which they compare them. */
 typedef struct zi_step_given {
     uint64_t micro_total; /* micro-steps so far: a rank that is a step ahead or behind shows */
     double divisor;       /* as zi_step_input */
@@ -28,7 +28,7 @@ typedef struct zi_step_given {
     float hyper[ZI_GROUPS_MAX * ZI_HYPER_NUMBERS_MAX];
 } zi_step_given;
 
-/* What a rank sends to all others before a step is decided. */
+/* A rank's message to all others before a step is decided. */
 typedef struct zi_step_message {
     zi_norm_sum squares; /* of its part of the reduced gradients */
     /* Chunks that are not finite in gradients of replicated tensors, whose squares do not count. */
@@ -127,7 +127,7 @@ typedef struct zi_loss_scaler {
     int32_t dynamic;     /* 0: the scale never changes */
 } zi_loss_scaler;
 
-/* What one step leaves to the next. */
+/* The state that one step leaves to the next. */
 typedef struct zi_step_state {
     uint64_t updates; /* steps so far that were not skipped */
     uint64_t skipped; /* and that were */
@@ -135,7 +135,7 @@ typedef struct zi_step_state {
     double carried[ZI_GROUPS_MAX][ZI_CARRIED]; /* as in zero_step_state */
 } zi_step_state;
 
-/* What the caller gives to one step. */
+/* The caller's inputs of one step. */
 typedef struct zi_step_input {
     double divisor;       /* of the reduced sum: ranks x micro-steps, or the caller's; 0: the sum
                              of the ranks' weights */
@@ -252,7 +252,7 @@ ZI_LANE uint32_t zi_step_places(const zi_step_messages *messages)
     return messages->count * messages->number_count;
 }
 
-/* Whether a member differs from the first at this place. */
+/* True if a member differs from the first at this place. */
 ZI_LANE int zi_step_differs(const zi_step_messages *messages, uint32_t place)
 {
     const uint32_t number = place % messages->number_count;
@@ -363,10 +363,10 @@ ZI_LANE zi_norm_sum zi_step_columns_sum(const zi_step_column *columns)
     return sum;
 }
 
-/* What all messages come to. */
+/* The totals of all messages. */
 typedef struct zi_step_totals {
     zi_norm_sum squares;     /* of those that count */
-    zi_step_weights weights; /* where the divisor is 0 */
+    zi_step_weights weights; /* if the divisor is 0 */
     uint32_t place;          /* of zi_step_compare */
 } zi_step_totals;
 
