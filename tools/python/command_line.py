@@ -2,14 +2,12 @@
 --name=value, names shortened while they are unique, `--` before words that look like options. And
 files that are written, as the other subcommands write them."""
 
-from __future__ import annotations
-
+import contextlib
 import errno
-import getopt
 import json
 import os
 import stat
-from typing import Any, TextIO
+from typing import Any, Iterator, TextIO
 
 
 class Refused(Exception):
@@ -47,48 +45,72 @@ def advice(word: str, names: list[str], prefix: str, help_line: str) -> str:
 # ---- options ----
 
 
-def _explain(error: getopt.GetoptError, names: list[str]) -> str:
-    name = error.opt
-    if "requires argument" in error.msg:
-        return f"--{name} needs a value"
-    if "must not have" in error.msg:
-        return f"--{name} takes no value"
-    if error.msg.startswith("option --"):
-        return f'unknown option "--{name[:100]}"{advice(name, names, "--", "--help")}'
-    return f'unknown option "-{name}"; --help lists them all'
+def _full_name(name: str, names: list[str]) -> str:
+    """Of an option, which may be shortened."""
+    begun = [name] if name in names else [other for other in names if other.startswith(name)]
+    if len(begun) != 1:
+        raise Refused(f'unknown option "--{name[:41]}"{advice(name, names, "--", "--help")}')
+    return begun[0]
 
 
-def read_line(words: list[str], flags: str, valued: str) -> tuple[dict[str, str], list[str]]:
-    """Options by name, and what is none. "help" may stand as -h too.
+def _value(name: str, word: str, valued: bool, rest: Iterator[str]) -> str:
+    _, given, value = word.partition("=")
+    if given and not valued:
+        raise Refused(f"--{name} takes no value")
+    if valued and not given:
+        try:
+            value = next(rest)
+        except StopIteration:
+            raise Refused(f"--{name} needs a value") from None
+    return value
+
+
+def read_line(line: list[str], flags: str, valued: str) -> tuple[dict[str, str], list[str]]:
+    """Options by name, and what is none. "help" may stand as -h too, and ends the line.
 
     flags, valued: names of options without and with a value, with blanks between them."""
-    names = flags.split() + valued.split()
-    try:
-        found, rest = getopt.gnu_getopt(
-            words, "h", flags.split() + [f"{name}=" for name in valued.split()])
-    except getopt.GetoptError as error:
-        raise Refused(_explain(error, names)) from None
-    return {"help" if name == "-h" else name[2:]: value for name, value in found}, rest
+    options: dict[str, str] = {}
+    words: list[str] = []
+    rest = iter(line)
+    for word in rest:
+        if word == "--":
+            words += rest
+        elif word.startswith("--"):
+            name = _full_name(word[2:].partition("=")[0], flags.split() + valued.split())
+            options[name] = _value(name, word, name in valued.split(), rest)
+        elif word.startswith("-h"):
+            options["help"] = ""
+        elif word.startswith("-") and word != "-":
+            raise Refused(f'unknown option "{word[:2]}"; --help lists them all')
+        else:
+            words.append(word)
+        if "help" in options:
+            break
+    return options, words
 
 
 # ---- files ----
 
 
-def open_report(path: str) -> TextIO:
-    """A file to be made anew, or stdout for "-". A pipe that nobody reads is refused at once."""
+def open_report(path: str, new: bool = False) -> TextIO:
+    """A file to be made anew, or stdout for "-". A pipe that nobody reads is refused at once.
+
+    new: what exists is not written over."""
+    how = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | (os.O_EXCL if new else 0)
     try:
-        if path == "-":
-            file = os.dup(1)
-        else:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        file = os.dup(1) if path == "-" else os.open(path, how, 0o666)
+        if path != "-":
             os.set_blocking(file, True)
-            if stat.S_ISREG(os.fstat(file).st_mode):
-                os.ftruncate(file, 0)
-        return os.fdopen(file, "w", encoding="utf-8", errors="surrogateescape")
+        if path != "-" and stat.S_ISREG(os.fstat(file).st_mode):
+            os.ftruncate(file, 0)
     except OSError as error:
-        unread = error.errno == errno.ENXIO
-        why = "it is a pipe that nobody reads" if unread else error.strerror
+        why = error.strerror
+        if error.errno == errno.ENXIO:
+            why = "it is a pipe that nobody reads"
+        elif error.errno == errno.EEXIST:
+            why = f"{why}; the first file is made anew, name another"
         raise Refused(f"cannot write {path}: {why}") from None
+    return os.fdopen(file, "w", encoding="utf-8", errors="surrogateescape")
 
 
 def unwritten(path: str, error: OSError) -> Refused:
@@ -99,12 +121,19 @@ def unwritten(path: str, error: OSError) -> Refused:
     return Refused(f"{path} cannot be written: {error.strerror}")
 
 
-def write_json(value: Any, path: str) -> None:
-    """Indented, to a file or to stdout for "-"."""
-    file = open_report(path)
+@contextlib.contextmanager
+def written(path: str, new: bool = False) -> Iterator[TextIO]:
+    """A file of open_report's, which is there in whole or not at all."""
+    file = open_report(path, new)
     try:
         with file:
-            json.dump(value, file, indent=2, ensure_ascii=False)
-            file.write("\n")
+            yield file
     except OSError as error:
         raise unwritten(path, error) from None
+
+
+def write_json(value: Any, path: str) -> None:
+    """Indented, to a file or to stdout for "-"."""
+    with written(path) as file:
+        json.dump(value, file, indent=2, ensure_ascii=False)
+        file.write("\n")

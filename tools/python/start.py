@@ -4,20 +4,20 @@ The module's function main(words) returns the exit status. What it raises as Ref
 stdout does not take, is a line on stderr, and the exit status is 1. This file is read by any
 Python 3, since it says which one is needed."""
 
+import contextlib
 import importlib
 import os
 import signal
 import sys
 
 
-def say(speaker, text):
-    if sys.stderr is not None:
-        sys.stderr.reconfigure(errors="surrogateescape")
-        print(f"{speaker}: {text}", file=sys.stderr)
+def say(speaker: str, text: object) -> int:
+    with contextlib.suppress(OSError):
+        os.write(2, f"{speaker}: {text}\n".encode(errors="surrogateescape"))
     return 1
 
 
-def run(speaker, module, words):
+def run(speaker: str, module: str, words: "list[str]") -> int:
     """The exit status."""
     if sys.version_info < (3, 11):
         return say(speaker, f"python3 is {sys.version.split()[0]}; it needs 3.11 or newer")
@@ -26,7 +26,7 @@ def run(speaker, module, words):
     try:
         if sys.stdout is None:
             raise Refused("stdout cannot be written: it is closed")
-        status = importlib.import_module(module).main(words)
+        status: int = importlib.import_module(module).main(words)
         sys.stdout.flush()
         return status
     except Refused as reason:
