@@ -152,7 +152,7 @@ def summarize(ranks: list[Rank]) -> Summary:
         times = _step_times(rank, did, count)
         by_rank.append([_step(did, during) for during in times])
         _add_units(units, rank, (times[0][0], times[-1][1]))
-    steps = [{**_mean(rows), "time_ns": max(row["time_ns"] for row in rows)}
+    steps = [{**_mean(rows), "time_ns": max(0, *(row["time_ns"] for row in rows))}
              for rows in zip(*by_rank)]
     arrivals, compared = _compare_arrivals(ranks)
     return Summary(ranks, steps, _mean(steps), _finish_units(units, count * len(ranks)), arrivals,
