@@ -10,6 +10,5 @@ int command_io(int argc, char **argv);
 int command_options(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_sim(int argc, char **argv);
-int command_trace(int argc, char **argv);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "command_line.h"
 #include "commands.h"
+#include "script.h"
 #include "zero/version.h"
 
 typedef struct zero_command {
@@ -14,6 +15,11 @@ typedef struct zero_command {
     int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name */
 } zero_command;
 
+static int run_trace(int argc, char **argv)
+{
+    return script_run("zero trace", "trace_line", argc, argv);
+}
+
 static const zero_command commands[] = {
     {"bench", "measure the library against its limits and peers", command_bench},
     {"ckpt", "checkpoints: list, check, compare, and make others of them", command_ckpt},
@@ -21,7 +27,7 @@ static const zero_command commands[] = {
     {"options", "list the options of an engine", command_options},
     {"plan", "what a model needs of a cluster, by stage and tier", command_plan},
     {"sim", "how long a step takes on a cluster that is not at hand", command_sim},
-    {"trace", "timelines of ranks: put on one clock, and summed up", command_trace},
+    {"trace", "timelines of ranks: put on one clock, and summed up", run_trace},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -109,7 +109,8 @@ def installs(scratch):
     """The first lines; what comes after begins with the variables they set."""
     scratch.run(["sh", "-ec", "\n".join(scratch.lines()["build"])], scratch.copy)
     for name in ("lib/libzero.so", "lib/pkgconfig/zero.pc", "include/zero/zero.h", "bin/zero",
-                 "lib/libzero-plan.so", "lib/pkgconfig/zero-plan.pc", "include/zero/planner.h"):
+                 "lib/zero/python/start.py", "lib/libzero-plan.so",
+                 "lib/pkgconfig/zero-plan.pc", "include/zero/planner.h"):
         if not os.path.exists(f"{scratch.prefix}/{name}"):
             raise Fail(f"$HOME/zero/{name} was not installed")
 

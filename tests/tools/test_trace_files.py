@@ -198,6 +198,29 @@ def test_merge_by_hand(folder):
     expect(out in again.stderr and "exists" in again.stderr, again.stderr)
 
 
+def test_events_of_others_are_merged_as_they_are(folder):
+    """Whatever they have as their time and names."""
+    events = [{"ph": "M", "name": "thread_name", "args": ["caf\u00e9"], "tid": "1", "pid": 1}]
+    events += [{"ph": "i", "ts": ts, "pid": 1} for ts in (1e306, -1e306, 10**400)]
+    path = write(folder, "0.json", [])
+    with open(path, "r+", encoding="utf-8") as file:
+        trace = json.load(file)
+        file.seek(0)
+        json.dump({**trace, "traceEvents": events}, file)
+    result = run("merge", "-", path)
+    expect_equal((result.returncode, result.stderr), (0, ""), "merge")
+    expect_equal(json.loads(result.stdout)["traceEvents"], events, "events")
+    expect_equal(run("summary", path).returncode, 0, "summary")
+
+
+def test_a_report_that_cannot_be_written_is_named(folder):
+    path = write(folder, "0.json", made_up(0, 100, 250))
+    result = run("summary", path, "--json", "/dev/full")
+    expect_equal((result.returncode, result.stdout), (1, run("summary", path).stdout), "table")
+    expect_equal(result.stderr.partition(": ")[2],
+                 "/dev/full cannot be written: No space left on device\n", "what it says")
+
+
 # ---- what is refused ----
 
 
@@ -230,7 +253,9 @@ TEXTS = [("", "no JSON"), ("[1]", "otherData"), ('{"otherData":{}}', "otherData.
          ('{"otherData":{"rank":0,"world":1},"traceEvents":{}}', "traceEvents is no array"),
          ('{"otherData":{"rank":0,"world":1},"traceEvents":[3]}', "traceEvents[0] is no object"),
          ('{"otherData":{"rank":0,"world":1},\n\n"traceEvents":[}', ":3: no JSON"),
-         ('{"otherData":{"rank":0,"world":1,"rank":1}}', "duplicate")]
+         ('{"otherData":{"rank":0,"world":1,"rank":1}}', "duplicate"),
+         ('{"otherData":NaN}', "no JSON"), ('{"otherData":-1e999}', "no JSON"),
+         ('{"otherData":"\\ud800"}', "no JSON"), ("[" * 100000, "no JSON")]
 
 
 def expect_refused(words, *texts):
