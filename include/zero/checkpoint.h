@@ -248,8 +248,8 @@ static inline zero_load_report zero_load_report_init(void)
 /** Set the engine's state from a checkpoint, whatever world, stage, types, tiers and model-parallel
  *  parts it was saved with. Each rank reads the ranges that it holds by four threads, through at
  *  most 53 MiB of host memory, and past the page cache what no other rank reads
- *  (docs/checkpoints.md). Of a box of a tensor it reads runs of elements from the boxes that were
- *  saved; runs that are less than 4096 bytes apart are read with what is between them.
+ *  (docs/checkpoints.md). Of a box of a tensor it reads ranges of elements from the boxes that were
+ *  saved; ranges that are less than 4096 bytes apart are read with what is between them.
  *
  *  Values of another type are rounded to nearest even. PARAM is read from the saved parameter where
  *  the types are equal, else from the most exact copy there is: master, then parameter. MASTER

@@ -199,12 +199,12 @@ static zero_status write_block(zi_checkpoint_writer *writer, const zi_checkpoint
 
 static zero_status write_sums(zi_checkpoint_writer *writer)
 {
-    zi_checkpoint_sum_run run = {0};
-    while (zi_checkpoint_sums_next(writer->desc.sums, &run)) {
+    zi_checkpoint_sum_range range = {0};
+    while (zi_checkpoint_sums_next(writer->desc.sums, &range)) {
         const zi_checkpoint_block b = {.file = writer->desc.map->file_count,
-                                       .at = run.first * sizeof *run.values,
-                                       .bytes = run.count * sizeof *run.values,
-                                       .data = (const unsigned char *)run.values};
+                                       .at = range.first * sizeof *range.values,
+                                       .bytes = range.count * sizeof *range.values,
+                                       .data = (const unsigned char *)range.values};
         ZI_TRY(open_output(writer, &b));
         ZI_TRY(write_range(writer, &b, writer->outputs[b.file].buffered, b.at, b.at + b.bytes));
     }

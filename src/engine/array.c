@@ -84,16 +84,16 @@ static void walk_copy(const array_walk *walk, uint64_t first, uint64_t count, vo
             at += left % walk->extents[i] * walk->strides[i];
             left /= walk->extents[i];
         }
-        const uint64_t run = zi_min_u64(count, walk->extents[inner] - first % walk->extents[inner]);
+        const uint64_t row = zi_min_u64(count, walk->extents[inner] - first % walk->extents[inner]);
         unsigned char *place = walk->data + at * walk->size;
         if (into_array) {
-            copy_strided(place, step, buffer, walk->size, run, walk->size);
+            copy_strided(place, step, buffer, walk->size, row, walk->size);
         } else {
-            copy_strided(buffer, walk->size, place, step, run, walk->size);
+            copy_strided(buffer, walk->size, place, step, row, walk->size);
         }
-        buffer += run * walk->size;
-        first += run;
-        count -= run;
+        buffer += row * walk->size;
+        first += row;
+        count -= row;
     }
 }
 
@@ -180,14 +180,14 @@ static void widen(float *values, zero_dtype dtype, uint64_t count)
 static uint64_t hash_source(const zero_engine *engine, uint32_t tensor, const value_source *source)
 {
     const uint64_t count = engine->layout->tensor_infos[tensor].count;
-    float values[SAMPLE_RUN];
+    float values[SAMPLE_RANGE];
     uint64_t hash = ZI_HASH_START;
-    engine_run run = zi_engine_sample_run(count, 0);
-    for (uint64_t i = 1; run.count != 0; i++) {
-        take_values(source, tensor, run.first, run.count, values);
-        widen(values, source->dtype, run.count);
-        hash = zi_engine_hash_values(hash, values, run.count);
-        run = zi_engine_sample_run(count, i);
+    engine_sample sample = zi_engine_sample_at(count, 0);
+    for (uint64_t i = 1; sample.count != 0; i++) {
+        take_values(source, tensor, sample.first, sample.count, values);
+        widen(values, source->dtype, sample.count);
+        hash = zi_engine_hash_values(hash, values, sample.count);
+        sample = zi_engine_sample_at(count, i);
     }
     return hash | 1;
 }

@@ -54,9 +54,9 @@ uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint6
     return extents * each;
 }
 
-/* Cut the flat's shard, whose chunks are the runs from *run on. Returns the bytes of its extents
- * that hold this rank's optimizer part. */
-static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint32_t *run)
+/* Cut the flat's shard, whose chunks are the ranges from *range on. Returns the bytes of its
+ * extents that hold this rank's optimizer part. */
+static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint32_t *range)
 {
     zi_offload_place *place = &layout->offload[role];
     const uint32_t index = (uint32_t)(flat - layout->flats);
@@ -69,8 +69,8 @@ static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role rol
         (void)zi_offload_add_extents(place, count / each, zi_codec_bytes(codec, each));
         (void)zi_offload_add_extents(place, count % each != 0, zi_codec_bytes(codec, count % each));
     }
-    while (*run < layout->chunk_run_count && layout->chunk_runs[*run].flat <= index) {
-        const zi_chunk_run *chunks = &layout->chunk_runs[(*run)++];
+    while (*range < layout->chunk_range_count && layout->chunk_ranges[*range].flat <= index) {
+        const zi_chunk_range *chunks = &layout->chunk_ranges[(*range)++];
         if (chunks->flat == index) {
             own += zi_offload_add_extents(place, parts * chunks->chunks,
                                           zi_codec_bytes(codec, chunks->count)) /
@@ -100,14 +100,14 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
 {
     zi_offload_place *place = &layout->offload[role];
     uint64_t count = 0;
-    uint32_t run = 0;
+    uint32_t range = 0;
     place->at = layout->disk_bytes;
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         zi_flat *flat = &layout->flats[f];
         if (is_on_disk(layout, flat, role)) {
             const uint64_t before = place->bytes;
             flat->extent_first[role] = (uint32_t)count;
-            const uint64_t own = extents_cut_flat(layout, flat, role, &run);
+            const uint64_t own = extents_cut_flat(layout, flat, role, &range);
             count += zi_flat_extent_count(layout, flat, role);
             count_step(layout, flat, role, place->bytes - before, own);
         }
@@ -127,13 +127,14 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
 /* Where a rank's update is gathered by others, a chunk at a time. */
 static void size_param_staging(zi_layout *layout)
 {
-    for (uint32_t r = 0; r < layout->chunk_run_count; r++) {
-        const zi_chunk_run *run = &layout->chunk_runs[r];
-        const zi_flat *flat = &layout->flats[run->flat];
+    for (uint32_t r = 0; r < layout->chunk_range_count; r++) {
+        const zi_chunk_range *range = &layout->chunk_ranges[r];
+        const zi_flat *flat = &layout->flats[range->flat];
         const uint32_t parts = parts_of(layout, flat, ZERO_ROLE_PARAM);
-        const uint64_t bytes = zi_layout_crosses(layout, ZI_HOP_UPDATED)
-                                   ? parts * zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], run->count)
-                                   : 0;
+        const uint64_t bytes =
+            zi_layout_crosses(layout, ZI_HOP_UPDATED)
+                ? parts * zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], range->count)
+                : 0;
         layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);
     }
 }

@@ -11,7 +11,7 @@
  *   class    Units (or buckets) of similar size that share slots: none is smaller than half of the
  *            largest.
  *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward.
- *   chunk    A run of a rank's optimizer part of one flat that is updated at once: all of it, or
+ *   chunk    A range of a rank's optimizer part of one flat that is updated at once: all of it, or
  *            what lies in one extent.
  *   extent   What is moved at once of a role on disk, in whole pages; extents lie end to end.
  *            Of a parameter or gradient shard: in each optimizer part the elements of one chunk;
@@ -92,20 +92,20 @@ typedef struct zi_flat {
 
 /* Neighbouring chunks of one flat, all of one size. Where their state is on disk and there are
  * several, each fills an extent alone. */
-typedef struct zi_chunk_run {
+typedef struct zi_chunk_range {
     uint32_t flat;
     uint64_t chunks; /* their number, at least 1 */
     uint64_t first;  /* elements from the start of a rank's optimizer part to the first chunk */
     uint64_t count;  /* elements of a chunk */
     uint64_t extent; /* of the first chunk's state; UINT64_MAX: none of it is on disk */
     uint64_t at;     /* bytes of the extent before the chunk */
-} zi_chunk_run;
+} zi_chunk_range;
 
 /* Neighbouring extents of the state that have the same size. */
-typedef struct zi_extent_run {
+typedef struct zi_extent_range {
     uint64_t extents;
     uint64_t bytes; /* of each */
-} zi_extent_run;
+} zi_extent_range;
 
 typedef struct zi_chunk {
     uint32_t flat;
@@ -200,8 +200,8 @@ typedef struct zi_layout {
     uint32_t param_class_count;
     uint32_t grad_class_count;
     uint32_t chunk_count;
-    uint32_t chunk_run_count;
-    uint32_t state_run_count;
+    uint32_t chunk_range_count;
+    uint32_t state_range_count;
     zi_names names; /* of units and tensors */
     zi_unit_info *unit_infos;
     zi_unit_place *units;
@@ -213,9 +213,9 @@ typedef struct zi_layout {
     uint32_t *bucket_flats;
     uint32_t *ties;
     uint32_t *owners;
-    zi_chunk_run *chunk_runs;  /* in the order of flats */
-    zi_extent_run *state_runs; /* in the order of their chunks */
-    zi_chunk *chunks;          /* likewise, one by one; NULL before zi_layout_expand */
+    zi_chunk_range *chunk_ranges;  /* in the order of flats */
+    zi_extent_range *state_ranges; /* in the order of their chunks */
+    zi_chunk *chunks;              /* likewise, one by one; NULL before zi_layout_expand */
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
     uint64_t groups;        /* groups whose hyper-parameters ranks compare, bits by group */
@@ -230,7 +230,7 @@ typedef struct zi_layout {
     uint64_t aside_at;      /* the same, for decisions that are asked for or predicted */
     bool replicates;        /* squares of some flats are counted by other ranks */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
-    uint64_t segment_count; /* runs of trained tensors in chunks, at most */
+    uint64_t segment_count; /* ranges of trained tensors in chunks, at most */
     uint64_t state_staging_at;    /* step arena: ZI_STATE_STAGING buffers, each for a chunk's */
     uint64_t state_staging_bytes; /* state in host memory, which a GPU updates there; 0: none */
     uint64_t param_wire_at;    /* param slot arena: one unit as ranks send it, as far as that is not
@@ -296,8 +296,8 @@ zero_status zi_layout_make_classes(zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
-/* Cut optimizer parts into runs of chunks, and their state into extents; a step of zi_layout_create
- * (chunks.c). */
+/* Cut optimizer parts into ranges of chunks, and their state into extents; a step of
+ * zi_layout_create (chunks.c). */
 zero_status zi_layout_make_chunks(zi_layout *layout);
 /* Cut shards on disk into extents, and size what offloaded ones pass through; a step of
  * zi_layout_create (extents.c). */

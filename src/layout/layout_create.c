@@ -413,10 +413,10 @@ static uint64_t disk_share(const zi_layout *layout, zero_role role)
     if (role < ZI_OFFLOAD_ROLES) {
         return layout->offload[role].bytes;
     }
-    for (uint32_t i = 0; i < layout->chunk_run_count; i++) {
-        const zi_chunk_run *run = &layout->chunk_runs[i];
-        const zi_codec codec = layout->flats[run->flat].kept[role];
-        bytes += run->chunks * zi_codec_padded_bytes(codec, run->count);
+    for (uint32_t i = 0; i < layout->chunk_range_count; i++) {
+        const zi_chunk_range *range = &layout->chunk_ranges[i];
+        const zi_codec codec = layout->flats[range->flat].kept[role];
+        bytes += range->chunks * zi_codec_padded_bytes(codec, range->count);
     }
     return layout->speculative_at != 0 ? 2 * bytes : bytes;
 }
@@ -507,8 +507,8 @@ static bool shrink_window(const zero_tuning *given, zi_layout *layout)
 
 static void free_places(zi_layout *layout)
 {
-    zi_free(layout->chunk_runs);
-    zi_free(layout->state_runs);
+    zi_free(layout->chunk_ranges);
+    zi_free(layout->state_ranges);
     zi_free(layout->chunks);
     zi_free(layout->state.extents);
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {

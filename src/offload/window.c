@@ -406,7 +406,7 @@ static zero_status window_walk(zi_window *window, uint32_t first, uint32_t last)
     return window_look_ahead(window);
 }
 
-static void expect(zi_window *window, const zi_window_run *next, uint32_t count)
+static void expect(zi_window *window, const zi_window_range *next, uint32_t count)
 {
     window->named = true;
     window->next_count = 0;
@@ -571,7 +571,7 @@ zero_status zi_window_acquire(zi_window *window, uint32_t extent, zi_window_acce
 }
 
 zero_status zi_window_acquire_before(zi_window *window, uint32_t extent, zi_window_access access,
-                                     const zi_window_run *next, uint32_t count,
+                                     const zi_window_range *next, uint32_t count,
                                      unsigned char **memory)
 {
     window_enter(window);

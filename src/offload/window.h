@@ -37,10 +37,10 @@ typedef struct zi_window zi_window;
 #define ZI_WINDOW_AHEAD 7
 
 /* Neighbouring extents, in this order; `last` may be below `first`. */
-typedef struct zi_window_run {
+typedef struct zi_window_range {
     uint32_t first;
     uint32_t last;
-} zi_window_run;
+} zi_window_range;
 
 typedef enum zi_window_access {
     ZI_WINDOW_READS = 0,   /* the caller wants what the extent holds */
@@ -103,7 +103,7 @@ zero_status zi_window_acquire(zi_window *window, uint32_t extent, zi_window_acce
 /* The same; instead of a walk, these extents most likely come next, each another. What goes beyond
  * ZI_WINDOW_AHEAD of them is ignored. */
 zero_status zi_window_acquire_before(zi_window *window, uint32_t extent, zi_window_access access,
-                                     const zi_window_run *next, uint32_t count,
+                                     const zi_window_range *next, uint32_t count,
                                      unsigned char **memory);
 /* dirty: the caller has written to it. It goes to the store once another extent is acquired, or at
  * the flush, so an extent that is acquired again and again is written once. Errors: IO. */

@@ -111,7 +111,7 @@ zero_status zi_optim_connect(zi_optim *optim)
     return ZERO_OK;
 }
 
-/* The run of a tensor that lies in a chunk of its flat, if any. */
+/* The range of a tensor that lies in a chunk of its flat, if any. */
 static bool make_segment(const zi_optim *optim, uint32_t tensor, const zi_chunk *chunk,
                          zi_segment *segment)
 {

@@ -303,34 +303,34 @@ TEST(stochastic_parameters_keep_their_mean)
     for (size_t i = 0; i < COUNT; i++) {
         source[i] = value;
     }
-    zi_round_run run = {.target = rounded,
-                        .source = source,
-                        .count = COUNT,
-                        .dtype = ZERO_DTYPE_BF16,
-                        .key = {test_seed, 1, 9, ZI_ROUNDING_PARAM}};
+    zi_lanes_rounding rounding = {.target = rounded,
+                                  .source = source,
+                                  .count = COUNT,
+                                  .dtype = ZERO_DTYPE_BF16,
+                                  .key = {test_seed, 1, 9, ZI_ROUNDING_PARAM}};
     for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
         const zi_cpu_lanes *lanes = zi_cpu_lanes_at(set);
-        run.target = rounded;
-        run.first = 0;
-        run.count = COUNT;
-        run.key.update = 1;
-        lanes->round(&run);
+        rounding.target = rounded;
+        rounding.first = 0;
+        rounding.count = COUNT;
+        rounding.key.update = 1;
+        lanes->round(&rounding);
         double mean = 0.0;
         for (size_t i = 0; i < COUNT; i++) {
             mean += (double)zi_f32_from_bf16(rounded[i]) / COUNT;
         }
         CHECK_NEAR(mean, (double)value, 5.0 * 0x1p-7 * 0.5 / sqrt((double)COUNT));
-        run.target = other;
-        run.key.update = 2;
-        lanes->round(&run);
+        rounding.target = other;
+        rounding.key.update = 2;
+        lanes->round(&rounding);
         CHECK(memcmp(rounded, other, COUNT * sizeof *other) != 0);
-        run.key.update = 1;
-        for (size_t first = 0; first < COUNT; first += run.count) {
-            run.first = first;
-            run.count = first % 3 == 0 ? 1 : 517;
-            run.count = run.count < COUNT - first ? run.count : COUNT - first;
-            run.target = other + first;
-            lanes->round(&run);
+        rounding.key.update = 1;
+        for (size_t first = 0; first < COUNT; first += rounding.count) {
+            rounding.first = first;
+            rounding.count = first % 3 == 0 ? 1 : 517;
+            rounding.count = rounding.count < COUNT - first ? rounding.count : COUNT - first;
+            rounding.target = other + first;
+            lanes->round(&rounding);
         }
         CHECK_BYTES(rounded, other, COUNT * sizeof *other);
     }

@@ -27,7 +27,7 @@ typedef struct rig {
     zi_window *window;
     uint32_t held; /* acquired; ZI_NO_INDEX: none */
     bool dirty;
-    zi_window_run next[ZI_WINDOW_AHEAD];
+    zi_window_range next[ZI_WINDOW_AHEAD];
     uint32_t next_count;
     bool named;
 } rig;
@@ -93,7 +93,7 @@ static void name(rig *r, const uint32_t *next, uint32_t count)
     r->named = true;
     r->next_count = count;
     for (uint32_t i = 0; i < count; i++) {
-        r->next[i] = (zi_window_run){next[i], next[i]};
+        r->next[i] = (zi_window_range){next[i], next[i]};
     }
 }
 
@@ -641,8 +641,8 @@ static void *use_own(void *user)
     for (uint64_t turn = 0; turn < TURNS; turn++) {
         const uint64_t salt = own->salt + turn;
         const uint32_t extent = own->first + test_chance(salt, own->end - own->first);
-        const zi_window_run next[2] = {{test_chance(salt + 1, EXTENTS), 0},
-                                       {EXTENTS - 1, test_chance(salt + 2, EXTENTS)}};
+        const zi_window_range next[2] = {{test_chance(salt + 1, EXTENTS), 0},
+                                         {EXTENTS - 1, test_chance(salt + 2, EXTENTS)}};
         const bool replaces = test_chance(salt + 3, 4) == 0;
         const zi_extent *place = &r->extents[extent];
         unsigned char *memory = NULL;

@@ -188,22 +188,23 @@ ALWAYS_INLINE void round_loop(void *restrict target, zero_dtype dtype, const flo
     }
 }
 
-static void lanes_round(const zi_round_run *run)
+static void lanes_round(const zi_lanes_rounding *rounding)
 {
     size_t count = 0;
-    for (size_t i = 0; i < run->count; i += count) {
-        const uint64_t element = run->first + i;
+    for (size_t i = 0; i < rounding->count; i += count) {
+        const uint64_t element = rounding->first + i;
         const zi_rounding_sequence sequence = zi_rounding_sequence_for(
-            zi_rounding_block_of(run->key, element / ZI_ROUNDING_BLOCK), run->key.purpose);
+            zi_rounding_block_of(rounding->key, element / ZI_ROUNDING_BLOCK),
+            rounding->key.purpose);
         const uint32_t first = zi_rounding_at(sequence, (uint32_t)(element % ZI_ROUNDING_BLOCK));
-        count = rounding_span(element, run->count - i);
-        if (run->dtype == ZERO_DTYPE_BF16) {
-            round_loop(at(run->target, ZERO_DTYPE_BF16, i), ZERO_DTYPE_BF16, run->source + i, count,
-                       first, sequence.step, run->key.purpose);
+        count = rounding_span(element, rounding->count - i);
+        if (rounding->dtype == ZERO_DTYPE_BF16) {
+            round_loop(at(rounding->target, ZERO_DTYPE_BF16, i), ZERO_DTYPE_BF16,
+                       rounding->source + i, count, first, sequence.step, rounding->key.purpose);
         } else {
-            zi_assert(run->dtype == ZERO_DTYPE_F16);
-            round_loop(at(run->target, ZERO_DTYPE_F16, i), ZERO_DTYPE_F16, run->source + i, count,
-                       first, sequence.step, run->key.purpose);
+            zi_assert(rounding->dtype == ZERO_DTYPE_F16);
+            round_loop(at(rounding->target, ZERO_DTYPE_F16, i), ZERO_DTYPE_F16,
+                       rounding->source + i, count, first, sequence.step, rounding->key.purpose);
         }
     }
 }
