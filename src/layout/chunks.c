@@ -177,9 +177,9 @@ static void count_moves(zi_layout *layout)
     zi_offload_place *state = &layout->state;
     const uint64_t all = state->bytes;
     const bool twice = layout->tuning.speculative_step != 0;
-    state->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window, state->extent_count);
-    const uint64_t low = end_bytes(layout, state->window_slots, true);
-    const uint64_t high = end_bytes(layout, state->window_slots, false);
+    state->window_buffers = (uint32_t)zi_min_u64(layout->tuning.io_window, state->extent_count);
+    const uint64_t low = end_bytes(layout, state->window_buffers, true);
+    const uint64_t high = end_bytes(layout, state->window_buffers, false);
     layout->speculative_at = twice ? all : 0;
     layout->step_write_bytes = all;
     layout->step_read_bytes = all - (twice ? 0 : zi_min_u64(low, high)); /* all go one way */

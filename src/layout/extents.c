@@ -119,7 +119,7 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
                 layout->tuning.extent_bytes, zero_role_name(role), count);
     }
     place->extent_count = (uint32_t)count;
-    place->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window + 1, count);
+    place->window_buffers = (uint32_t)zi_min_u64(layout->tuning.io_window + 1, count);
     layout->disk_bytes += place->bytes;
     return ZERO_OK;
 }

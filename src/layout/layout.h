@@ -126,7 +126,7 @@ typedef struct zi_offload_place {
     zi_extent *extents; /* in the store; NULL before zi_layout_expand */
     uint32_t extent_count;
     uint32_t
-        window_slots; /* extents in memory at once; one more for roles, which two streams use */
+        window_buffers; /* extents in memory at once; one more for roles, which two streams use */
     uint64_t extent_bytes_max;
     uint64_t bytes;     /* of all extents */
     uint64_t at;        /* in the store */

@@ -401,7 +401,7 @@ static void place_offload(zi_layout *layout, role_arenas *roles)
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         zi_offload_place *place = &layout->offload[role];
         place->window_at = layout_create_take(roles, ZERO_ROLE_IO_WINDOW,
-                                              place->window_slots * place->extent_bytes_max);
+                                              place->window_buffers * place->extent_bytes_max);
     }
 }
 
@@ -464,7 +464,7 @@ static void layout_create_place(zi_layout *layout)
     place_step(layout, &roles);
     (void)layout_create_take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
     (void)layout_create_take(&roles, ZERO_ROLE_IO_WINDOW,
-                             layout->state.window_slots * layout->state.extent_bytes_max);
+                             layout->state.window_buffers * layout->state.extent_bytes_max);
     (void)layout_create_take(&roles, ZERO_ROLE_SAVE_STAGING, layout->tuning.save_staging_bytes);
     layout->bounce_at = layout_create_take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->bounce_bytes);
     place_offload(layout, &roles);
