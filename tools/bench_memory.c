@@ -94,7 +94,7 @@ static int run_job(const memory_job *job, memory_run *run)
     return failed;
 }
 
-/* The most that an allocator of a rank ever gave, or a rank's part of what is used more. */
+/* The most that an allocator of a rank ever gave, or a rank's share of what is used more. */
 static int measure(const memory_job *job, bench_report *report, bool used, const char *name)
 {
     memory_run run;

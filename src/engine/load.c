@@ -247,7 +247,7 @@ static zero_status load_tensors(engine_load *load)
 static zero_status check_slices(engine_load *load)
 {
     for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
-        const engine_part slice = zi_engine_slice(load->engine, t);
+        const engine_range slice = zi_engine_slice(load->engine, t);
         for (uint32_t i = 0; i < ZI_SAVED_ROLES && load->found[t] != ZI_NO_INDEX; i++) {
             const zero_role role = zi_saved_role(i);
             const load_source source = {role, zi_load_dtype(load, t, role)};

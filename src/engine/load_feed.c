@@ -77,7 +77,7 @@ static bool find_in_role(const engine_load *load, feed_position *p, load_range *
 {
     const zero_role role = zi_saved_role(p->role);
     const engine_shard shard = zi_engine_shard(load->engine, p->tensor, role);
-    const engine_part slice = zi_engine_slice(load->engine, p->tensor);
+    const engine_range slice = zi_engine_slice(load->engine, p->tensor);
     const uint64_t slice_end = slice.first + slice.count;
     const uint64_t first = zi_max_u64(zi_max_u64(p->at, p->next), shard.tensor_first);
     uint64_t end = zi_min_u64(p->at + LOAD_STRIDE, shard.tensor_first + shard.count);

@@ -19,7 +19,7 @@
 /* Where a role's walk is. */
 typedef struct walk_position {
     uint32_t tensor; /* of the map */
-    uint64_t done;   /* elements of this rank's part of it */
+    uint64_t done;   /* elements of this rank's slice of it */
 } walk_position;
 
 /* Elements of one tensor in a block. */
@@ -41,13 +41,13 @@ typedef struct role_walk {
 
 /* Find the next elements of the role; false: there are no more. */
 static bool save_stage_find_next(const engine_save *save, zero_role role, walk_position *position,
-                                 engine_part *part)
+                                 engine_range *slice)
 {
     const zi_checkpoint_map *map = &save->manifest.map;
     for (; position->tensor < map->tensor_count; position->tensor++, position->done = 0) {
         if (map->tensors[position->tensor].role[role].dtype != ZERO_DTYPE_NONE) {
-            *part = zi_save_own_part(save, position->tensor);
-            if (position->done < part->count) {
+            *slice = zi_save_own_range(save, position->tensor);
+            if (position->done < slice->count) {
                 return true;
             }
         }
@@ -60,24 +60,24 @@ static bool save_stage_find_next(const engine_save *save, zero_role role, walk_p
 static bool save_stage_next_range(const engine_save *save, walk_position *position, uint64_t end,
                                   zi_checkpoint_block *block, stage_range *range)
 {
-    engine_part part;
-    if (!save_stage_find_next(save, block->role, position, &part)) {
+    engine_range slice;
+    if (!save_stage_find_next(save, block->role, position, &slice)) {
         return false;
     }
     const zi_checkpoint_place *place =
         &save->manifest.map.tensors[position->tensor].role[block->role];
     const size_t size = zero_dtype_bytes(place->dtype);
-    const uint64_t first = part.first + position->done;
+    const uint64_t first = slice.first + position->done;
     const uint64_t at = place->at + first * size;
     if (place->file != block->file || at != block->at + block->bytes || at >= end) {
         return false;
     }
-    const uint64_t count = zi_min_u64(part.count - position->done, (end - at) / size);
+    const uint64_t count = zi_min_u64(slice.count - position->done, (end - at) / size);
     *range = (stage_range){.tensor = position->tensor,
                            .first = first,
                            .count = count,
                            .at = block->bytes,
-                           .ends = position->done + count == part.count};
+                           .ends = position->done + count == slice.count};
     block->bytes += count * size;
     position->done += count;
     return true;
@@ -178,11 +178,11 @@ static zero_status copy_block(const engine_save *save, walk_position *position, 
 /* Begin the walk's next block: where it is. */
 static zi_checkpoint_block begin_block(const engine_save *save, role_walk *walk)
 {
-    engine_part part = {0};
-    (void)save_stage_find_next(save, walk->role, &walk->position, &part);
+    engine_range slice = {0};
+    (void)save_stage_find_next(save, walk->role, &walk->position, &slice);
     const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[walk->position.tensor];
     const zi_checkpoint_place *place = &tensor->role[walk->role];
-    const uint64_t first = part.first + walk->position.done;
+    const uint64_t first = slice.first + walk->position.done;
     if (walk->file != place->file && walk->file != ZI_NO_INDEX) {
         zi_checkpoint_writer_seal(save->writer, walk->file);
     }
@@ -228,8 +228,8 @@ static role_walk *save_stage_choose(const engine_save *save, role_walk *walks)
     role_walk *chosen = NULL;
     for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
         walk_position *position = &walks[i].position;
-        engine_part part;
-        if (save_stage_find_next(save, walks[i].role, position, &part) &&
+        engine_range slice;
+        if (save_stage_find_next(save, walks[i].role, position, &slice) &&
             (chosen == NULL || position->tensor < chosen->position.tensor ||
              (position->tensor == chosen->position.tensor &&
               position->done < chosen->position.done))) {

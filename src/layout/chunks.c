@@ -1,4 +1,4 @@
-/* Owns the cutting of optimizer parts into chunks, and of their state on disk into extents.
+/* Owns the cutting of optimizer shards into chunks, and of their state on disk into extents.
  * Invariant: a flat's chunks tile its part in order, an extent's chunks are neighbours, and no
  * extent is longer than extent_bytes. Equal neighbours are kept as one range, so the time that a
  * plan takes depends on the number of flats and not on their sizes. */
@@ -114,7 +114,7 @@ static void chunks_cut_flat(cutter *cut, uint32_t flat)
 {
     zi_layout *layout = cut->layout;
     zi_flat *place = &layout->flats[flat];
-    const uint64_t whole = zi_part_count(layout, place);
+    const uint64_t whole = zi_optimizer_shard_count(layout, place);
     const uint64_t extent_bytes = layout->tuning.extent_bytes;
     uint64_t first = 0;
     while (first < whole) {

@@ -380,12 +380,12 @@ static void place_step(zi_layout *layout, role_arenas *roles)
         layout_create_take(roles, ZERO_ROLE_STEP, ZI_STATE_STAGING * layout->state_staging_bytes);
 }
 
-/* Speculative copies of this rank's part of all parameters that are trained. */
+/* Speculative copies of this rank's shard of all parameters that are trained. */
 static void place_speculative(const zi_layout *layout, role_arenas *roles)
 {
     for (uint32_t f = 0; f < layout->flat_count && layout->speculative_at != 0; f++) {
         zi_flat *flat = &layout->flats[f];
-        const uint64_t count = flat->trained ? zi_part_count(layout, flat) : 0;
+        const uint64_t count = flat->trained ? zi_optimizer_shard_count(layout, flat) : 0;
         flat->speculative_at = layout_create_take(
             roles, ZERO_ROLE_IO_WINDOW, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], count));
     }

@@ -148,7 +148,7 @@ TEST(adamw_within_a_few_units_of_double_precision)
     }
 }
 
-static void check_splits(update_case *one, const unsigned char *expected, const uint32_t *parts,
+static void check_splits(update_case *one, const unsigned char *expected, const uint32_t *shares,
                          size_t parts_count)
 {
     unsigned char *before = case_copy(one);
@@ -158,8 +158,8 @@ static void check_splits(update_case *one, const unsigned char *expected, const 
         zi_cpu_lanes_select(set);
         for (size_t k = 0; k < parts_count; k++) {
             memcpy(one->memory, before, one->bytes);
-            for (uint32_t part = parts[k]; part-- > 0;) {
-                zi_cpu_update(&one->job, scratch, part, parts[k]);
+            for (uint32_t share = shares[k]; share-- > 0;) {
+                zi_cpu_update(&one->job, scratch, share, shares[k]);
             }
             CHECK_BYTES(one->memory, expected, one->bytes);
         }
@@ -171,12 +171,12 @@ static void check_splits(update_case *one, const unsigned char *expected, const 
 
 TEST(same_bits_for_every_type_instruction_set_and_split)
 {
-    const uint32_t parts[] = {1, 2, 3, 7, 64};
+    const uint32_t shares[] = {1, 2, 3, 7, 64};
     for (size_t t = 0; t < CASE_TYPES; t++) {
         update_case one;
         case_create(&one, case_types(t), small_counts, SMALL_COUNT, true);
         unsigned char *expected = case_expected(&one);
-        check_splits(&one, expected, parts, 5);
+        check_splits(&one, expected, shares, 5);
         free(expected);
         case_destroy(&one);
     }
@@ -191,14 +191,14 @@ TEST(same_bits_for_long_runs)
         {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, false, ZERO_OPTIMIZER_ADAMW},
     };
     const size_t counts[] = {300001, 100};
-    const uint32_t parts[] = {1, 2};
+    const uint32_t shares[] = {1, 2};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         for (size_t shift = 0; shift < 2; shift++) {
             update_case one;
             case_create(&one, types[t], counts, 2, false);
             one.job.param = (unsigned char *)one.job.param + 2 * shift;
             unsigned char *expected = case_expected(&one);
-            check_splits(&one, expected, parts, 2);
+            check_splits(&one, expected, shares, 2);
             free(expected);
             case_destroy(&one);
         }
@@ -208,7 +208,7 @@ TEST(same_bits_for_long_runs)
 TEST(callback_with_the_same_arithmetic_gives_the_same_bits)
 {
     const size_t counts[] = {5000, 1, 4096, 77};
-    const uint32_t parts[] = {1, 3};
+    const uint32_t shares[] = {1, 3};
     for (size_t t = 0; t < CASE_ADAMW_TYPES; t++) {
         update_case one;
         case_create(&one, case_types(t), counts, 4, true);
@@ -217,7 +217,7 @@ TEST(callback_with_the_same_arithmetic_gives_the_same_bits)
         one.job.update = case_callback;
         one.job.update_states = 2;
         one.job.update_user = &one.decision;
-        check_splits(&one, expected, parts, 2);
+        check_splits(&one, expected, shares, 2);
         free(expected);
         case_destroy(&one);
     }
@@ -248,8 +248,8 @@ TEST(callback_without_moments_knows_where_it_is)
     one.job.state[ZI_STATE_MOMENT2] = NULL;
     zi_cpu_scratch *scratch = malloc(sizeof *scratch);
     CHECK(scratch != NULL);
-    for (uint32_t part = 0; part < 3; part++) {
-        zi_cpu_update(&one.job, scratch, part, 3);
+    for (uint32_t share = 0; share < 3; share++) {
+        zi_cpu_update(&one.job, scratch, share, 3);
     }
     const float *grad = one.job.grad;
     const float *master = one.job.state[ZI_STATE_MASTER];

@@ -1,4 +1,4 @@
-/* Owns the tests of tiers in the layout: chunks tile every optimizer part, records on disk hold
+/* Owns the tests of tiers in the layout: chunks tile every optimizer shard, records on disk hold
  * each chunk's state once and are full, budgets are kept on every tier, and the table says it. */
 #include "layout/layout.h"
 #include "plan_rig.h"
@@ -86,7 +86,7 @@ static void check_tiling(const zi_layout *l)
 }
 
 /* Extents of a role on disk hold every element of every shard once, in order and in whole pages,
- * from `at` on; a chunk of an optimizer part is one whole extent. Returns their end. */
+ * from `at` on; a chunk of an optimizer shard is one whole extent. Returns their end. */
 static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
 {
     const zi_offload_place *place = &l->offload[role];

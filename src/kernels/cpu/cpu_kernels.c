@@ -190,19 +190,20 @@ static uint64_t unit_count(const zi_segment *segments, size_t count)
     return units;
 }
 
-void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t part, uint32_t parts)
+void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t share,
+                   uint32_t shares)
 {
     if (job->decision->skip) {
         return;
     }
-    zi_assert_cmp(part, <, parts);
+    zi_assert_cmp(share, <, shares);
     zi_assert(job->optimizer != ZERO_OPTIMIZER_CALLBACK || scratch != NULL);
     const uint64_t units = unit_count(job->segments, job->segment_count);
-    /* Parts differ by at most one unit; written so that nothing wraps. */
-    const uint64_t share = units / parts;
-    const uint64_t extra = units % parts;
-    const uint64_t begin = share * part + zi_min_u64(part, extra);
-    const uint64_t end = begin + share + (part < extra);
+    /* Shares differ by at most one unit; written so that nothing wraps. */
+    const uint64_t each = units / shares;
+    const uint64_t extra = units % shares;
+    const uint64_t begin = each * share + zi_min_u64(share, extra);
+    const uint64_t end = begin + each + (share < extra);
     uint64_t passed = 0;
     for (size_t i = 0; i < job->segment_count && passed < end; i++) {
         const zi_segment *segment = &job->segments[i];
