@@ -67,12 +67,12 @@ ABSENT double calibrate_product_flops(const calibrate_product *product, calibrat
 }
 
 ABSENT void calibrate_product_run(const calibrate_product *product, calibrate_shape shape,
-                                  uint32_t part, uint32_t parts)
+                                  uint32_t share, uint32_t shares)
 {
     (void)product;
     (void)shape;
-    (void)part;
-    (void)parts;
+    (void)share;
+    (void)shares;
 }
 
 ABSENT uint32_t calibrate_gpu_count(void)

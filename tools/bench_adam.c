@@ -82,9 +82,9 @@ static float *master_of(const adam_run *run)
 }
 
 /* Part of the elements, in multiples of STEP_ELEMENTS (the count is one). */
-static size_t part_begin(const adam_run *run, uint32_t part, uint32_t parts)
+static size_t share_begin(const adam_run *run, uint32_t share, uint32_t shares)
 {
-    return run->count / STEP_ELEMENTS * part / parts * STEP_ELEMENTS;
+    return run->count / STEP_ELEMENTS * share / shares * STEP_ELEMENTS;
 }
 
 /* The limit, once per width of vector: read, change and write back three arrays, read one, and
@@ -178,11 +178,11 @@ static unsigned char *shifted(void *base, zero_dtype dtype, size_t index)
     return (unsigned char *)base + index * zero_dtype_bytes(dtype);
 }
 
-static void limit_part(void *argument, uint32_t part, uint32_t parts)
+static void limit_share(void *argument, uint32_t share, uint32_t shares)
 {
     adam_run *run = argument;
     const adam_case *what = run->what;
-    const size_t begin = part_begin(run, part, parts);
+    const size_t begin = share_begin(run, share, shares);
     const size_t moment_width = zero_dtype_bytes(what->moment);
     const limit_arrays all = {
         .changed = {shifted(master_of(run), ZERO_DTYPE_F32, begin),
@@ -192,24 +192,24 @@ static void limit_part(void *argument, uint32_t part, uint32_t parts)
         .grad = (const unsigned char *)run->job.grad + begin * zero_dtype_bytes(what->grad),
         .grad_width = zero_dtype_bytes(what->grad),
         .copy = has_copy(run) ? shifted(run->job.param, what->param, begin) : NULL,
-        .count = part_begin(run, part + 1, parts) - begin,
+        .count = share_begin(run, share + 1, shares) - begin,
         .way = run->way,
         .zero = run->zero,
     };
-    run->seen[part] = run_limit(&all);
+    run->seen[share] = run_limit(&all);
 }
 
-static void adamw_part(void *argument, uint32_t part, uint32_t parts)
+static void adamw_share(void *argument, uint32_t share, uint32_t shares)
 {
     const adam_run *run = argument;
-    zi_cpu_update(&run->job, NULL, part, parts);
+    zi_cpu_update(&run->job, NULL, share, shares);
 }
 
 static double time_limit(void *argument)
 {
     adam_run *run = argument;
     const double start = bench_now();
-    zi_pool_run(run->pool, limit_part, run);
+    zi_pool_run(run->pool, limit_share, run);
     return bench_now() - start;
 }
 
@@ -233,7 +233,7 @@ static double time_adamw(void *argument)
 {
     adam_run *run = argument;
     const double start = bench_now();
-    zi_pool_run(run->pool, adamw_part, run);
+    zi_pool_run(run->pool, adamw_share, run);
     run->updates++;
     return bench_now() - start;
 }

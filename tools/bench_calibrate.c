@@ -85,8 +85,8 @@ static int make_cluster(calibration *all, zero_cluster *cluster)
 
 /* ---- what is known without measuring ---- */
 
-/* A rank has a GPU's memory, or a part of it; without GPUs a part of the node's, which plans count
- * twice: as a GPU's and as the node's. */
+/* A rank has a GPU's memory, or a share of it; without GPUs a share of the node's, which plans
+ * count twice: as a GPU's and as the node's. */
 static int add_memory(calibration *all)
 {
     char text[4096];
@@ -176,7 +176,7 @@ static void print_table(const calibration *all)
            all->repetitions, all->ranks, all->ranks == 1 ? "" : "s",
            all->gpus != 0 ? ""
                           : " Ranks compute on CPUs: products are in fp32\n"
-                            "by OpenBLAS, a GPU's memory is a rank's part of the node's, and its\n"
+                            "by OpenBLAS, a GPU's memory is a rank's share of the node's, and its\n"
                             "host link is a copy within it.");
 }
 

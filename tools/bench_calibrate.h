@@ -66,8 +66,8 @@ typedef enum calibrate_shape {
 /* Operations of a run. */
 double calibrate_product_flops(const calibrate_product *product, calibrate_shape shape);
 
-/* Part `part` of `parts` that run at the same time, each with its own rows. */
-void calibrate_product_run(const calibrate_product *product, calibrate_shape shape, uint32_t part,
-                           uint32_t parts);
+/* Share `share` of `shares` that run at the same time, each with its own rows. */
+void calibrate_product_run(const calibrate_product *product, calibrate_shape shape, uint32_t share,
+                           uint32_t shares);
 
 #endif

@@ -104,10 +104,10 @@ double calibrate_product_flops(const calibrate_product *product, calibrate_shape
 
 /* Rows of out = left right, or right^T. left: rows x inner. */
 static void multiply(const calibrate_product *p, CBLAS_TRANSPOSE transpose, const int sizes[3],
-                     uint32_t part, uint32_t parts)
+                     uint32_t share, uint32_t shares)
 {
-    const int first = (int)((uint64_t)sizes[0] * part / parts);
-    const int end = (int)((uint64_t)sizes[0] * (part + 1) / parts);
+    const int first = (int)((uint64_t)sizes[0] * share / shares);
+    const int end = (int)((uint64_t)sizes[0] * (share + 1) / shares);
     const int inner = sizes[1];
     const int columns = sizes[2];
     if (end > first) {
@@ -119,11 +119,11 @@ static void multiply(const calibrate_product *p, CBLAS_TRANSPOSE transpose, cons
 }
 
 /* Rows of out = left^T right, the gradient of a weight. left: inner x rows. */
-static void multiply_weight(const calibrate_product *p, const int sizes[3], uint32_t part,
-                            uint32_t parts)
+static void multiply_weight(const calibrate_product *p, const int sizes[3], uint32_t share,
+                            uint32_t shares)
 {
-    const int first = (int)((uint64_t)sizes[0] * part / parts);
-    const int end = (int)((uint64_t)sizes[0] * (part + 1) / parts);
+    const int first = (int)((uint64_t)sizes[0] * share / shares);
+    const int end = (int)((uint64_t)sizes[0] * (share + 1) / shares);
     if (end > first) {
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, end - first, sizes[2], sizes[1], 1.0f,
                     p->left + first, sizes[0], p->right, sizes[2], 0.0f,
@@ -174,12 +174,12 @@ static void multiply_heads(const calibrate_product *p)
     }
 }
 
-void calibrate_product_run(const calibrate_product *product, calibrate_shape shape, uint32_t part,
-                           uint32_t parts)
+void calibrate_product_run(const calibrate_product *product, calibrate_shape shape, uint32_t share,
+                           uint32_t shares)
 {
     if (shape == CALIBRATE_SQUARE) {
         const int side = product->square;
-        multiply(product, CblasNoTrans, (const int[]){side, side, side}, part, parts);
+        multiply(product, CblasNoTrans, (const int[]){side, side, side}, share, shares);
         return;
     }
     if (shape == CALIBRATE_HEADS) {
@@ -190,8 +190,8 @@ void calibrate_product_run(const calibrate_product *product, calibrate_shape sha
         const int from = block_from[i] * product->width;
         const int to = block_to[i] * product->width;
         const int tokens = product->tokens;
-        multiply(product, CblasTrans, (const int[]){tokens, from, to}, part, parts);
-        multiply(product, CblasNoTrans, (const int[]){tokens, to, from}, part, parts);
-        multiply_weight(product, (const int[]){to, tokens, from}, part, parts);
+        multiply(product, CblasTrans, (const int[]){tokens, from, to}, share, shares);
+        multiply(product, CblasNoTrans, (const int[]){tokens, to, from}, share, shares);
+        multiply_weight(product, (const int[]){to, tokens, from}, share, shares);
     }
 }

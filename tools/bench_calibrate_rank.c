@@ -141,11 +141,11 @@ static int await(const calibrate_rank *rank, zi_stream *stream)
 
 /* ---- memory ---- */
 
-static void copy_part(void *argument, uint32_t part, uint32_t parts)
+static void copy_share(void *argument, uint32_t share, uint32_t shares)
 {
     const calibrate_rank *rank = argument;
-    const size_t first = rank->bytes / parts * part;
-    memcpy(rank->back + first, rank->source + first, rank->bytes / parts);
+    const size_t first = rank->bytes / shares * share;
+    memcpy(rank->back + first, rank->source + first, rank->bytes / shares);
 }
 
 #define MEMORY_TIMES 4
@@ -154,7 +154,7 @@ static int copy_on_host(calibrate_rank *rank, const void *argument)
 {
     (void)argument;
     for (uint32_t i = 0; i < MEMORY_TIMES; i++) {
-        zi_pool_run(rank->pool, copy_part, rank);
+        zi_pool_run(rank->pool, copy_share, rank);
     }
     return 0;
 }
@@ -299,24 +299,24 @@ static int measure_collectives(calibrate_rank *rank)
 
 /* ---- matrix products ---- */
 
-typedef struct product_part {
+typedef struct product_share {
     const calibrate_product *product;
     calibrate_shape shape;
-} product_part;
+} product_share;
 
-static void multiply_part(void *argument, uint32_t part, uint32_t parts)
+static void multiply_share(void *argument, uint32_t share, uint32_t shares)
 {
-    const product_part *own = argument;
-    calibrate_product_run(own->product, own->shape, part, parts);
+    const product_share *own = argument;
+    calibrate_product_run(own->product, own->shape, share, shares);
 }
 
 static int multiply(calibrate_rank *rank, const void *shape)
 {
-    product_part own = {rank->product, *(const calibrate_shape *)shape};
+    product_share own = {rank->product, *(const calibrate_shape *)shape};
     if (own.shape == CALIBRATE_HEADS) {
-        multiply_part(&own, 0, 1); /* too short to be worth a wake-up */
+        multiply_share(&own, 0, 1); /* too short to be worth a wake-up */
     } else {
-        zi_pool_run(rank->pool, multiply_part, &own);
+        zi_pool_run(rank->pool, multiply_share, &own);
     }
     return 0;
 }

@@ -17,13 +17,13 @@
 /* A disk takes many small pages in more requests than few large ones: twice the time was seen. */
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
 
-typedef struct raw_part {
+typedef struct raw_thread {
     const raw_file *raw;
     uint64_t first; /* block; each RAW_THREADS-th from there on is this thread's */
     bool writes;
     int reason; /* errno; 0: all went well */
     pthread_t thread;
-} raw_part;
+} raw_thread;
 
 int raw_refused(const char *folder)
 {
@@ -69,18 +69,18 @@ void raw_close(raw_file *raw)
 /* One access may move less than it was asked to. */
 static void *move_blocks(void *user)
 {
-    raw_part *part = user;
-    unsigned char *memory = part->raw->memory[part->first];
-    const int file = part->raw->descriptor;
+    raw_thread *thread = user;
+    unsigned char *memory = thread->raw->memory[thread->first];
+    const int file = thread->raw->descriptor;
     const uint64_t stride = RAW_THREADS * RAW_BLOCK_BYTES;
-    for (uint64_t at = part->first * RAW_BLOCK_BYTES; at < part->raw->bytes; at += stride) {
+    for (uint64_t at = thread->first * RAW_BLOCK_BYTES; at < thread->raw->bytes; at += stride) {
         for (uint64_t done = 0; done < RAW_BLOCK_BYTES;) {
             const uint64_t left = RAW_BLOCK_BYTES - done;
             const off_t place = (off_t)(at + done);
-            const ssize_t now = part->writes ? pwrite(file, memory + done, left, place)
-                                             : pread(file, memory + done, left, place);
+            const ssize_t now = thread->writes ? pwrite(file, memory + done, left, place)
+                                               : pread(file, memory + done, left, place);
             if (now <= 0) {
-                part->reason = now < 0 ? errno : EIO;
+                thread->reason = now < 0 ? errno : EIO;
                 return NULL;
             }
             done += (uint64_t)now;
@@ -91,17 +91,17 @@ static void *move_blocks(void *user)
 
 static int move(raw_file *raw, bool writes)
 {
-    raw_part parts[RAW_THREADS];
+    raw_thread threads[RAW_THREADS];
     int reason = 0;
     uint64_t started = 0;
     for (; started < RAW_THREADS && reason == 0; started++) {
-        parts[started] = (raw_part){.raw = raw, .first = started, .writes = writes};
-        reason = pthread_create(&parts[started].thread, NULL, move_blocks, &parts[started]);
+        threads[started] = (raw_thread){.raw = raw, .first = started, .writes = writes};
+        reason = pthread_create(&threads[started].thread, NULL, move_blocks, &threads[started]);
         started -= reason != 0;
     }
     for (uint64_t i = 0; i < started; i++) {
-        (void)pthread_join(parts[i].thread, NULL);
-        reason = reason == 0 ? parts[i].reason : reason;
+        (void)pthread_join(threads[i].thread, NULL);
+        reason = reason == 0 ? threads[i].reason : reason;
     }
     return reason;
 }

@@ -47,7 +47,7 @@ typedef struct comm_run {
     zero_world *world;
     zi_stream *host;
     zi_collective job; /* ours; count a rank */
-    bool in_place;     /* each rank's part is in both receive buffers from the start */
+    bool in_place;     /* each rank's shard is in both receive buffers from the start */
     uint32_t calls;    /* of one measurement */
     size_t send_count;
     size_t recv_count;

@@ -36,12 +36,12 @@ typedef struct fold_run {
     zi_fold fold;
     const void *sources[SOURCES_MAX];
     unsigned char *memory;
-    zi_norm_sum parts[THREADS_MAX]; /* a thread's squares */
+    zi_norm_sum squares[THREADS_MAX]; /* a thread's */
 } fold_run;
 
-static size_t part_begin(const fold_run *run, uint32_t part, uint32_t parts)
+static size_t share_begin(const fold_run *run, uint32_t share, uint32_t shares)
 {
-    return run->fold.count / ZI_NORM_CHUNK * part / parts * ZI_NORM_CHUNK;
+    return run->fold.count / ZI_NORM_CHUNK * share / shares * ZI_NORM_CHUNK;
 }
 
 float bench_first_value(size_t i, uint32_t array, bool squared)
@@ -74,29 +74,29 @@ static void fill(const fold_run *run)
     bench_fill(fold->dst, fold->dst_dtype, fold->count, fold->source_count, false);
 }
 
-static void alone_part(void *argument, uint32_t part, uint32_t parts)
+static void alone_share(void *argument, uint32_t share, uint32_t shares)
 {
     const fold_run *run = argument;
-    zi_cpu_fold_range(&run->fold, part_begin(run, part, parts), part_begin(run, part + 1, parts),
-                      NULL);
+    zi_cpu_fold_range(&run->fold, share_begin(run, share, shares),
+                      share_begin(run, share + 1, shares), NULL);
 }
 
-static void fused_part(void *argument, uint32_t part, uint32_t parts)
+static void fused_share(void *argument, uint32_t share, uint32_t shares)
 {
     fold_run *run = argument;
-    run->parts[part] = (zi_norm_sum){{0}, 0, 0};
-    zi_cpu_fold_range(&run->fold, part_begin(run, part, parts), part_begin(run, part + 1, parts),
-                      &run->parts[part]);
+    run->squares[share] = (zi_norm_sum){{0}, 0, 0};
+    zi_cpu_fold_range(&run->fold, share_begin(run, share, shares),
+                      share_begin(run, share + 1, shares), &run->squares[share]);
 }
 
-static void squares_part(void *argument, uint32_t part, uint32_t parts)
+static void squares_share(void *argument, uint32_t share, uint32_t shares)
 {
     fold_run *run = argument;
-    const size_t begin = part_begin(run, part, parts);
+    const size_t begin = share_begin(run, share, shares);
     const size_t width = zero_dtype_bytes(run->fold.dst_dtype);
-    run->parts[part] = (zi_norm_sum){{0}, 0, 0};
+    run->squares[share] = (zi_norm_sum){{0}, 0, 0};
     zi_cpu_square_sum((const unsigned char *)run->fold.dst + begin * width, run->fold.dst_dtype,
-                      part_begin(run, part + 1, parts) - begin, &run->parts[part]);
+                      share_begin(run, share + 1, shares) - begin, &run->squares[share]);
 }
 
 /* A fold, and what is run behind it. */
@@ -121,7 +121,7 @@ static zi_norm_sum sum_of(const fold_run *run)
 {
     zi_norm_sum sum = {{0}, 0, 0};
     for (uint32_t i = 0; i < zi_pool_threads(run->pool); i++) {
-        zi_norm_merge(&sum, &run->parts[i]);
+        zi_norm_merge(&sum, &run->squares[i]);
     }
     return sum;
 }
@@ -130,7 +130,7 @@ static zi_norm_sum sum_of(const fold_run *run)
 static int check_squares(fold_run *run)
 {
     const zi_norm_sum fused = sum_of(run);
-    zi_pool_run(run->pool, squares_part, run);
+    zi_pool_run(run->pool, squares_share, run);
     const zi_norm_sum apart = sum_of(run);
     if (memcmp(&fused, &apart, sizeof fused) != 0 || !(zi_norm_value(&fused) > 0.0)) {
         return bench_fail("adam, %s: the fold's squares come to %a instead of %a", run->name,
@@ -142,7 +142,7 @@ static int check_squares(fold_run *run)
 static int measure(const bench_options *options, bench_report *report, fold_run *run)
 {
     fold_side ways[] = {
-        {run, alone_part, NULL}, {run, alone_part, squares_part}, {run, fused_part, NULL}};
+        {run, alone_share, NULL}, {run, alone_share, squares_share}, {run, fused_share, NULL}};
     const bench_side sides[] = {
         {time_side, &ways[0]}, {time_side, &ways[1]}, {time_side, &ways[2]}};
     bench_stat stats[3];

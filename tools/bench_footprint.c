@@ -102,12 +102,12 @@ static const struct {
 };
 
 static zero_engine_options options_of(const footprint *f, const footprint_mix *mix,
-                                      const bench_place *place, const bench_options *line,
+                                      const bench_target *target, const bench_options *line,
                                       zero_tuning *tuning)
 {
     static const char *const here[] = {"."};
     const bench_offload_options *o = &line->offload;
-    zero_engine_options options = memory_run_options(place, tuning);
+    zero_engine_options options = memory_run_options(target, tuning);
     options.stage = mix->stage;
     memcpy(options.tier, mix->tier, sizeof mix->tier);
     options.disk_directories = o->directory_count != 0 ? o->directories : here;
@@ -118,12 +118,12 @@ static zero_engine_options options_of(const footprint *f, const footprint_mix *m
     return options;
 }
 
-static void make_mixes(footprint *f, const bench_place *place)
+static void make_mixes(footprint *f, const bench_target *target)
 {
     const bool formula = zero_dtype_bytes(f->transformer.dtype) == 2;
     for (size_t i = 0; i < FOOTPRINT_MIXES; i++) {
         footprint_mix *mix = &f->mixes[f->mix_count];
-        if (kinds[i].gpu && place->device != ZERO_DEVICE_CUDA) {
+        if (kinds[i].gpu && target->device != ZERO_DEVICE_CUDA) {
             continue;
         }
         *mix = (footprint_mix){.name = kinds[i].name, .stage = kinds[i].stage};
@@ -141,14 +141,14 @@ static void make_mixes(footprint *f, const bench_place *place)
 
 /* ---- what fits ---- */
 
-static int plan_mix(const footprint *f, const footprint_mix *mix, const bench_place *place,
+static int plan_mix(const footprint *f, const footprint_mix *mix, const bench_target *target,
                     const bench_options *line, zero_memory *planned)
 {
     zero_model *model = NULL;
     zero_tuning tuning;
-    const zero_engine_options options = options_of(f, mix, place, line, &tuning);
+    const zero_engine_options options = options_of(f, mix, target, line, &tuning);
     int failed = BENCH_TRY(zero_transformer_model(&f->transformer, &model));
-    memory_run run = {.place = place, .model = model, .options = &options, .ranks = f->ranks};
+    memory_run run = {.target = target, .model = model, .options = &options, .ranks = f->ranks};
     failed = failed || memory_run_plan(&run);
     *planned = run.planned;
     zero_model_destroy(model);
@@ -156,19 +156,19 @@ static int plan_mix(const footprint *f, const footprint_mix *mix, const bench_pl
 }
 
 /* Memory of the machine; 0: not told, or it is a GPU's, which says so itself. */
-static uint64_t available_bytes(const bench_place *place)
+static uint64_t available_bytes(const bench_target *target)
 {
-    return place->device == ZERO_DEVICE_CUDA ? 0
-                                             : bench_proc_bytes("/proc/meminfo", "MemAvailable:");
+    return target->device == ZERO_DEVICE_CUDA ? 0
+                                              : bench_proc_bytes("/proc/meminfo", "MemAvailable:");
 }
 
 /* Shrink the model until stage 0, which takes most, fits all ranks at once; or as the line says. */
-static int choose_shrink(footprint *f, const bench_place *place, const bench_options *line)
+static int choose_shrink(footprint *f, const bench_target *target, const bench_options *line)
 {
     static const uint64_t budgets[] = {UINT64_C(1) << 30, UINT64_C(1) << 28, UINT64_C(1) << 23};
     const zero_transformer whole = f->transformer;
     const uint32_t wanted = line->memory.shrink;
-    const uint64_t available = available_bytes(place);
+    const uint64_t available = available_bytes(target);
     const uint64_t most = budgets[line->scale];
     const uint64_t budget = available != 0 && available / 2 < most ? available / 2 : most;
     const footprint_mix zero = {.stage = ZERO_STAGE_0};
@@ -176,7 +176,7 @@ static int choose_shrink(footprint *f, const bench_place *place, const bench_opt
     for (;; shrink *= 2) {
         zero_memory planned;
         f->transformer = shrunk(&whole, shrink);
-        if (plan_mix(f, &zero, place, line, &planned) != 0) {
+        if (plan_mix(f, &zero, target, line, &planned) != 0) {
             return 1;
         }
         const uint64_t all = footprint_memory(&planned) * f->ranks;
@@ -253,20 +253,20 @@ static int add_rows(const footprint *f, const footprint_mix *mix, const char *na
                    report);
 }
 
-static int measure_mix(footprint *f, footprint_mix *mix, const bench_place *place,
+static int measure_mix(footprint *f, footprint_mix *mix, const bench_target *target,
                        const bench_options *line, bench_report *report)
 {
     char name[192];
     char reason[512];
     zero_model *model = NULL;
     zero_tuning tuning;
-    const zero_engine_options options = options_of(f, mix, place, line, &tuning);
+    const zero_engine_options options = options_of(f, mix, target, line, &tuning);
     (void)snprintf(name, sizeof name, "%s, %" PRIu32 " ranks%s, stage %s", f->model, f->ranks,
-                   place->suffix, mix->name);
+                   target->suffix, mix->name);
     if (!bench_wants(line, name)) {
         return 0;
     }
-    memory_run run = {.place = place, .options = &options, .ranks = f->ranks};
+    memory_run run = {.target = target, .options = &options, .ranks = f->ranks};
     run.by_rank = calloc(f->ranks, sizeof *run.by_rank);
     if (run.by_rank == NULL) {
         return bench_fail("no memory left for the figures of %" PRIu32 " ranks", f->ranks);
@@ -316,20 +316,20 @@ static int draw(const footprint *f, const bench_options *line, bench_report *rep
            (o->html_path != NULL && footprint_write_html(f, o->html_path) != 0);
 }
 
-int bench_footprint_at(const bench_place *place, const bench_options *line, bench_report *report)
+int bench_footprint_at(const bench_target *target, const bench_options *line, bench_report *report)
 {
     static footprint f;
     const char *model = line->memory.model != NULL ? line->memory.model : "gpt2";
-    f = (footprint){.used = place->used,
+    f = (footprint){.used = target->used,
                     .ranks = line->ranks != 0 ? line->ranks : 4,
                     .bf16_sums = line->memory.bf16_sums};
     if (check_file(line->memory.svg_path) != 0 || check_file(line->memory.html_path) != 0 ||
-        read_model(model, &f.transformer) != 0 || choose_shrink(&f, place, line) != 0) {
+        read_model(model, &f.transformer) != 0 || choose_shrink(&f, target, line) != 0) {
         return 1;
     }
-    make_mixes(&f, place);
+    make_mixes(&f, target);
     for (uint32_t i = 0; i < f.mix_count; i++) {
-        if (measure_mix(&f, &f.mixes[i], place, line, report) != 0) {
+        if (measure_mix(&f, &f.mixes[i], target, line, report) != 0) {
             return 1;
         }
     }
@@ -339,5 +339,5 @@ int bench_footprint_at(const bench_place *place, const bench_options *line, benc
 int bench_footprint(const bench_options *options, bench_report *report)
 {
     return options->memory.on_gpu ? bench_footprint_gpu(options, report)
-                                  : bench_footprint_at(&bench_cpu_place, options, report);
+                                  : bench_footprint_at(&bench_cpu_target, options, report);
 }

@@ -18,9 +18,9 @@ typedef struct footprint_mix {
     bool measured;
     zero_memory planned;
     zero_memory held; /* as allocators counted; of roles on disk, which share files, the plan's */
-    uint64_t file_bytes; /* as the file system has them, a rank's part */
+    uint64_t file_bytes; /* as the file system has them, a rank's share */
     bool files_told;     /* and it tells */
-    uint64_t used_bytes; /* by which what is in use grew, a rank's part; 0: not told */
+    uint64_t used_bytes; /* by which what is in use grew, a rank's share; 0: not told */
     double paper;        /* bytes of parameters, gradients and optimizer state; 0: no formula */
 } footprint_mix;
 

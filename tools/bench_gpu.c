@@ -2,7 +2,7 @@
 #include "bench_gpu.h"
 
 #include "bench_gpu_clock.h"
-#include "bench_place.h"
+#include "bench_target.h"
 #include "zero/cuda.h"
 
 /* Fail or skip: a GPU is wanted, and none is there. */
@@ -15,14 +15,14 @@ static int refuse(const bench_options *options, bench_report *report, const char
     return options->named ? bench_fail("gpu: %s", reason) : bench_skip(report, "gpu", NULL, reason);
 }
 
-static int wait_for_stream(const bench_place *place)
+static int wait_for_stream(const bench_target *target)
 {
-    return GPU_TRY(cudaStreamSynchronize(place->stream.native));
+    return GPU_TRY(cudaStreamSynchronize(target->stream.native));
 }
 
-static int fetch(const bench_place *place, void *host, const void *data, size_t bytes)
+static int fetch(const bench_target *target, void *host, const void *data, size_t bytes)
 {
-    return gpu_fetch(host, data, bytes, place->stream.native);
+    return gpu_fetch(host, data, bytes, target->stream.native);
 }
 
 static uint64_t used_bytes(void)
@@ -32,19 +32,19 @@ static uint64_t used_bytes(void)
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? all - left : 0;
 }
 
-/* A measurement of engines at a place. */
-typedef int (*place_fn)(const bench_place *place, const bench_options *options,
-                        bench_report *report);
+/* A measurement of engines on a target. */
+typedef int (*measure_fn)(const bench_target *target, const bench_options *options,
+                          bench_report *report);
 
 /* Measure what the CPU is measured by too. */
-static int measure_engines(const bench_options *options, bench_report *report, place_fn first,
-                           place_fn second)
+static int measure_engines(const bench_options *options, bench_report *report, measure_fn first,
+                           measure_fn second)
 {
     cudaStream_t stream = NULL;
     if (gpu_stream_open(&stream) != 0) {
         return 1;
     }
-    const bench_place place = {
+    const bench_target target = {
         .device = ZERO_DEVICE_CUDA,
         .stream = zero_stream_cuda(stream),
         .suffix = ", GPU",
@@ -56,8 +56,8 @@ static int measure_engines(const bench_options *options, bench_report *report, p
         .used_start = used_bytes,
         .used_most = used_bytes,
     };
-    const int first_failed = first(&place, options, report);
-    const int second_failed = second != NULL && second(&place, options, report);
+    const int first_failed = first(&target, options, report);
+    const int second_failed = second != NULL && second(&target, options, report);
     gpu_stream_close(stream);
     return first_failed || second_failed;
 }

@@ -2,8 +2,8 @@
  * piece of the GPU's memory that every case lays its arrays out in.
  *
  * An array is a tile of random values over and over, so that the host knows every element without
- * holding them all. Samples are runs of elements all over the array, whose course the host follows
- * with the CPU's kernels; afterwards they must agree to the bit. */
+ * holding them all. Samples are ranges of elements all over the array, whose course the host
+ * follows with the CPU's kernels; afterwards they must agree to the bit. */
 #ifndef TOOLS_BENCH_GPU_RIG_H
 #define TOOLS_BENCH_GPU_RIG_H
 

@@ -3,7 +3,7 @@
  * hooks handed out the right memory and nothing was allocated while they were timed. */
 #include <stdlib.h>
 
-#include "bench_place.h"
+#include "bench_target.h"
 #include "zero/zero.h"
 
 #define METRIC "hook_ns"
@@ -13,7 +13,7 @@
 #define READS 16 /* of every tensor in one visit of its unit */
 
 typedef struct hooks_setup {
-    const bench_place *place;
+    const bench_target *target;
     zero_world *world;
     zero_model *model;
     zero_engine *engine;
@@ -45,14 +45,14 @@ static int set_up(hooks_setup *setup, zero_stage stage)
     zero_engine_options options = zero_engine_options_init();
     options.stage = stage;
     options.threads = 1;
-    options.device = setup->place->device;
+    options.device = setup->target->device;
     uint32_t unit = 0;
     uint32_t tensor = 0;
     return BENCH_TRY(zero_world_create_self(&setup->world)) ||
            BENCH_TRY(zero_model_create(&setup->model)) ||
            BENCH_TRY(zero_unit_add(setup->model,
                                    &(zero_unit_desc){.name = "unit",
-                                                     .layers = setup->place->hook_units,
+                                                     .layers = setup->target->hook_units,
                                                      .tensors = descs,
                                                      .tensor_count = TENSORS_PER_UNIT},
                                    &unit, &tensor)) ||
@@ -75,8 +75,8 @@ typedef int (*hooks_loop)(hooks_setup *setup, zero_pass pass, double *seconds);
 static int loop_acquire(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
-    const zero_stream here = setup->place->stream;
-    const uint32_t units = setup->place->hook_units;
+    const zero_stream here = setup->target->stream;
+    const uint32_t units = setup->target->hook_units;
     int failed = BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
     const double start = bench_now();
     for (uint32_t i = 0; i < units && !failed; i++) {
@@ -93,10 +93,10 @@ static int loop_acquire(hooks_setup *setup, zero_pass pass, double *seconds)
 static int loop_split(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
-    const zero_stream here = setup->place->stream;
+    const zero_stream here = setup->target->stream;
     int failed = BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
     const double start = bench_now();
-    for (uint32_t unit = setup->place->hook_units; unit-- > 0 && !failed;) {
+    for (uint32_t unit = setup->target->hook_units; unit-- > 0 && !failed;) {
         failed = BENCH_TRY(zero_unit_params_acquire(engine, unit, pass, here)) ||
                  BENCH_TRY(zero_unit_grads_acquire(engine, unit, here)) ||
                  BENCH_TRY(zero_unit_grads_ready(engine, unit, here)) ||
@@ -125,8 +125,8 @@ static int read_tensors(zero_engine *engine, zero_pass pass, uint32_t unit)
 static int loop_read(hooks_setup *setup, zero_pass pass, double *seconds)
 {
     zero_engine *engine = setup->engine;
-    const zero_stream here = setup->place->stream;
-    const uint32_t units = setup->place->hook_units;
+    const zero_stream here = setup->target->stream;
+    const uint32_t units = setup->target->hook_units;
     int failed = BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_EARLIER));
     for (uint32_t i = 0; i < units && !failed; i++) {
         const uint32_t unit = pass == ZERO_PASS_BACKWARD ? units - 1 - i : i;
@@ -176,7 +176,7 @@ static double run_side(void *argument)
     for (uint32_t i = 0; i < side->loops; i++) {
         /* A GPU's queue that is full makes the next call wait, which is not what is measured. */
         if (side->what->loop(side->setup, side->what->pass, &seconds) != 0 ||
-            side->setup->place->wait(side->setup->place) != 0) {
+            side->setup->target->wait(side->setup->target) != 0) {
             return -1.0;
         }
     }
@@ -201,7 +201,7 @@ static int check_tensor(const hooks_setup *setup, uint32_t tensor, const zero_vi
                           zero_dtype_name(view.dtype));
     }
     float values[TENSOR_ELEMENTS];
-    if (setup->place->fetch(setup->place, values, view.data, sizeof values) != 0) {
+    if (setup->target->fetch(setup->target, values, view.data, sizeof values) != 0) {
         return 1;
     }
     for (size_t i = 0; i < view.count; i++) {
@@ -217,13 +217,13 @@ static int check_tensor(const hooks_setup *setup, uint32_t tensor, const zero_vi
 static int check_engine(hooks_setup *setup)
 {
     zero_engine *engine = setup->engine;
-    const zero_stream here = setup->place->stream;
+    const zero_stream here = setup->target->stream;
     const zero_step_params params = zero_step_params_init();
     double seconds = 0.0;
     int failed = loop_acquire(setup, ZERO_PASS_BACKWARD, &seconds) ||
                  BENCH_TRY(zero_micro_begin(engine, ZERO_MICRO_LAST)) ||
                  BENCH_TRY(zero_micro_end(engine)) || BENCH_TRY(zero_step(engine, &params, here));
-    for (uint32_t unit = 0; unit < setup->place->hook_units && !failed; unit++) {
+    for (uint32_t unit = 0; unit < setup->target->hook_units && !failed; unit++) {
         const zero_unit_view *view = NULL;
         failed = BENCH_TRY(zero_unit_acquire(engine, unit, ZERO_PASS_EVAL, here, &view));
         for (uint32_t t = 0; t < TENSORS_PER_UNIT && !failed; t++) {
@@ -239,8 +239,8 @@ static int measure(const bench_options *options, const hooks_case *what, const c
 {
     static const uint32_t shares[] = {1, 5, 250}; /* of the calls, by scale */
     hooks_side side = {.setup = setup, .what = what};
-    side.calls = what->calls * setup->place->hook_units;
-    side.loops = 1 + setup->place->hook_calls / shares[options->scale] / side.calls;
+    side.calls = what->calls * setup->target->hook_units;
+    side.loops = 1 + setup->target->hook_calls / shares[options->scale] / side.calls;
     const bench_side sides[] = {{run_side, &side}};
     bench_stat stat = {0};
     if (bench_interleave(sides, 1, options->repetitions, &stat) != 0 || check_engine(setup) != 0) {
@@ -254,13 +254,13 @@ static int measure(const bench_options *options, const hooks_case *what, const c
     return bench_add(report, METRIC, name, "ns", &ns, LIMIT_NS);
 }
 
-int bench_hooks_at(const bench_place *place, const bench_options *options, bench_report *report)
+int bench_hooks_at(const bench_target *target, const bench_options *options, bench_report *report)
 {
     int failed = 0;
     for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
-        hooks_setup setup = {.place = place};
+        hooks_setup setup = {.target = target};
         char name[128];
-        (void)snprintf(name, sizeof name, "%s%s", cases[i].name, place->suffix);
+        (void)snprintf(name, sizeof name, "%s%s", cases[i].name, target->suffix);
         if (!bench_wants(options, name)) {
             continue;
         }

@@ -26,7 +26,7 @@ static const memory_types types[] = {
 #define TYPES_COUNT (sizeof types / sizeof types[0])
 
 typedef struct memory_job {
-    const bench_place *place;
+    const bench_target *target;
     uint32_t ranks;
     uint32_t units;
     uint32_t width;
@@ -79,12 +79,12 @@ static int run_job(const memory_job *job, memory_run *run)
 {
     zero_model *model = NULL;
     zero_tuning tuning;
-    zero_engine_options options = memory_run_options(job->place, &tuning);
+    zero_engine_options options = memory_run_options(job->target, &tuning);
     options.stage = job->stage;
     options.master_dtype = job->types->master;
     options.moment_dtype = job->types->moments;
     int failed = describe_model(job, &model);
-    *run = (memory_run){.place = job->place,
+    *run = (memory_run){.target = job->target,
                         .model = model,
                         .options = &options,
                         .ranks = job->ranks,
@@ -94,7 +94,7 @@ static int run_job(const memory_job *job, memory_run *run)
     return failed;
 }
 
-/* The most that an allocator of a rank ever gave, or a rank's part of what is used more. */
+/* The most that an allocator of a rank ever gave, or a rank's share of what is used more. */
 static int measure(const memory_job *job, bench_report *report, bool used, const char *name)
 {
     memory_run run;
@@ -131,8 +131,8 @@ static int measure_all(const bench_options *options, memory_job *job, bench_repo
             job->types = &types[used ? 0 : t];
             job->width = used ? widths[options->scale] : 61;
             (void)snprintf(name, sizeof name, "stage %u, %u ranks, %s%s%s%s", s, job->ranks,
-                           job->types->name, job->place->suffix, used ? ", " : "",
-                           used ? job->place->used : "");
+                           job->types->name, job->target->suffix, used ? ", " : "",
+                           used ? job->target->used : "");
             if (bench_wants(options, name) && measure(job, report, used, name) != 0) {
                 return 1;
             }
@@ -141,11 +141,11 @@ static int measure_all(const bench_options *options, memory_job *job, bench_repo
     return 0;
 }
 
-int bench_peak_memory_at(const bench_place *place, const bench_options *options,
+int bench_peak_memory_at(const bench_target *target, const bench_options *options,
                          bench_report *report)
 {
     memory_job job = {
-        .place = place, .ranks = options->ranks != 0 ? options->ranks : 2, .units = 24};
+        .target = target, .ranks = options->ranks != 0 ? options->ranks : 2, .units = 24};
     job.by_rank = calloc(job.ranks, sizeof *job.by_rank);
     if (job.by_rank == NULL) {
         return bench_fail("no memory left for the peaks of %u ranks", job.ranks);

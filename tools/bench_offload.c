@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include "bench_place.h"
+#include "bench_target.h"
 #include "io_rig.h"
 #include "offload_rank.h"
 

@@ -10,13 +10,13 @@
 #define DEADLINE_MS 120000
 #define STEPS 2
 
-zero_engine_options memory_run_options(const bench_place *place, zero_tuning *tuning)
+zero_engine_options memory_run_options(const bench_target *target, zero_tuning *tuning)
 {
     zero_engine_options options = zero_engine_options_init();
     *tuning = zero_tuning_init();
     options.tuning = tuning;
     options.threads = 1;
-    options.device = place->device;
+    options.device = target->device;
     if (options.device == ZERO_DEVICE_CUDA) {
         tuning->transport = ZERO_TRANSPORT_PEER; /* ranks are threads here; the plan cannot know */
     }
@@ -117,12 +117,12 @@ static int look(memory_run *run, zero_world *world, void (*read)(memory_run *run
 
 static void read_before(memory_run *run)
 {
-    run->used_bytes = run->place->used_start();
+    run->used_bytes = run->target->used_start();
 }
 
 static void read_after(memory_run *run)
 {
-    const uint64_t most = run->place->used_most();
+    const uint64_t most = run->target->used_most();
     run->used_bytes = most > run->used_bytes ? most - run->used_bytes : 0;
     read_files(run);
 }

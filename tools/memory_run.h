@@ -3,7 +3,7 @@
 #ifndef TOOLS_MEMORY_RUN_H
 #define TOOLS_MEMORY_RUN_H
 
-#include "bench_place.h"
+#include "bench_target.h"
 #include "zero/zero.h"
 
 /* Of one rank, after the steps. */
@@ -13,7 +13,7 @@ typedef struct memory_rank {
 } memory_rank;
 
 typedef struct memory_run {
-    const bench_place *place;
+    const bench_target *target;
     const zero_model *model;
     const zero_engine_options *options; /* of memory_run_options */
     uint32_t ranks;
@@ -25,8 +25,8 @@ typedef struct memory_run {
     bool files_told;      /* the system says which files a process has open */
 } memory_run;
 
-/* Options of an engine at a place, with *tuning as theirs. */
-zero_engine_options memory_run_options(const bench_place *place, zero_tuning *tuning);
+/* Options of an engine on a target, with *tuning as theirs. */
+zero_engine_options memory_run_options(const bench_target *target, zero_tuning *tuning);
 
 /* Make the plan, then engines of all ranks that take two steps, in which every unit is used forward
  * and backward. Returns 0, or 1 after bench_fail. */

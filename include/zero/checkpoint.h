@@ -101,7 +101,7 @@ typedef struct zero_save_progress {
                               them */
     uint64_t written_bytes; /**< of these, given to the file system */
     uint64_t staged_ns;     /**< how long the engine's step stream worked on copies so far */
-    zero_status result;     /**< of this rank's part so far: ZERO_OK, or how it has failed.
+    zero_status result;     /**< of this rank's slices so far: ZERO_OK, or how it has failed.
                                zero_save_end says why, and speaks for all ranks */
     int32_t reserved;       /**< 0 */
     uint64_t shared_bytes;  /**< of written_bytes, those that share blocks of the file system with
@@ -124,7 +124,7 @@ static inline zero_save_progress zero_save_progress_init(void)
  *
  *  The state is copied to staging memory of the host, and threads write it from there. Copies run
  *  on the engine's step stream: forward and backward go on meanwhile, and the next zero_step's
- *  update waits for them. tuning.save_staging_bytes is the memory: where it holds this rank's part
+ *  update waits for them. tuning.save_staging_bytes is the memory: where it holds this rank's share
  *  of the state, the update waits for copies alone, else for the disk as well. Plans have it as
  *  the role SAVE_STAGING. On a GPU whose streams have no thread that issues (no disk tier, no
  *  updates on the CPU, NCCL) the call returns once all is copied.
@@ -248,8 +248,8 @@ static inline zero_load_report zero_load_report_init(void)
 /** Set the engine's state from a checkpoint, whatever world, stage, types, tiers and model-parallel
  *  parts it was saved with. Each rank reads the ranges that it holds by four threads, through at
  *  most 53 MiB of host memory, and past the page cache what no other rank reads
- *  (docs/checkpoints.md). Of a box of a tensor it reads runs of elements from the boxes that were
- *  saved; runs that are less than 4096 bytes apart are read with what is between them.
+ *  (docs/checkpoints.md). Of a box of a tensor it reads ranges of elements from the boxes that were
+ *  saved; ranges that are less than 4096 bytes apart are read with what is between them.
  *
  *  Values of another type are rounded to nearest even. PARAM is read from the saved parameter where
  *  the types are equal, else from the most exact copy there is: master, then parameter. MASTER

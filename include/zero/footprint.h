@@ -69,7 +69,7 @@ typedef struct zero_footprint {
     uint64_t role_bytes[ZERO_ROLE_COUNT_MAX]; /**< the engine's, by role: its plan */
     uint64_t activation_bytes;                /**< on the device */
     uint64_t need_bytes[ZERO_TIER_COUNT_MAX]; /**< by tier: the engine's, activations, reserves */
-    uint64_t have_bytes[ZERO_TIER_COUNT_MAX]; /**< by tier: the rank's part of its node's */
+    uint64_t have_bytes[ZERO_TIER_COUNT_MAX]; /**< by tier: the rank's share of its node's */
 } zero_footprint;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

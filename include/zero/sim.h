@@ -27,12 +27,12 @@ ZERO_BEGIN
  *  evenly between them. */
 typedef enum zero_sim_link {
     ZERO_SIM_DEVICE_MEMORY = 0,  /**< memory of the GPU */
-    ZERO_SIM_HOST_MEMORY = 1,    /**< memory of the node, this rank's part */
+    ZERO_SIM_HOST_MEMORY = 1,    /**< memory of the node, this rank's share */
     ZERO_SIM_HOST_TO_DEVICE = 2, /**< the host link, to the GPU */
     ZERO_SIM_DEVICE_TO_HOST = 3, /**< and from it */
     ZERO_SIM_LOCAL = 4,          /**< to GPUs of the same node */
-    ZERO_SIM_FABRIC = 5,         /**< to other nodes, this rank's part */
-    ZERO_SIM_DISK_READ = 6,      /**< disks of the node, this rank's part */
+    ZERO_SIM_FABRIC = 5,         /**< to other nodes, this rank's share */
+    ZERO_SIM_DISK_READ = 6,      /**< disks of the node, this rank's share */
     ZERO_SIM_DISK_WRITE = 7,     /**< likewise */
     ZERO_SIM_LINK_COUNT = 8      /**< how many values there are */
 } zero_sim_link;

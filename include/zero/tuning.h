@@ -144,7 +144,7 @@ typedef struct zero_tuning {
     int32_t speculative_step;     /**< 1: a predicted step (zero_step_predict) is computed
                                      speculatively during backward. Needs MASTER, MOMENT1 and
                                      MOMENT2 on disk, which then holds them twice, and host
-                                     memory for this rank's part of the parameters. Default 0 */
+                                     memory for this rank's shard of the parameters. Default 0 */
     int32_t disk_unchecked;       /**< 1: no checksums. By default checksums of all that is on
                                      disk are in host memory, 8 bytes for 64 KiB, planned with
                                      the I/O window. Bytes that differ from what was written are
@@ -163,7 +163,7 @@ typedef struct zero_tuning {
                               each. A step of n units has about 12 n. Default 0: no timeline */
 
     uint64_t save_staging_bytes; /**< host memory, at least 32 MiB, that zero_save_begin copies
-                                    this rank's part of the state to. Where it holds all of that,
+                                    this rank's share of the state to. Where it holds all of that,
                                     steps wait for the copy alone, else for the disk too. It is
                                     taken by zero_engine_create and planned as SAVE_STAGING.
                                     Default 0: at most 32 MiB, taken while a save is under way

@@ -83,7 +83,7 @@ static void put_strides(const zi_box *box, uint64_t *strides)
 
 zi_box_cut zi_box_meet(const zi_box *wanted, const zi_box *saved)
 {
-    zi_box_cut cut = {.run_count = 1};
+    zi_box_cut cut = {.range_count = 1};
     put_strides(wanted, cut.wanted_stride);
     put_strides(saved, cut.saved_stride);
     for (uint32_t d = 0; d < wanted->dims; d++) {
@@ -97,38 +97,38 @@ zi_box_cut zi_box_meet(const zi_box *wanted, const zi_box *saved)
         cut.wanted += (first - wanted->first[d]) * cut.wanted_stride[d];
         cut.saved += (first - saved->first[d]) * cut.saved_stride[d];
     }
-    /* A run goes on from one index of a dimension to the next if it has all that is inside. */
+    /* A range goes on from one index of a dimension to the next if it has all that is inside. */
     bool neighbours = true;
     cut.outer = wanted->dims;
     while (cut.outer > 0 && neighbours) {
         const uint32_t d = --cut.outer;
-        cut.run_count *= cut.extent[d];
+        cut.range_count *= cut.extent[d];
         neighbours = cut.extent[d] == wanted->shape[d] && cut.extent[d] == saved->shape[d];
     }
-    cut.runs = 1;
+    cut.ranges = 1;
     for (uint32_t d = 0; d < cut.outer; d++) {
-        cut.runs *= cut.extent[d];
+        cut.ranges *= cut.extent[d];
     }
     return cut;
 }
 
-zi_box_run zi_box_run_at(const zi_box_cut *cut, uint64_t run)
+zi_box_range zi_box_range_at(const zi_box_cut *cut, uint64_t range)
 {
-    zi_box_run at = {.wanted = cut->wanted, .saved = cut->saved, .count = cut->run_count};
-    for (uint32_t d = cut->outer; d-- > 0; run /= cut->extent[d]) {
-        at.wanted += run % cut->extent[d] * cut->wanted_stride[d];
-        at.saved += run % cut->extent[d] * cut->saved_stride[d];
+    zi_box_range at = {.wanted = cut->wanted, .saved = cut->saved, .count = cut->range_count};
+    for (uint32_t d = cut->outer; d-- > 0; range /= cut->extent[d]) {
+        at.wanted += range % cut->extent[d] * cut->wanted_stride[d];
+        at.saved += range % cut->extent[d] * cut->saved_stride[d];
     }
     return at;
 }
 
-uint64_t zi_box_first_run(const zi_box_cut *cut, uint64_t wanted)
+uint64_t zi_box_first_range(const zi_box_cut *cut, uint64_t wanted)
 {
     uint64_t first = 0;
-    uint64_t end = cut->runs;
+    uint64_t end = cut->ranges;
     while (first < end) {
         const uint64_t middle = first + (end - first) / 2;
-        if (zi_box_run_at(cut, middle).wanted + cut->run_count > wanted) {
+        if (zi_box_range_at(cut, middle).wanted + cut->range_count > wanted) {
             end = middle;
         } else {
             first = middle + 1;
@@ -156,10 +156,10 @@ static zi_box_fault fault_of(const zi_checkpoint_tensor *a, const zi_checkpoint_
 {
     const zi_box first = zi_box_of(a);
     const zi_box other = zi_box_of(b);
-    return a->part == b->part                     ? ZI_BOX_TWICE
-           : !zi_box_same_global(&first, &other)  ? ZI_BOX_SHAPES
-           : zi_box_meet(&first, &other).runs > 0 ? ZI_BOX_OVERLAPS
-                                                  : ZI_BOX_SOUND;
+    return a->part == b->part                       ? ZI_BOX_TWICE
+           : !zi_box_same_global(&first, &other)    ? ZI_BOX_SHAPES
+           : zi_box_meet(&first, &other).ranges > 0 ? ZI_BOX_OVERLAPS
+                                                    : ZI_BOX_SOUND;
 }
 
 /* Put a tensor at the end of those of its name. */

@@ -3,7 +3,7 @@
  *
  *   box    The elements of a global tensor between two corners. In memory and in files they lie as
  *          those of a tensor of the box's own shape. A whole tensor is the box that has all of it.
- *   cut    The elements that a wanted and a saved box have in common, as runs that are neighbours
+ *   cut    The elements that a wanted and a saved box have in common, as ranges that are neighbours
  *          in both, in the order in which they lie in both.
  *
  * What has sums is counted by granules of 256 elements of the saved box: whoever wants a granule's
@@ -37,27 +37,27 @@ bool zi_box_same(const zi_box *a, const zi_box *b);
 const char *zi_box_text(const zi_box *box, char *text, size_t bytes);
 
 typedef struct zi_box_cut {
-    uint64_t runs;      /* 0: the boxes have no element in common */
-    uint64_t run_count; /* elements of each */
-    uint64_t wanted;    /* the first run's first element, counted in the wanted box */
-    uint64_t saved;     /* and in the saved one */
-    uint32_t outer;     /* runs are counted over so many dimensions */
+    uint64_t ranges;      /* 0: the boxes have no element in common */
+    uint64_t range_count; /* elements of each */
+    uint64_t wanted;      /* the first range's first element, counted in the wanted box */
+    uint64_t saved;       /* and in the saved one */
+    uint32_t outer;       /* ranges are counted over so many dimensions */
     uint64_t extent[ZERO_TENSOR_DIMS_MAX];
     uint64_t wanted_stride[ZERO_TENSOR_DIMS_MAX];
     uint64_t saved_stride[ZERO_TENSOR_DIMS_MAX];
 } zi_box_cut;
 
-typedef struct zi_box_run {
+typedef struct zi_box_range {
     uint64_t wanted; /* first element, counted in the wanted box */
     uint64_t saved;  /* in the saved one */
     uint64_t count;
-} zi_box_run;
+} zi_box_range;
 
 /* The elements of two boxes of one global tensor that both have. */
 zi_box_cut zi_box_meet(const zi_box *wanted, const zi_box *saved);
-zi_box_run zi_box_run_at(const zi_box_cut *cut, uint64_t run);
-/* The first run that has an element at or behind `wanted`; cut->runs: none has. */
-uint64_t zi_box_first_run(const zi_box_cut *cut, uint64_t wanted);
+zi_box_range zi_box_range_at(const zi_box_cut *cut, uint64_t range);
+/* The first range that has an element at or behind `wanted`; cut->ranges: none has. */
+uint64_t zi_box_first_range(const zi_box_cut *cut, uint64_t wanted);
 
 /* ---- tensors by name ---- */
 

@@ -4,7 +4,8 @@
 
 #include "checkpoint/source.h"
 
-/* Of short runs, which are read together with what is between them, if that is less than a page. */
+/* Of short ranges, which are read together with what is between them, if that is less than a page.
+ */
 #define ZI_JOINED_STAGING_BYTES ((uint64_t)1 << 20)
 
 /* Which role of a saved box values come from. */
@@ -17,7 +18,7 @@ typedef struct zi_joined {
     zi_joined_role_fn role_of;
     const void *user;       /* for that */
     unsigned char *staging; /* ZI_JOINED_STAGING_BYTES; needed by zi_joined_read alone */
-    bool direct;            /* of long runs: as zi_source_range's */
+    bool direct;            /* of long ranges: as zi_source_range's */
 } zi_joined;
 
 /* Elements of the wanted box that saved ones have. */

@@ -105,13 +105,13 @@ void zi_checkpoint_sums_add(zi_checkpoint_sums *sums, zero_role role, uint32_t t
     }
 }
 
-/* The next tensor of which there are sums, from the run's own on; false: there is none. */
-static bool checkpoint_sums_find(const zi_checkpoint_sums *sums, zi_checkpoint_sum_run *run)
+/* The next tensor of which there are sums, from the range's own on; false: there is none. */
+static bool checkpoint_sums_find(const zi_checkpoint_sums *sums, zi_checkpoint_sum_range *range)
 {
-    for (; run->role < ZI_SHARD_ROLES; run->role++, run->tensor = 0) {
-        for (; run->tensor < sums->map->tensor_count; run->tensor++) {
-            if (sums->tensors[run->tensor].count != 0 &&
-                sums->map->tensors[run->tensor].role[run->role].dtype != ZERO_DTYPE_NONE) {
+    for (; range->role < ZI_SHARD_ROLES; range->role++, range->tensor = 0) {
+        for (; range->tensor < sums->map->tensor_count; range->tensor++) {
+            if (sums->tensors[range->tensor].count != 0 &&
+                sums->map->tensors[range->tensor].role[range->role].dtype != ZERO_DTYPE_NONE) {
                 return true;
             }
         }
@@ -119,22 +119,22 @@ static bool checkpoint_sums_find(const zi_checkpoint_sums *sums, zi_checkpoint_s
     return false;
 }
 
-bool zi_checkpoint_sums_next(const zi_checkpoint_sums *sums, zi_checkpoint_sum_run *run)
+bool zi_checkpoint_sums_next(const zi_checkpoint_sums *sums, zi_checkpoint_sum_range *range)
 {
-    run->count = 0;
-    while (checkpoint_sums_find(sums, run)) {
-        const own_pieces *own = &sums->tensors[run->tensor];
+    range->count = 0;
+    while (checkpoint_sums_find(sums, range)) {
+        const own_pieces *own = &sums->tensors[range->tensor];
         const uint64_t first =
-            sums->map->tensors[run->tensor].role[run->role].first_piece + own->first;
-        const uint64_t *values = value(sums, run->role, run->tensor, own->first);
-        if (run->count == 0) {
-            run->first = first;
-            run->values = values;
-        } else if (first != run->first + run->count || values != run->values + run->count) {
+            sums->map->tensors[range->tensor].role[range->role].first_piece + own->first;
+        const uint64_t *values = value(sums, range->role, range->tensor, own->first);
+        if (range->count == 0) {
+            range->first = first;
+            range->values = values;
+        } else if (first != range->first + range->count || values != range->values + range->count) {
             break;
         }
-        run->count += own->count;
-        run->tensor++;
+        range->count += own->count;
+        range->tensor++;
     }
-    return run->count != 0;
+    return range->count != 0;
 }

@@ -29,15 +29,15 @@ void zi_checkpoint_sums_add(zi_checkpoint_sums *sums, zero_role role, uint32_t t
                             uint64_t first, uint64_t count, const unsigned char *elements);
 
 /* Sums that are neighbours in the file, as they are written there. */
-typedef struct zi_checkpoint_sum_run {
-    zero_role role; /* these two say where the next run begins: 0 at first */
+typedef struct zi_checkpoint_sum_range {
+    zero_role role; /* these two say where the next range begins: 0 at first */
     uint32_t tensor;
     uint64_t first; /* counted over all of the checkpoint */
     uint64_t count;
     const uint64_t *values; /* little-endian */
-} zi_checkpoint_sum_run;
+} zi_checkpoint_sum_range;
 
-/* The next run; false: there are no more. Nothing is added any more. */
-bool zi_checkpoint_sums_next(const zi_checkpoint_sums *sums, zi_checkpoint_sum_run *run);
+/* The next range; false: there are no more. Nothing is added any more. */
+bool zi_checkpoint_sums_next(const zi_checkpoint_sums *sums, zi_checkpoint_sum_range *range);
 
 #endif

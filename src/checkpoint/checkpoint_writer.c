@@ -35,12 +35,12 @@ typedef enum writer_job { JOB_SUM, JOB_WRITE, JOBS } writer_job;
 #define SECOND_NS UINT64_C(1000000000)
 
 /* A block under way. of.bytes 0: the file is sealed. */
-typedef struct slot {
+typedef struct queued_block {
     zi_checkpoint_block of;
     bool in_ring;
     uint64_t first; /* in the ring, with the lead */
     uint32_t jobs;  /* that are not done with it */
-} slot;
+} queued_block;
 
 typedef struct output {
     int direct;       /* -1: not open, or the file system has no direct access */
@@ -57,19 +57,19 @@ struct zi_checkpoint_writer {
     pthread_cond_t came[JOBS]; /* a block, or the end: for threads of the job */
     pthread_cond_t left;       /* a block left, or the writer was stopped: for the stager */
     pthread_cond_t over;       /* is_over */
-    slot *slots;
-    uint64_t slot_count;
-    uint64_t head;       /* the oldest block under way */
-    uint64_t next[JOBS]; /* for threads of the job to take */
-    uint64_t tail;       /* one behind the newest */
-    uint64_t ring_end;   /* of the newest block in the ring; the stager's own */
-    slot reserved;       /* the stager's own, as the next */
-    uint64_t align;      /* zi_checkpoint_writer_align; 0: not asked yet */
-    bool share_refused;  /* by the file system; the stager's own */
-    output *outputs;     /* by file */
-    bool said;           /* that the page cache serves; atomic */
-    bool made_files;     /* and they are not on the disk yet; a thread's first task */
-    bool syncing;        /* that thread is at it */
+    queued_block *queue;
+    uint64_t queue_count;
+    uint64_t head;         /* the oldest block under way */
+    uint64_t next[JOBS];   /* for threads of the job to take */
+    uint64_t tail;         /* one behind the newest */
+    uint64_t ring_end;     /* of the newest block in the ring; the stager's own */
+    queued_block reserved; /* the stager's own, as the next */
+    uint64_t align;        /* zi_checkpoint_writer_align; 0: not asked yet */
+    bool share_refused;    /* by the file system; the stager's own */
+    output *outputs;       /* by file */
+    bool said;             /* that the page cache serves; atomic */
+    bool made_files;       /* and they are not on the disk yet; a thread's first task */
+    bool syncing;          /* that thread is at it */
     bool finished;
     bool dropping; /* failed or stopped */
     zero_error error;
@@ -199,12 +199,12 @@ static zero_status write_block(zi_checkpoint_writer *writer, const zi_checkpoint
 
 static zero_status write_sums(zi_checkpoint_writer *writer)
 {
-    zi_checkpoint_sum_run run = {0};
-    while (zi_checkpoint_sums_next(writer->desc.sums, &run)) {
+    zi_checkpoint_sum_range range = {0};
+    while (zi_checkpoint_sums_next(writer->desc.sums, &range)) {
         const zi_checkpoint_block b = {.file = writer->desc.map->file_count,
-                                       .at = run.first * sizeof *run.values,
-                                       .bytes = run.count * sizeof *run.values,
-                                       .data = (const unsigned char *)run.values};
+                                       .at = range.first * sizeof *range.values,
+                                       .bytes = range.count * sizeof *range.values,
+                                       .data = (const unsigned char *)range.values};
         ZI_TRY(open_output(writer, &b));
         ZI_TRY(write_range(writer, &b, writer->outputs[b.file].buffered, b.at, b.at + b.bytes));
     }
@@ -328,11 +328,11 @@ static void work(zi_checkpoint_writer *writer, writer_job job)
         if (writer->next[job] == writer->tail) {
             return;
         }
-        slot *s = &writer->slots[writer->next[job]++ % writer->slot_count];
+        queued_block *s = &writer->queue[writer->next[job]++ % writer->queue_count];
         do_job(writer, job, &s->of);
         s->jobs--;
         while (writer->head < writer->tail &&
-               writer->slots[writer->head % writer->slot_count].jobs == 0) {
+               writer->queue[writer->head % writer->queue_count].jobs == 0) {
             writer->head++;
         }
         checkpoint_writer_tell(writer);
@@ -363,8 +363,8 @@ static void *write_blocks(void *argument)
 static zero_status checkpoint_writer_start(zi_checkpoint_writer *writer)
 {
     const uint32_t files = writer->desc.map->file_count + 1;
-    writer->slot_count = BLOCKS + writer->desc.ring_bytes / writer->desc.block_bytes;
-    ZI_TRY(zi_calloc((size_t)writer->slot_count, sizeof *writer->slots, (void **)&writer->slots));
+    writer->queue_count = BLOCKS + writer->desc.ring_bytes / writer->desc.block_bytes;
+    ZI_TRY(zi_calloc((size_t)writer->queue_count, sizeof *writer->queue, (void **)&writer->queue));
     ZI_TRY(zi_calloc(files, sizeof *writer->outputs, (void **)&writer->outputs));
     for (uint32_t file = 0; file < files; file++) {
         writer->outputs[file] = (output){.direct = -1, .buffered = -1, .pending = 1};
@@ -379,14 +379,14 @@ static zero_status checkpoint_writer_start(zi_checkpoint_writer *writer)
 }
 
 /* The bytes that a block takes in the ring, with the page ahead of it. */
-static uint64_t slot_bytes(uint64_t block_bytes)
+static uint64_t bytes_in_ring(uint64_t block_bytes)
 {
     return block_bytes + ZI_CHECKPOINT_ALIGN;
 }
 
 uint64_t zi_checkpoint_writer_ring_bytes(uint64_t block_bytes, uint64_t blocks)
 {
-    return blocks * slot_bytes(block_bytes);
+    return blocks * bytes_in_ring(block_bytes);
 }
 
 zero_status zi_checkpoint_writer_create(const zi_checkpoint_writer_desc *desc,
@@ -442,28 +442,28 @@ void zi_checkpoint_writer_destroy(zi_checkpoint_writer *writer)
     (void)pthread_mutex_destroy(&writer->opening);
     (void)pthread_mutex_destroy(&writer->mutex);
     zi_free(writer->outputs);
-    zi_free(writer->slots);
+    zi_free(writer->queue);
     zi_free(writer);
 }
 
 /* ---- the ring ---- */
 
 /* With the mutex: the oldest block that has memory of the ring; NULL: none has. */
-static const slot *oldest(const zi_checkpoint_writer *writer)
+static const queued_block *oldest(const zi_checkpoint_writer *writer)
 {
     for (uint64_t i = writer->head; i < writer->tail; i++) {
-        if (writer->slots[i % writer->slot_count].in_ring) {
-            return &writer->slots[i % writer->slot_count];
+        if (writer->queue[i % writer->queue_count].in_ring) {
+            return &writer->queue[i % writer->queue_count];
         }
     }
     return NULL;
 }
 
-/* With the mutex: where a slot fits; UINT64_MAX: nowhere yet. */
+/* With the mutex: where a block fits; UINT64_MAX: nowhere yet. */
 static uint64_t find_room(const zi_checkpoint_writer *writer)
 {
-    const slot *last = oldest(writer);
-    const uint64_t bytes = slot_bytes(writer->desc.block_bytes);
+    const queued_block *last = oldest(writer);
+    const uint64_t bytes = bytes_in_ring(writer->desc.block_bytes);
     const uint64_t end = writer->ring_end;
     if (last == NULL) {
         return 0;
@@ -491,7 +491,8 @@ unsigned char *zi_checkpoint_writer_reserve(zi_checkpoint_writer *writer, uint64
     }
     unsigned char *data =
         writer->desc.ring + found + ZI_CHECKPOINT_ALIGN + at % ZI_CHECKPOINT_ALIGN;
-    writer->reserved = (slot){.of = {.at = at, .data = data}, .in_ring = true, .first = found};
+    writer->reserved =
+        (queued_block){.of = {.at = at, .data = data}, .in_ring = true, .first = found};
     return data;
 }
 
@@ -527,17 +528,17 @@ void zi_checkpoint_writer_share(zi_checkpoint_writer *writer, zi_checkpoint_bloc
 }
 
 /* Hand a block to the threads. */
-static void checkpoint_writer_put(zi_checkpoint_writer *writer, const slot *s)
+static void checkpoint_writer_put(zi_checkpoint_writer *writer, const queued_block *s)
 {
     (void)pthread_mutex_lock(&writer->mutex);
-    while (!writer->dropping && writer->tail - writer->head == writer->slot_count) {
+    while (!writer->dropping && writer->tail - writer->head == writer->queue_count) {
         (void)pthread_cond_wait(&writer->left, &writer->mutex);
     }
     if (writer->dropping) {
         (void)pthread_mutex_unlock(&writer->mutex);
         return;
     }
-    slot *taken = &writer->slots[writer->tail++ % writer->slot_count];
+    queued_block *taken = &writer->queue[writer->tail++ % writer->queue_count];
     *taken = *s;
     taken->jobs = JOBS;
     if (s->of.bytes != 0) {
@@ -555,10 +556,10 @@ static void checkpoint_writer_put(zi_checkpoint_writer *writer, const slot *s)
 
 void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, const zi_checkpoint_block *block)
 {
-    slot s = {.of = *block};
+    queued_block s = {.of = *block};
     if (block->data == writer->reserved.of.data) {
         const uint64_t used = (uint64_t)(block->data - writer->desc.ring) + block->bytes;
-        zi_assert_cmp(used - writer->reserved.first, <=, slot_bytes(writer->desc.block_bytes));
+        zi_assert_cmp(used - writer->reserved.first, <=, bytes_in_ring(writer->desc.block_bytes));
         writer->ring_end = zi_align_up(used, ZI_CHECKPOINT_ALIGN);
         s.in_ring = true;
         s.first = writer->reserved.first;
@@ -568,7 +569,7 @@ void zi_checkpoint_writer_submit(zi_checkpoint_writer *writer, const zi_checkpoi
 
 void zi_checkpoint_writer_seal(zi_checkpoint_writer *writer, uint32_t file)
 {
-    checkpoint_writer_put(writer, &(slot){.of = {.file = file}});
+    checkpoint_writer_put(writer, &(queued_block){.of = {.file = file}});
 }
 
 void zi_checkpoint_writer_finish(zi_checkpoint_writer *writer)

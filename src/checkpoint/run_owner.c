@@ -36,7 +36,7 @@ typedef enum owner_state {
 
 struct zi_run_owner {
     char run[ZI_CHECKPOINT_PATH_BYTES];
-    zi_file_lock_place place;
+    zi_file_lock_target lock_file;
     int file; /* -1: not open */
     owner_state state;
     uint64_t beat_ns;
@@ -119,7 +119,7 @@ static bool run_owner_look(const zi_run_owner *owner, lock_text text, struct tim
 {
     struct stat ours;
     struct stat found;
-    const int file = openat(owner->place.directory, owner->place.name,
+    const int file = openat(owner->lock_file.directory, owner->lock_file.name,
                             O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const bool same = file >= 0 && fstat(owner->file, &ours) == 0 && fstat(file, &found) == 0 &&
                       ours.st_dev == found.st_dev && ours.st_ino == found.st_ino;
@@ -135,7 +135,7 @@ static bool run_owner_look(const zi_run_owner *owner, lock_text text, struct tim
 static zero_status run_owner_sign(zi_run_owner *owner, bool locked)
 {
     run_owner_put_text(owner, owner->text);
-    ZI_TRY(zi_file_lock_sign(&owner->place, owner->file, owner->text));
+    ZI_TRY(zi_file_lock_sign(&owner->lock_file, owner->file, owner->text));
     owner->state = locked ? OWNER_OWNS : OWNER_SIGNED;
     owner->until_ns = zi_clock_ns() + owner->beat_ns / ZI_RUN_BEATS;
     return ZERO_OK;
@@ -161,7 +161,7 @@ static zero_status run_owner_take(zi_run_owner *owner)
     uint64_t host = 0;
     zi_file_lock_close(owner->file);
     owner->file = -1;
-    ZI_TRY(zi_file_lock_take(&owner->place, &owner->file, &result));
+    ZI_TRY(zi_file_lock_take(&owner->lock_file, &owner->file, &result));
     (void)run_owner_look(owner, owner->text, &owner->touched);
     if (result == ZI_FILE_LOCK_HELD) {
         return run_owner_refuse(owner, owner->text);
@@ -223,13 +223,13 @@ zero_status zi_run_owner_begin(const char *run, zi_run_owner **out)
     (void)snprintf(owner->run, sizeof owner->run, "%s", run);
     owner->beat_ns = zi_run_beat_ns;
     owner->file = -1;
-    owner->place = (zi_file_lock_place){
+    owner->lock_file = (zi_file_lock_target){
         .directory = open(run, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
         .path = owner->run,
         .name = ZI_RUN_LOCK_NAME,
         .shared = true,
     };
-    if (owner->place.directory < 0) {
+    if (owner->lock_file.directory < 0) {
         const int native = errno;
         zi_run_owner_release(owner);
         ZI_FAIL_NATIVE(ZERO_ERR_IO, native, "opening %s: %s", run, strerror(native));
@@ -296,7 +296,7 @@ bool zi_run_owner_has(const zi_run_owner *owner, const char *run)
 {
     struct stat ours;
     struct stat named;
-    return fstat(owner->place.directory, &ours) == 0 && stat(run, &named) == 0 &&
+    return fstat(owner->lock_file.directory, &ours) == 0 && stat(run, &named) == 0 &&
            ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
@@ -313,11 +313,11 @@ void zi_run_owner_release(zi_run_owner *owner)
         (void)pthread_join(owner->thread, NULL);
     }
     if (owner->state >= OWNER_SIGNED && zi_run_owner_check(owner) == ZERO_OK) {
-        (void)unlinkat(owner->place.directory, ZI_RUN_LOCK_NAME, 0);
+        (void)unlinkat(owner->lock_file.directory, ZI_RUN_LOCK_NAME, 0);
     }
     zi_file_lock_close(owner->file);
-    if (owner->place.directory >= 0) {
-        (void)close(owner->place.directory);
+    if (owner->lock_file.directory >= 0) {
+        (void)close(owner->lock_file.directory);
     }
     (void)pthread_cond_destroy(&owner->stopped);
     (void)pthread_mutex_destroy(&owner->mutex);

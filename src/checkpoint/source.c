@@ -211,8 +211,8 @@ zero_status zi_source_add_range(zi_source *source, const zi_source_range *range,
 }
 
 /* Pieces from the one that has `element` on, as many as fit into the buffer. */
-static uint64_t run_count(const zi_checkpoint_tensor *t, uint64_t first, uint64_t end,
-                          uint64_t width)
+static uint64_t count_to_check(const zi_checkpoint_tensor *t, uint64_t first, uint64_t end,
+                               uint64_t width)
 {
     uint64_t at = first;
     while (at < end) {
@@ -239,15 +239,16 @@ zero_status zi_source_check_range(zi_source *source, const zi_source_range *rang
     if (source->check_buffer == NULL) {
         ZI_TRY(zi_pages_alloc(CHECK_BYTES + ZI_CHECKPOINT_ALIGN, &source->check_buffer));
     }
-    zi_source_range run = {.tensor = range->tensor, .role = range->role, .direct = range->direct};
-    for (uint64_t at = range->first; at < end; at = run.first + run.count) {
-        run.first = zi_checkpoint_piece_at(t, at).first;
-        run.count = run_count(t, run.first, end, width);
-        ZI_TRY(zi_source_read(source, &run,
+    zi_source_range checked = {
+        .tensor = range->tensor, .role = range->role, .direct = range->direct};
+    for (uint64_t at = range->first; at < end; at = checked.first + checked.count) {
+        checked.first = zi_checkpoint_piece_at(t, at).first;
+        checked.count = count_to_check(t, checked.first, end, width);
+        ZI_TRY(zi_source_read(source, &checked,
                               (unsigned char *)source->check_buffer +
-                                  zi_source_page_offset(source, &run)));
+                                  zi_source_page_offset(source, &checked)));
         if (progress != NULL) {
-            progress(user, run.count * width);
+            progress(user, checked.count * width);
         }
     }
     return ZERO_OK;

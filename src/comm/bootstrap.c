@@ -312,11 +312,11 @@ zero_status zi_launch_on_one_host(const zi_launch *launch, bool *one)
             launch->size, host, launch->size);
 }
 
-zero_status zi_launch_place(const zi_launch *launch, zi_control_place *place)
+zero_status zi_launch_endpoint(const zi_launch *launch, zi_control_endpoint *place)
 {
     char host[256] = "";
     uint64_t port = launch->port;
-    *place = (zi_control_place){.key = launch->key};
+    *place = (zi_control_endpoint){.key = launch->key};
     if (launch->comm_id[0] != '\0') {
         const char *colon = strrchr(launch->comm_id, ':');
         port = 0;
@@ -365,9 +365,9 @@ static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, z
 
 static zero_status join_over_nccl(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
-    zi_control_place place;
+    zi_control_endpoint place;
     ZI_TRY(zi_nccl_can_launch(launch));
-    ZI_TRY(zi_launch_place(launch, &place));
+    ZI_TRY(zi_launch_endpoint(launch, &place));
     return zi_nccl_launch(launch, deadline_ms, &place, comm);
 }
 

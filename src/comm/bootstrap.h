@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "control/control_place.h"
+#include "control/control_endpoint.h"
 #include "zero/status.h"
 
 /* MPI, and launchers with it, count ranks in int. */
@@ -51,6 +51,6 @@ void zi_launch_host_name(const zi_launch *launch, char name[64]);
 /* The place at which ranks on several hosts meet: the port after MASTER_PORT, at which torchrun
  * itself listens; or the one after that of NCCL_COMM_ID, at which NCCL does. INVALID_ARGUMENT when
  * neither is set. */
-zero_status zi_launch_place(const zi_launch *launch, zi_control_place *place);
+zero_status zi_launch_endpoint(const zi_launch *launch, zi_control_endpoint *place);
 
 #endif

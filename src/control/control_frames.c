@@ -97,7 +97,7 @@ static bool take_hello(zi_control *control, zi_control_link *link)
     if (hello.own.magic != ZI_CONTROL_MAGIC || hello.own.version != ZI_CONTROL_VERSION) {
         return control_frames_refuse(link, ZI_CONTROL_OTHER_VERSION);
     }
-    if (hello.proof != zi_control_proof(&control->place.key, &link->nonce, &hello.name)) {
+    if (hello.proof != zi_control_proof(&control->endpoint.key, &link->nonce, &hello.name)) {
         return control_frames_refuse(link, ZI_CONTROL_OTHER_JOB);
     }
     if (hello.name.size != control->desc.size || hello.name.rank >= control->desc.size) {
@@ -110,7 +110,7 @@ static bool take_hello(zi_control *control, zi_control_link *link)
     rank->presence = ZI_CONTROL_HERE;
     trust(control, link, &hello.name);
     zi_control_own_name(0, control->desc.size, &welcome.name);
-    welcome.proof = zi_control_proof(&control->place.key, &hello.own.nonce, &welcome.name);
+    welcome.proof = zi_control_proof(&control->endpoint.key, &hello.own.nonce, &welcome.name);
     return zi_control_link_put(link, frame, &welcome);
 }
 
@@ -122,7 +122,7 @@ static bool take_challenge(zi_control *control, zi_control_link *link)
     const zi_control_frame frame = {.bytes = sizeof hello, .kind = ZI_CONTROL_HELLO};
     memcpy(&challenge, link->inbox.payload, sizeof challenge);
     zi_control_own_name(control->desc.rank, control->desc.size, &hello.name);
-    hello.proof = zi_control_proof(&control->place.key, &challenge.nonce, &hello.name);
+    hello.proof = zi_control_proof(&control->endpoint.key, &challenge.nonce, &hello.name);
     return zi_control_link_put(link, frame, &hello);
 }
 
@@ -130,7 +130,7 @@ static bool take_welcome(zi_control *control, zi_control_link *link)
 {
     zi_control_welcome welcome;
     memcpy(&welcome, link->inbox.payload, sizeof welcome);
-    if (welcome.proof != zi_control_proof(&control->place.key, &link->nonce, &welcome.name)) {
+    if (welcome.proof != zi_control_proof(&control->endpoint.key, &link->nonce, &welcome.name)) {
         control->refusal = ZI_CONTROL_OTHER_JOB;
         return false;
     }

@@ -18,7 +18,7 @@ enum { CONTROL_LOST, CONTROL_LATE };
 
 struct zi_control {
     zi_control_desc desc; /* of rank 0, before it joins: rank, size and deadline */
-    zi_control_place place;
+    zi_control_endpoint endpoint;
     pthread_t thread;
     bool opened; /* the thread listens or has joined, or `error` is not OK */
     bool orphan; /* nobody waits for that any more: the thread frees this */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "control/control_place.h"
+#include "control/control_endpoint.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/error.h"

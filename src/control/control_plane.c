@@ -41,8 +41,8 @@
 
 /* ---- the thread ---- */
 
-/* A free place for a new connection: that of the newcomer that has been one for longest, if need
- * be. There are more places than ranks. */
+/* A free link for a new connection: that of the newcomer that has been one for longest, if need
+ * be. There are more links than ranks. */
 static zi_control_link *free_link(zi_control *control)
 {
     zi_control_link *oldest = control->links;
@@ -248,7 +248,7 @@ static zero_status connect_rank_zero(zi_control *control)
     bool final = false; /* a refusal that will not change */
     for (;;) {
         uint32_t count = 0;
-        zero_status status = zi_control_resolve(&control->place, addresses, &count);
+        zero_status status = zi_control_resolve(&control->endpoint, addresses, &count);
         for (uint32_t i = 0; i < count && !final; i++) {
             status = try_address(control, &addresses[i], until_ns);
             if (status == ZERO_OK) {
@@ -261,8 +261,8 @@ static zero_status connect_rank_zero(zi_control *control)
         if (final || zi_clock_ns() >= until_ns) {
             ZI_FAIL_NATIVE(final ? status : ZERO_ERR_TIMEOUT, error.native,
                            "rank %u could not join rank 0 at %.40s port %u within %u ms: %.140s",
-                           desc->rank, control->place.hosts, control->place.port, desc->join_ms,
-                           error.message);
+                           desc->rank, control->endpoint.hosts, control->endpoint.port,
+                           desc->join_ms, error.message);
         }
     }
 }
@@ -286,7 +286,7 @@ static void *control_main(void *argument)
 {
     zi_control *control = argument;
     const zero_status status = control->desc.rank == 0
-                                   ? zi_control_listen(&control->place, &control->listener)
+                                   ? zi_control_listen(&control->endpoint, &control->listener)
                                    : connect_rank_zero(control);
     (void)pthread_mutex_lock(&control->mutex);
     const bool orphan = control->orphan;
@@ -330,7 +330,7 @@ static zero_status create(const zi_control_desc *desc, uint32_t link_count, uint
     zi_control *control = NULL;
     ZI_TRY(zi_calloc(1, bytes, (void **)&control));
     control->desc = *desc;
-    control->place = *desc->place;
+    control->endpoint = *desc->endpoint;
     control->wake = -1;
     control->listener = -1;
     control->link_count = link_count;
@@ -355,7 +355,7 @@ static zero_status create(const zi_control_desc *desc, uint32_t link_count, uint
         ZI_FAIL(ZERO_ERR_TIMEOUT,
                 "rank %u did not learn the address of rank 0's host, '%.60s', within %u ms: no "
                 "name server answers; set MASTER_ADDR to an address",
-                desc->rank, desc->place->hosts, wait_ms);
+                desc->rank, desc->endpoint->hosts, wait_ms);
     }
     if (status == ZERO_OK && control->error.status != ZERO_OK) {
         (void)pthread_join(control->thread, NULL);
@@ -369,14 +369,14 @@ static zero_status create(const zi_control_desc *desc, uint32_t link_count, uint
     return ZERO_OK;
 }
 
-zero_status zi_control_serve(zi_control_place *place, uint32_t size, uint32_t deadline_ms,
+zero_status zi_control_serve(zi_control_endpoint *endpoint, uint32_t size, uint32_t deadline_ms,
                              zi_control **out)
 {
-    const zi_control_desc desc = {.place = place, .size = size, .deadline_ms = deadline_ms};
+    const zi_control_desc desc = {.endpoint = endpoint, .size = size, .deadline_ms = deadline_ms};
     *out = NULL;
     ZI_TRY(control_plane_check_files(size));
     ZI_TRY(create(&desc, size + NEWCOMERS, deadline_ms, out));
-    *place = (*out)->place;
+    *endpoint = (*out)->endpoint;
     return ZERO_OK;
 }
 

@@ -10,7 +10,7 @@
 #ifndef ZI_CONTROL_CONTROL_PLANE_H
 #define ZI_CONTROL_CONTROL_PLANE_H
 
-#include "control/control_place.h"
+#include "control/control_endpoint.h"
 #include "control/silence.h"
 #include "core/failure.h"
 
@@ -20,7 +20,7 @@ typedef struct zi_control zi_control;
 typedef void (*zi_control_lost_fn)(void *user, const zi_failure *failure);
 
 typedef struct zi_control_desc {
-    const zi_control_place *place; /* copied */
+    const zi_control_endpoint *endpoint; /* copied */
     uint32_t rank;
     uint32_t size;
     uint32_t deadline_ms;    /* of a gather; one on all ranks */
@@ -31,15 +31,15 @@ typedef struct zi_control_desc {
     void *user;
 } zi_control_desc;
 
-/* Serve a world of `size` ranks at the place, as rank 0, which joins it afterwards; the other ranks
- * may join at once.
- * - place: without hosts it is filled (zi_control_listen).
- * - deadline_ms: of gathers, and of finding the address of the place.
+/* Serve a world of `size` ranks at the endpoint, as rank 0, which joins it afterwards; the other
+ * ranks may join at once.
+ * - endpoint: without hosts it is filled (zi_control_listen).
+ * - deadline_ms: of gathers, and of finding the address of the endpoint.
  * - Ownership: *out is what joining returns, or is left alone.
  * - Errors: COMM naming the address; TIMEOUT, a second after the deadline, where no name server
  *   answers; OUT_OF_MEMORY; STATE where the process may not have so many
  *   files. */
-zero_status zi_control_serve(zi_control_place *place, uint32_t size, uint32_t deadline_ms,
+zero_status zi_control_serve(zi_control_endpoint *endpoint, uint32_t size, uint32_t deadline_ms,
                              zi_control **out);
 
 /* Join. Waits for rank 0 alone, until the deadline, and for a name server a second more; a first

@@ -47,7 +47,7 @@ static uint64_t block_count(const zi_checksum_span *extent)
     return zi_div_up(extent->at + extent->bytes, ZI_CHECKSUM_BYTES) - first_block(extent);
 }
 
-/* The extent's part of its block `index`. */
+/* The bytes of the extent in its block `index`. */
 static zi_checksum_span checksum_block_of(const zi_checksum_span *extent, uint64_t index)
 {
     const uint64_t start = (first_block(extent) + index) * ZI_CHECKSUM_BYTES;
@@ -63,12 +63,12 @@ static void note_damage(checksum_work *work, uint64_t index)
     }
 }
 
-static void run_part(void *argument, uint32_t part, uint32_t parts)
+static void checksum_share(void *argument, uint32_t share, uint32_t shares)
 {
     checksum_work *work = argument;
     const uint64_t count = block_count(work->extent);
-    const uint64_t end = count * (part + 1) / parts;
-    for (uint64_t i = count * part / parts; i < end; i++) {
+    const uint64_t end = count * (share + 1) / shares;
+    for (uint64_t i = count * share / shares; i < end; i++) {
         const zi_checksum_span block = checksum_block_of(work->extent, i);
         const uint64_t sum = work->block(block.memory, (size_t)block.bytes);
         if (work->made != NULL) {
@@ -83,7 +83,7 @@ static void checksum_run(zi_pool *pool, checksum_work *work)
 {
     zi_checksum_fn ways[ZI_CHECKSUM_WAYS_MAX];
     work->block = ways[zi_checksum_ways(ways) - 1];
-    zi_pool_run(work->extent->bytes < SPREAD_BYTES_MIN ? NULL : pool, run_part, work);
+    zi_pool_run(work->extent->bytes < SPREAD_BYTES_MIN ? NULL : pool, checksum_share, work);
 }
 
 void zi_checksum_make(zi_pool *pool, const zi_checksum_span *extent, uint64_t *sums)

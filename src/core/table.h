@@ -10,15 +10,15 @@
 
 #define ZI_TABLE_NONE UINT32_MAX
 
-typedef struct zi_table_slot {
+typedef struct zi_table_entry {
     uint32_t hash;
-    uint32_t item; /* its index and 1; 0: the slot is empty */
-} zi_table_slot;
+    uint32_t item; /* its index and 1; 0: the entry is empty */
+} zi_table_entry;
 
 /* All zero: an empty table. */
 typedef struct zi_table {
-    zi_table_slot *slots;
-    uint32_t slot_count; /* a power of two, or 0 */
+    zi_table_entry *entries;
+    uint32_t capacity; /* a power of two, or 0 */
     uint32_t item_count;
 } zi_table;
 

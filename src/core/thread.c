@@ -15,7 +15,7 @@
 typedef struct pool_worker {
     zi_pool *pool;
     pthread_t thread;
-    uint32_t part;
+    uint32_t share;
 } pool_worker;
 
 struct zi_pool {
@@ -62,7 +62,7 @@ static void *worker_run(void *argument)
         const zi_pool_fn fn = pool->fn;
         void *loop_argument = pool->argument;
         (void)pthread_mutex_unlock(&pool->mutex);
-        fn(loop_argument, worker->part, pool->thread_count);
+        fn(loop_argument, worker->share, pool->thread_count);
         (void)pthread_mutex_lock(&pool->mutex);
         if (--pool->pending == 0) {
             (void)pthread_cond_signal(&pool->done);
@@ -85,7 +85,7 @@ zero_status zi_pool_create(uint32_t thread_count, zi_pool **out)
     (void)pthread_cond_init(&pool->done, NULL);
     zero_status status = zi_calloc(thread_count, sizeof *pool->workers, (void **)&pool->workers);
     for (uint32_t i = 0; status == ZERO_OK && i + 1 < thread_count; i++) {
-        pool->workers[i] = (pool_worker){.pool = pool, .part = i + 1};
+        pool->workers[i] = (pool_worker){.pool = pool, .share = i + 1};
         status = zi_thread_start(&pool->workers[i].thread, worker_run, &pool->workers[i]);
         pool->started += status == ZERO_OK;
     }

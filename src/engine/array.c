@@ -84,16 +84,16 @@ static void walk_copy(const array_walk *walk, uint64_t first, uint64_t count, vo
             at += left % walk->extents[i] * walk->strides[i];
             left /= walk->extents[i];
         }
-        const uint64_t run = zi_min_u64(count, walk->extents[inner] - first % walk->extents[inner]);
+        const uint64_t row = zi_min_u64(count, walk->extents[inner] - first % walk->extents[inner]);
         unsigned char *place = walk->data + at * walk->size;
         if (into_array) {
-            copy_strided(place, step, buffer, walk->size, run, walk->size);
+            copy_strided(place, step, buffer, walk->size, row, walk->size);
         } else {
-            copy_strided(buffer, walk->size, place, step, run, walk->size);
+            copy_strided(buffer, walk->size, place, step, row, walk->size);
         }
-        buffer += run * walk->size;
-        first += run;
-        count -= run;
+        buffer += row * walk->size;
+        first += row;
+        count -= row;
     }
 }
 
@@ -180,14 +180,14 @@ static void widen(float *values, zero_dtype dtype, uint64_t count)
 static uint64_t hash_source(const zero_engine *engine, uint32_t tensor, const value_source *source)
 {
     const uint64_t count = engine->layout->tensor_infos[tensor].count;
-    float values[SAMPLE_RUN];
+    float values[SAMPLE_RANGE];
     uint64_t hash = ZI_HASH_START;
-    engine_run run = zi_engine_sample_run(count, 0);
-    for (uint64_t i = 1; run.count != 0; i++) {
-        take_values(source, tensor, run.first, run.count, values);
-        widen(values, source->dtype, run.count);
-        hash = zi_engine_hash_values(hash, values, run.count);
-        run = zi_engine_sample_run(count, i);
+    engine_sample sample = zi_engine_sample_at(count, 0);
+    for (uint64_t i = 1; sample.count != 0; i++) {
+        take_values(source, tensor, sample.first, sample.count, values);
+        widen(values, source->dtype, sample.count);
+        hash = zi_engine_hash_values(hash, values, sample.count);
+        sample = zi_engine_sample_at(count, i);
     }
     return hash | 1;
 }
@@ -509,20 +509,20 @@ zero_status zero_tensor_import(zero_engine *engine, uint32_t tensor, zero_role r
 
 /* Elements of all ranks in a round; of each rank at least one cache line. */
 #define ROUND_COUNT ((uint64_t)262144)
-#define PART_COUNT_MIN ((uint64_t)16)
+#define SHARD_ELEMENTS_MIN ((uint64_t)16)
 
-/* A running export: each round gathers the next elements of every rank's part of the tensor. */
+/* A running export: each round gathers the next elements of every rank's shard of the tensor. */
 typedef struct export_rounds {
     zero_engine *engine;
     const array_job *job;
-    engine_shard shard;     /* this rank's */
-    uint32_t degree;        /* parts */
-    uint64_t longest;       /* elements of the largest */
-    uint64_t part_count;    /* elements of each in a round */
-    uint32_t *members;      /* world ranks that hold the parts */
-    unsigned char *own;     /* this rank's part of a round */
-    unsigned char *all;     /* the parts of all ranks of the world; own, where nothing is split */
-    unsigned char *rounded; /* a part in the array's type */
+    engine_shard shard;      /* this rank's */
+    uint32_t degree;         /* shards */
+    uint64_t longest;        /* elements of the largest */
+    uint64_t shard_elements; /* elements of each in a round */
+    uint32_t *members;       /* world ranks that hold the shards */
+    unsigned char *own;      /* this rank's elements of a round */
+    unsigned char *all; /* the elements of all ranks of the world; own, where nothing is split */
+    unsigned char *rounded; /* elements of a shard in the array's type */
     engine_overflow overflow;
 } export_rounds;
 
@@ -543,14 +543,14 @@ static zero_status open_rounds(export_rounds *rounds)
     const size_t bytes = zero_dtype_bytes(rounds->shard.dtype);
     rounds->degree = zi_engine_degree(layout, rounds->job->tensor, rounds->job->role);
     for (uint32_t i = 0; i < rounds->degree; i++) {
-        const engine_part part = zi_engine_part(layout, rounds->job->tensor, rounds->degree, i);
-        rounds->longest = zi_max_u64(rounds->longest, part.count);
+        const engine_range range = zi_engine_range(layout, rounds->job->tensor, rounds->degree, i);
+        rounds->longest = zi_max_u64(rounds->longest, range.count);
     }
-    rounds->part_count =
-        rounds->degree == 1 ? ROUND_COUNT : zi_max_u64(ROUND_COUNT / size, PART_COUNT_MIN);
-    rounds->part_count = zi_min_u64(rounds->part_count, rounds->longest);
-    ZI_TRY(zi_calloc(rounds->part_count, bytes, (void **)&rounds->own));
-    ZI_TRY(zi_calloc(rounds->part_count, sizeof(float), (void **)&rounds->rounded));
+    rounds->shard_elements =
+        rounds->degree == 1 ? ROUND_COUNT : zi_max_u64(ROUND_COUNT / size, SHARD_ELEMENTS_MIN);
+    rounds->shard_elements = zi_min_u64(rounds->shard_elements, rounds->longest);
+    ZI_TRY(zi_calloc(rounds->shard_elements, bytes, (void **)&rounds->own));
+    ZI_TRY(zi_calloc(rounds->shard_elements, sizeof(float), (void **)&rounds->rounded));
     ZI_TRY(zi_calloc(rounds->degree, sizeof *rounds->members, (void **)&rounds->members));
     zi_shard_members(zi_engine_sharding(layout, rounds->job->tensor),
                      zero_world_rank(rounds->engine->world), 1, rounds->degree, rounds->members);
@@ -558,10 +558,10 @@ static zero_status open_rounds(export_rounds *rounds)
         rounds->all = rounds->own;
         return ZERO_OK;
     }
-    return zi_calloc(rounds->part_count * size, bytes, (void **)&rounds->all);
+    return zi_calloc(rounds->shard_elements * size, bytes, (void **)&rounds->all);
 }
 
-/* Gather elements [done, done + part_count) of every rank's part on all ranks. */
+/* Gather elements [done, done + shard_elements) of every rank's shard on all ranks. */
 static zero_status gather_round(export_rounds *rounds, uint64_t done)
 {
     zero_world *world = rounds->engine->world;
@@ -569,7 +569,7 @@ static zero_status gather_round(export_rounds *rounds, uint64_t done)
     zi_stream *host = NULL;
     if (done < shard->count) {
         ZI_TRY(zi_engine_shard_read(rounds->engine, shard, done,
-                                    zi_min_u64(rounds->part_count, shard->count - done),
+                                    zi_min_u64(rounds->shard_elements, shard->count - done),
                                     rounds->own));
     }
     if (rounds->degree == 1) {
@@ -581,46 +581,46 @@ static zero_status gather_round(export_rounds *rounds, uint64_t done)
         .send_dtype = shard->dtype,
         .recv_dtype = shard->dtype,
         .tag = rounds->engine->layout->tensor_infos[rounds->job->tensor].unit,
-        .count = rounds->part_count,
+        .count = rounds->shard_elements,
         .send = rounds->own,
         .recv = rounds->all};
     return zi_group_submit(world->control, host, &gather, 1);
 }
 
-/* Copy the round's elements of part `index` into the caller's array. */
-static zero_status write_part(export_rounds *rounds, uint32_t index, uint64_t done)
+/* Copy the round's elements of shard `index` into the caller's array. */
+static zero_status write_shard(export_rounds *rounds, uint32_t index, uint64_t done)
 {
     const zi_kernels *kernels = &rounds->engine->world->kernels; /* both are in host memory */
     const array_job *job = rounds->job;
-    const engine_part part =
-        zi_engine_part(rounds->engine->layout, job->tensor, rounds->degree, index);
+    const engine_range range =
+        zi_engine_range(rounds->engine->layout, job->tensor, rounds->degree, index);
     zi_stream *host = NULL;
-    if (done >= part.count) {
+    if (done >= range.count) {
         return ZERO_OK;
     }
-    const uint64_t count = zi_min_u64(rounds->part_count, part.count - done);
-    const uint64_t at = rounds->degree == 1 ? 0 : rounds->members[index] * rounds->part_count;
+    const uint64_t count = zi_min_u64(rounds->shard_elements, range.count - done);
+    const uint64_t at = rounds->degree == 1 ? 0 : rounds->members[index] * rounds->shard_elements;
     const engine_values values = {.values =
                                       rounds->all + at * zero_dtype_bytes(rounds->shard.dtype),
                                   .from = rounds->shard.dtype,
                                   .to = job->dtype,
                                   .tensor = job->tensor,
-                                  .first = part.first + done,
+                                  .first = range.first + done,
                                   .count = count};
     zi_engine_count_overflow(rounds->engine, &rounds->overflow, &values, false);
     ZI_TRY(kernels->device->ops->stream_wrap(kernels->device->self, zero_stream_host(), &host));
     ZI_TRY(kernels->ops->cast(kernels->self, host, rounds->rounded, job->dtype, values.values,
                               values.from, count));
-    walk_copy(&job->walk, part.first + done, count, rounds->rounded, true);
+    walk_copy(&job->walk, range.first + done, count, rounds->rounded, true);
     return ZERO_OK;
 }
 
 static zero_status export_rounds_run(export_rounds *rounds)
 {
-    for (uint64_t done = 0; done < rounds->longest; done += rounds->part_count) {
+    for (uint64_t done = 0; done < rounds->longest; done += rounds->shard_elements) {
         ZI_TRY(gather_round(rounds, done));
         for (uint32_t i = 0; i < rounds->degree && rounds->job->wanted; i++) {
-            ZI_TRY(write_part(rounds, i, done));
+            ZI_TRY(write_shard(rounds, i, done));
         }
     }
     return ZERO_OK;

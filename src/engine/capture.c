@@ -134,19 +134,19 @@ zero_status zero_replay_begin(zero_engine *engine, zero_stream stream)
     return zi_engine_leave(engine, ZI_CALL_REPLAY_BEGIN, replay_begin(engine, stream));
 }
 
-/* The graph's step slot is decided when all on `stream` so far has run. */
+/* The graph's step buffer is decided when all on `stream` so far has run. */
 static zero_status mark_launches(zero_engine *engine, zero_stream stream)
 {
     const zi_device *device = engine->device;
     zi_stream *caller = NULL;
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
-    return device->ops->event_record(device->self, engine->decided[ENGINE_GRAPH_SLOT], caller);
+    return device->ops->event_record(device->self, engine->decided[ENGINE_GRAPH_BUFFER], caller);
 }
 
 static zero_status replay_params(zero_engine *engine, zero_stream stream,
                                  const zero_step_params *params)
 {
-    engine_step_slot *step_slot = &engine->step_slots[ENGINE_GRAPH_SLOT];
+    engine_step_buffer *step_buffer = &engine->step_buffers[ENGINE_GRAPH_BUFFER];
     zi_step_input next;
     const float *weight = NULL;
     ZI_TRY(zi_engine_admit(engine, ZI_CALL_LAUNCH, "zero_replay_params"));
@@ -157,11 +157,11 @@ static zero_status replay_params(zero_engine *engine, zero_stream stream,
                 "weight there",
                 (const void *)weight, (const void *)engine->graph_weight);
     }
-    zi_engine_resolve_divisor(engine, &next, weight, step_slot->given.micro_steps);
+    zi_engine_resolve_divisor(engine, &next, weight, step_buffer->given.micro_steps);
     ZI_TRY(mark_launches(engine, stream));
-    ZI_TRY(zi_engine_await_step_slot(engine, ENGINE_GRAPH_SLOT));
-    step_slot->input = next;
-    zi_engine_give(engine, &step_slot->input, &step_slot->given);
+    ZI_TRY(zi_engine_await_step_buffer(engine, ENGINE_GRAPH_BUFFER));
+    step_buffer->input = next;
+    zi_engine_give(engine, &step_buffer->input, &step_buffer->given);
     return ZERO_OK;
 }
 

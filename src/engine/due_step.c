@@ -41,7 +41,7 @@ zero_status zi_engine_predict_decision(zero_engine *engine, const zi_step_input 
 static zero_status grad_norm(zero_engine *engine, const zero_step_params *params,
                              zero_stream caller_stream, double *norm)
 {
-    engine_step_slot *query = &engine->host->query;
+    engine_step_buffer *query = &engine->host->query;
     const uint64_t refused = query->outcome.refused;
     zi_decide_job job = engine->aside;
     const float *weight = NULL;
@@ -54,7 +54,7 @@ static zero_status grad_norm(zero_engine *engine, const zero_step_params *params
     ZI_TRY(zi_engine_wrap(engine, caller_stream, &caller));
     zi_engine_resolve_divisor(engine, &query->input, weight, engine->micro_index);
     job.input = &query->input;
-    ZI_TRY(zi_engine_put_message(engine, caller, query, ENGINE_GRAPH_SLOT + 1, weight));
+    ZI_TRY(zi_engine_put_message(engine, caller, query, ENGINE_GRAPH_BUFFER + 1, weight));
     ZI_TRY(copy_state(engine));
     ZI_TRY(zi_engine_decide(engine, job, &engine->norm_query, &engine->part_query));
     ZI_TRY(copy_outcome(engine, &query->outcome));
@@ -81,11 +81,11 @@ static zero_status discard_speculation(zero_engine *engine)
     engine_speculation *speculation = &engine->speculation;
     if (speculation->begun) {
         ZI_TRY(zi_optim_discard(engine->optim));
-        speculation->speculative[engine->step_slot] = false;
+        speculation->speculative[engine->step_buffer] = false;
         speculation->unknown--;
-        /* By then the prediction has read the step slot's input, which may be replaced.
+        /* By then the prediction has read the step buffer's input, which may be replaced.
          */
-        ZI_TRY(device->ops->event_record(device->self, engine->decided[engine->step_slot],
+        ZI_TRY(device->ops->event_record(device->self, engine->decided[engine->step_buffer],
                                          engine->step_stream));
     }
     speculation->given = false;

@@ -35,7 +35,7 @@ typedef struct step_block {
     zi_step_decision decision;
     zi_step_part part;
     zi_norm_sum replicas;
-    float weights[ENGINE_STEP_SLOTS + 2];
+    float weights[ENGINE_STEP_BUFFERS + 2];
 } step_block;
 
 _Static_assert(sizeof(step_block) <= ZI_STEP_BYTES, "layout reserves too little for the step");
@@ -49,7 +49,7 @@ static zero_status make_streams(zero_engine *engine)
     ZI_TRY(device->ops->stream_create(device->self, "zero step", &engine->step_stream));
     zi_engine_name_streams(engine);
     ZI_TRY(device->ops->event_create(device->self, &engine->caller));
-    for (uint32_t i = 0; i <= ENGINE_GRAPH_SLOT; i++) {
+    for (uint32_t i = 0; i <= ENGINE_GRAPH_BUFFER; i++) {
         ZI_TRY(device->ops->event_create(device->self, &engine->decided[i]));
     }
     for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {
@@ -187,7 +187,7 @@ static zero_status make_step(zero_engine *engine)
      * rank counts only what is the first replica (zi_grads_desc.counts). */
     const uint32_t replicas = layout->sharding_count > 1 ? 1 : s->world / s->optimizer;
     ZI_TRY(device->ops->host_alloc(device->self, host_bytes(), (void **)&engine->host));
-    engine->step_slots = engine->host->step_slots;
+    engine->step_buffers = engine->host->step_buffers;
     /* Of the ranks in the order of their slices, replicas of the same part are neighbours. */
     engine->decide = (zi_decide_job){
         .messages = {.first = arena + layout->messages_at,
@@ -456,7 +456,7 @@ static void destroy_streams(zero_engine *engine)
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         device->ops->stream_destroy(device->self, streams[i]);
     }
-    for (uint32_t i = 0; i <= ENGINE_GRAPH_SLOT; i++) {
+    for (uint32_t i = 0; i <= ENGINE_GRAPH_BUFFER; i++) {
         device->ops->event_destroy(device->self, engine->decided[i]);
     }
     for (uint32_t i = 0; i < ENGINE_STREAMS; i++) {

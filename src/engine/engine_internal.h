@@ -31,27 +31,27 @@ typedef struct engine_groups {
 } engine_groups;
 
 /* Steps that the host may be ahead of the device. */
-#define ENGINE_STEP_SLOTS 4
-/* The slot behind those belongs to the captured graph. */
-#define ENGINE_GRAPH_SLOT ENGINE_STEP_SLOTS
+#define ENGINE_STEP_BUFFERS 4
+/* The buffer behind those belongs to the captured graph. */
+#define ENGINE_GRAPH_BUFFER ENGINE_STEP_BUFFERS
 /* The engine's own streams. */
 #define ENGINE_STREAMS 3
 /* Windows, by role: states share the master's. */
 #define ENGINE_WINDOWS (ZERO_ROLE_MASTER + 1)
 
 /* The inputs of a step for the device, and its outputs, in host memory that the device reaches. */
-typedef struct engine_step_slot {
+typedef struct engine_step_buffer {
     zi_step_input input;
     zi_step_given given;                /* the part of it that the other ranks get */
-    zi_step_decision outcome;           /* valid once the step slot's `decided` has fired */
+    zi_step_decision outcome;           /* valid once the step buffer's `decided` has fired */
     zi_speculation_outcome speculative; /* likewise, where it was speculative */
-} engine_step_slot;
+} engine_step_buffer;
 
 /* Host memory that the device reaches. */
 typedef struct engine_host {
-    engine_step_slot step_slots[ENGINE_STEP_SLOTS + 1];
+    engine_step_buffer step_buffers[ENGINE_STEP_BUFFERS + 1];
     zi_step_decision predicted; /* of the speculative step */
-    engine_step_slot query;     /* of zero_grad_norm */
+    engine_step_buffer query;   /* of zero_grad_norm */
     zi_step_state state;        /* on its way to the device or back */
 } engine_host;
 
@@ -70,11 +70,11 @@ typedef struct engine_speculation {
     uint32_t next;       /* bucket whose units are updated next */
     zi_step_input input; /* the divisor as given */
     /* The outcomes of speculative steps so far: see may_speculate. */
-    bool speculative[ENGINE_STEP_SLOTS]; /* by step slot: its step was speculative, and its outcome
-                                            was not counted yet */
-    uint32_t unknown;                    /* of these */
-    uint32_t redone;                     /* redone steps in a row */
-    uint32_t held;                       /* steps still to be held back */
+    bool speculative[ENGINE_STEP_BUFFERS]; /* by step buffer: its step was speculative, and its
+                                            outcome was not counted yet */
+    uint32_t unknown;                      /* of these */
+    uint32_t redone;                       /* redone steps in a row */
+    uint32_t held;                         /* steps still to be held back */
     uint32_t next_held; /* how many next, if the next speculative one is redone too */
 } engine_speculation;
 
@@ -190,16 +190,16 @@ struct zero_engine {
     zi_collective part_query;
     zi_norm_sum
         *replicas;  /* step arena: squares of replicas, which another part of the model counts */
-    float *weights; /* step arena: this rank's grad_weight by step slot; behind the graph's slot,
-                       that of zero_grad_norm */
-    zi_decide_job decide; /* its input is the step slot's */
+    float *weights; /* step arena: this rank's grad_weight by step buffer; behind the graph's
+                       buffer, that of zero_grad_norm */
+    zi_decide_job decide; /* its input is the step buffer's */
     zi_decide_job aside;  /* the same on a copy of the state, for zero_grad_norm and predictions */
     engine_speculation speculation;
     engine_host *host;
-    engine_step_slot *step_slots; /* the host's */
+    engine_step_buffer *step_buffers; /* the host's */
     /* step stream, after the decision and the commit of speculative updates -> host and, with
      * speculative updates, the reduce stream; the graph's: stream of its launches, after them */
-    zi_event *decided[ENGINE_STEP_SLOTS + 1];
+    zi_event *decided[ENGINE_STEP_BUFFERS + 1];
     /* the caller's stream, when a step is enqueued -> step stream; when a capture begins or
      * launches are over -> all of the engine's streams */
     zi_event *caller;
@@ -214,8 +214,8 @@ struct zero_engine {
                            back */
     uint64_t *fill_hashes;
     bool has_graph;            /* a step was captured, and nothing was evicted since */
-    uint32_t step_slot;        /* of the next plain step */
-    uint32_t last_step_slot;   /* of the last */
+    uint32_t step_buffer;      /* of the next plain step */
+    uint32_t last_step_buffer; /* of the last */
     const float *graph_weight; /* that the captured step reads */
     uint64_t plain_steps;      /* plain steps, the same number on every rank */
     uint64_t other_steps; /* steps before zero_step_state_set, which outcomes count and this engine

@@ -263,8 +263,8 @@ static zero_status evict_make_window(zero_engine *engine, engine_kept *kept)
     }
     const zi_window_desc desc = {.extents = kept->extents,
                                  .extent_count = kept->extent_count,
-                                 .slot_count = EXTENTS_MOVED,
-                                 .slot_bytes = EXTENT_BYTES,
+                                 .buffer_count = EXTENTS_MOVED,
+                                 .buffer_bytes = EXTENT_BYTES,
                                  .memory = window_memory(engine, kept->role),
                                  .in_place = evict_is_in_place(engine, kept->role),
                                  .store = engine->evicted.store,

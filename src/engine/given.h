@@ -15,7 +15,7 @@ void zi_engine_close_given(zero_engine *engine);
 /* This rank's shards in these roles (bits) may not be as they were created any more. */
 void zi_engine_touch(zero_engine *engine, uint32_t roles);
 /* This rank was given a tensor in a role by a local call. hash: of the whole tensor's sample; 0: it
- * was given this rank's part alone. */
+ * was given this rank's shard alone. */
 void zi_engine_note_given(zero_engine *engine, uint32_t tensor, zero_role role, uint64_t hash);
 
 #endif

@@ -172,40 +172,40 @@ static uint64_t load_hash_of(const engine_load *load)
 
 /* Values that may be shared go extent by extent: when one is written, all that was put into it so
  * far is known to be filled in. */
-static zero_status fill_run(engine_load *load, const load_run *run)
+static zero_status fill_range(engine_load *load, const load_range *range)
 {
     zero_engine *engine = load->engine;
-    const engine_shard shard = zi_engine_shard(engine, run->tensor, run->role);
-    const uint64_t first = run->first - shard.tensor_first;
-    const uint64_t width = zero_dtype_bytes(run->dtype);
-    const engine_values given = {.values = run->values,
-                                 .from = run->dtype,
+    const engine_shard shard = zi_engine_shard(engine, range->tensor, range->role);
+    const uint64_t first = range->first - shard.tensor_first;
+    const uint64_t width = zero_dtype_bytes(range->dtype);
+    const engine_values given = {.values = range->values,
+                                 .from = range->dtype,
                                  .to = shard.dtype,
-                                 .tensor = run->tensor,
-                                 .first = run->first,
-                                 .count = run->count};
+                                 .tensor = range->tensor,
+                                 .first = range->first,
+                                 .count = range->count};
     zi_engine_count_overflow(engine, &load->overflow, &given, true);
     const bool by_extent = load->share != NULL && shard.tier == ZERO_TIER_DISK;
-    for (uint64_t done = 0; done < run->count;) {
-        const uint64_t rest = run->count - done;
+    for (uint64_t done = 0; done < range->count;) {
+        const uint64_t rest = range->count - done;
         const uint64_t count =
             by_extent ? zi_min_u64(rest, zi_engine_shard_extent(engine, &shard, first + done).count)
                       : rest;
-        unsigned char *values = (unsigned char *)run->values + done * width;
-        ZI_TRY(zi_engine_shard_fill(engine, &shard, first + done, count, values, run->dtype));
+        unsigned char *values = (unsigned char *)range->values + done * width;
+        ZI_TRY(zi_engine_shard_fill(engine, &shard, first + done, count, values, range->dtype));
         done += count;
-        zi_load_filled(load, run, done);
+        zi_load_filled(load, range, done);
     }
     return ZERO_OK;
 }
 
-static zero_status take_runs(engine_load *load)
+static zero_status take_ranges(engine_load *load)
 {
-    const load_run *run = NULL;
-    ZI_TRY(zi_load_next(load, &run));
-    while (run != NULL) {
-        ZI_TRY(fill_run(load, run));
-        ZI_TRY(zi_load_next(load, &run));
+    const load_range *range = NULL;
+    ZI_TRY(zi_load_next(load, &range));
+    while (range != NULL) {
+        ZI_TRY(fill_range(load, range));
+        ZI_TRY(zi_load_next(load, &range));
     }
     return ZERO_OK;
 }
@@ -230,7 +230,7 @@ static zero_status load_tensors(engine_load *load)
 {
     zero_engine *engine = load->engine;
     const zi_device *device = engine->device;
-    ZI_TRY(take_runs(load));
+    ZI_TRY(take_ranges(load));
     if (load->options.params_only != 0) {
         float *zeros = NULL;
         ZI_TRY(device->ops->host_alloc(device->self, ZEROS * sizeof *zeros, (void **)&zeros));
@@ -247,7 +247,7 @@ static zero_status load_tensors(engine_load *load)
 static zero_status check_slices(engine_load *load)
 {
     for (uint32_t t = 0; t < load->engine->layout->tensor_count; t++) {
-        const engine_part slice = zi_engine_slice(load->engine, t);
+        const engine_range slice = zi_engine_slice(load->engine, t);
         for (uint32_t i = 0; i < ZI_SAVED_ROLES && load->found[t] != ZI_NO_INDEX; i++) {
             const zero_role role = zi_saved_role(i);
             const load_source source = {role, zi_load_dtype(load, t, role)};

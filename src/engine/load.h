@@ -63,22 +63,22 @@ zi_joined zi_load_joined(const engine_load *load, uint32_t tensor, uint32_t head
                          const load_source *source);
 
 /* Elements of one of the engine's tensors that were read. */
-typedef struct load_run {
+typedef struct load_range {
     uint32_t tensor;
     zero_role role;
     uint64_t first;
     uint64_t count;
     zero_dtype dtype; /* of the values */
     void *values;     /* host memory that the device reaches */
-} load_run;
+} load_range;
 
 /* Begin to read ahead all that this rank holds, by threads of its own and through at most 53 MiB of
  * host memory. No other calls on the source until it is closed. Errors: OUT_OF_MEMORY; DEVICE.
  * (load_feed.c) */
 zero_status zi_load_open_feed(engine_load *load);
-/* The next run; its values stay until the call after. NULL: there are no more. Errors: those of
+/* The next range; its values stay until the call after. NULL: there are no more. Errors: those of
  * zi_source_read. (load_feed.c) */
-zero_status zi_load_next(engine_load *load, const load_run **run);
+zero_status zi_load_next(engine_load *load, const load_range **range);
 void zi_load_close_feed(engine_load *load); /* also where there is none */
 /* Elements of a tensor, from a multiple of it on, that are read in all roles before the next ones
  * are, so that extents of state on disk are written once. Those of one role are one read. */
@@ -89,9 +89,9 @@ void zi_load_close_feed(engine_load *load); /* also where there is none */
 zero_status zi_load_open_share(engine_load *load);
 /* Writes of the store share what was filled. Errors: those of the streams. (load_share.c) */
 zero_status zi_load_begin_share(engine_load *load);
-/* So many elements of a run were filled in, and all runs before it: they may be shared.
+/* So many elements of a range were filled in, and all ranges before it: they may be shared.
  * (load_share.c) */
-void zi_load_filled(engine_load *load, const load_run *run, uint64_t count);
+void zi_load_filled(engine_load *load, const load_range *range, uint64_t count);
 /* After zi_engine_flush_shards, also where it failed, or there is none. (load_share.c) */
 void zi_load_close_share(engine_load *load);
 

@@ -2,8 +2,8 @@
  * threads that read them ahead, each a range at a time, and compare them with the sums. A range is
  * read to its place in the engine where that is host memory and of the saved type, else into a
  * buffer. Invariants: each element of a role is counted by one rank, the one whose slice has it;
- * runs are taken in their order, whatever the order in which they are read; nothing is read before
- * the first is asked for, since the engine must not change until all ranks can load. */
+ * ranges are taken in their order, whatever the order in which they are read; nothing is read
+ * before the first is asked for, since the engine must not change until all ranks can load. */
 #include <pthread.h>
 
 #include "core/error.h"
@@ -15,7 +15,7 @@
 
 /* Reads under way: what keeps a disk busy without the page cache, which reads ahead by itself. */
 #define THREADS 4
-/* So that threads need not wait while runs are taken. */
+/* So that threads need not wait while ranges are taken. */
 #define BUFFERS (THREADS + 2)
 _Static_assert(THREADS <= ZI_SOURCE_READS_MAX, "reads of one source");
 
@@ -31,19 +31,19 @@ typedef struct load_feed {
     engine_load *load;
     pthread_t threads[THREADS];
     uint32_t thread_count;
-    unsigned char *memory;  /* a page more than the buffers; NULL: all runs are read in place */
+    unsigned char *memory;  /* a page more than the buffers; NULL: all ranges are read in place */
     unsigned char *buffers; /* BUFFERS, end to end, from a page on */
     uint64_t buffer_bytes;  /* of one */
-    unsigned char *staging; /* of short runs: ZI_JOINED_STAGING_BYTES for each thread */
+    unsigned char *staging; /* of short ranges: ZI_JOINED_STAGING_BYTES for each thread */
     pthread_mutex_t mutex;  /* guards what follows */
     /* A thread that sleeps is slow to wake up, above all in a virtual machine, so only those that
      * can go on are woken. */
-    pthread_cond_t room;    /* a buffer is free, or no more runs begin: for the threads */
-    pthread_cond_t arrived; /* the next run is there, or none comes: for zi_load_next */
+    pthread_cond_t room;    /* a buffer is free, or no more ranges begin: for the threads */
+    pthread_cond_t arrived; /* the next range is there, or none comes: for zi_load_next */
     feed_position position;
-    load_run runs[BUFFERS];
-    bool read[BUFFERS]; /* the run is there */
-    uint64_t begun;     /* runs that threads have begun to read */
+    load_range ranges[BUFFERS];
+    bool read[BUFFERS]; /* the range is there */
+    uint64_t begun;     /* ranges that threads have begun to read */
     uint64_t taken;     /* of these, given to zi_load_next's caller */
     uint64_t done;      /* of these, not needed any more */
     uint32_t readers;   /* threads that run, or did */
@@ -72,11 +72,12 @@ static bool reads_alone(const engine_load *load, uint32_t tensor, const load_sou
 
 /* The elements of the stride that are to be read next in a role; false: none. They are all in this
  * rank's slice, or none of them is, and all were saved in one type. *counted: they are. */
-static bool find_in_role(const engine_load *load, feed_position *p, load_run *run, bool *counted)
+static bool find_in_role(const engine_load *load, feed_position *p, load_range *range,
+                         bool *counted)
 {
     const zero_role role = zi_saved_role(p->role);
     const engine_shard shard = zi_engine_shard(load->engine, p->tensor, role);
-    const engine_part slice = zi_engine_slice(load->engine, p->tensor);
+    const engine_range slice = zi_engine_slice(load->engine, p->tensor);
     const uint64_t slice_end = slice.first + slice.count;
     const uint64_t first = zi_max_u64(zi_max_u64(p->at, p->next), shard.tensor_first);
     uint64_t end = zi_min_u64(p->at + LOAD_STRIDE, shard.tensor_first + shard.count);
@@ -89,10 +90,10 @@ static bool find_in_role(const engine_load *load, feed_position *p, load_run *ru
         end = zi_min_u64(end, inside ? slice_end : slice.first);
     }
     const zi_joined joined = zi_load_joined(load, p->tensor, load->found[p->tensor], &source);
-    *run = (load_run){.tensor = p->tensor, .role = role, .first = first};
-    run->count = zi_joined_alike(&joined, first, end, &run->dtype);
+    *range = (load_range){.tensor = p->tensor, .role = role, .first = first};
+    range->count = zi_joined_alike(&joined, first, end, &range->dtype);
     *counted = inside && load->source->manifest != NULL;
-    p->next = first + run->count;
+    p->next = first + range->count;
     return true;
 }
 
@@ -104,14 +105,14 @@ static bool has_stride(const engine_load *load, const feed_position *p)
 }
 
 /* Find the next run to read; false: there is none. */
-static bool load_feed_find_next(const engine_load *load, feed_position *p, load_run *run,
+static bool load_feed_find_next(const engine_load *load, feed_position *p, load_range *range,
                                 bool *counted)
 {
     for (; p->tensor < load->engine->layout->tensor_count; p->tensor++, p->at = 0) {
         for (; has_stride(load, p); p->at += LOAD_STRIDE, p->role = 0) {
             for (; p->role < ZI_SAVED_ROLES; p->role++, p->next = 0) {
                 if (zi_load_dtype(load, p->tensor, zi_saved_role(p->role)) != ZERO_DTYPE_NONE &&
-                    find_in_role(load, p, run, counted)) {
+                    find_in_role(load, p, range, counted)) {
                     return true;
                 }
             }
@@ -120,40 +121,42 @@ static bool load_feed_find_next(const engine_load *load, feed_position *p, load_
     return false;
 }
 
-/* The saved boxes that a run is read from. source: kept by the caller. */
-static zi_joined joined_of(const engine_load *load, const load_run *run, load_source *source)
+/* The saved boxes that a range is read from. source: kept by the caller. */
+static zi_joined joined_of(const engine_load *load, const load_range *range, load_source *source)
 {
-    const engine_shard shard = zi_engine_shard(load->engine, run->tensor, run->role);
-    *source = (load_source){run->role, shard.dtype};
-    zi_joined joined = zi_load_joined(load, run->tensor, load->found[run->tensor], source);
-    joined.direct = reads_alone(load, run->tensor, source);
+    const engine_shard shard = zi_engine_shard(load->engine, range->tensor, range->role);
+    *source = (load_source){range->role, shard.dtype};
+    zi_joined joined = zi_load_joined(load, range->tensor, load->found[range->tensor], source);
+    joined.direct = reads_alone(load, range->tensor, source);
     return joined;
 }
 
-/* A run's place in the engine; NULL: it is read into a buffer. Past the page cache it is read only
- * to memory that lies as the file does. page_offset: out; where in a page the run begins. */
-static void *load_feed_in_place(const engine_load *load, const load_run *run, uint64_t *page_offset)
+/* A range's place in the engine; NULL: it is read into a buffer. Past the page cache it is read
+ * only to memory that lies as the file does. page_offset: out; where in a page the range begins. */
+static void *load_feed_in_place(const engine_load *load, const load_range *range,
+                                uint64_t *page_offset)
 {
-    const engine_shard shard = zi_engine_shard(load->engine, run->tensor, run->role);
-    void *place = zi_engine_shard_in_place(load->engine, &shard, run->first - shard.tensor_first);
+    const engine_shard shard = zi_engine_shard(load->engine, range->tensor, range->role);
+    void *place = zi_engine_shard_in_place(load->engine, &shard, range->first - shard.tensor_first);
     load_source source;
-    const zi_joined joined = joined_of(load, run, &source);
+    const zi_joined joined = joined_of(load, range, &source);
     const uint64_t align = load->source->align;
-    *page_offset = zi_joined_page_offset(&joined, run->first);
+    *page_offset = zi_joined_page_offset(&joined, range->first);
     const bool fits = !joined.direct || (uintptr_t)place % align == *page_offset % align;
-    return run->dtype == shard.dtype && fits ? place : NULL;
+    return range->dtype == shard.dtype && fits ? place : NULL;
 }
 
-static void *load_feed_place_of(const load_feed *feed, const load_run *run, uint64_t buffer)
+static void *load_feed_place_of(const load_feed *feed, const load_range *range, uint64_t buffer)
 {
     uint64_t offset = 0;
-    void *place = load_feed_in_place(feed->load, run, &offset);
-    const bool whole = offset % zero_dtype_bytes(run->dtype) == 0; /* not in all files of others */
+    void *place = load_feed_in_place(feed->load, range, &offset);
+    const bool whole =
+        offset % zero_dtype_bytes(range->dtype) == 0; /* not in all files of others */
     return place != NULL ? place
                          : feed->buffers + buffer * feed->buffer_bytes + (whole ? offset : 0);
 }
 
-/* With the mutex: no more runs begin. */
+/* With the mutex: no more ranges begin. */
 static void end_feed(load_feed *feed)
 {
     feed->over = true;
@@ -163,30 +166,30 @@ static void end_feed(load_feed *feed)
 
 /* With the mutex: wait for a buffer, and what is to be read into it; false: there is no more, or
  * nobody wants it. */
-static bool begin_run(load_feed *feed, bool *counted, uint64_t *buffer)
+static bool begin_range(load_feed *feed, bool *counted, uint64_t *buffer)
 {
-    load_run run;
+    load_range range;
     while ((!feed->wanted || feed->begun - feed->done == BUFFERS) && !feed->over) {
         (void)pthread_cond_wait(&feed->room, &feed->mutex);
     }
-    if (feed->over || !load_feed_find_next(feed->load, &feed->position, &run, counted)) {
+    if (feed->over || !load_feed_find_next(feed->load, &feed->position, &range, counted)) {
         end_feed(feed);
         return false;
     }
     *buffer = feed->begun++ % BUFFERS;
-    run.values = load_feed_place_of(feed, &run, *buffer);
-    feed->runs[*buffer] = run;
+    range.values = load_feed_place_of(feed, &range, *buffer);
+    feed->ranges[*buffer] = range;
     feed->read[*buffer] = false;
     return true;
 }
 
-static zero_status read_run(const engine_load *load, const load_run *run, bool counted,
-                            unsigned char *staging)
+static zero_status read_range(const engine_load *load, const load_range *range, bool counted,
+                              unsigned char *staging)
 {
     load_source source;
-    zi_joined joined = joined_of(load, run, &source);
+    zi_joined joined = joined_of(load, range, &source);
     joined.staging = staging;
-    return zi_joined_read(&joined, run->first, run->count, counted, run->values);
+    return zi_joined_read(&joined, range->first, range->count, counted, range->values);
 }
 
 static void *read_ahead(void *argument)
@@ -196,10 +199,10 @@ static void *read_ahead(void *argument)
     uint64_t buffer = 0;
     (void)pthread_mutex_lock(&feed->mutex);
     unsigned char *staging = feed->staging + feed->readers++ * ZI_JOINED_STAGING_BYTES;
-    while (begin_run(feed, &counted, &buffer)) {
-        const load_run run = feed->runs[buffer];
+    while (begin_range(feed, &counted, &buffer)) {
+        const load_range range = feed->ranges[buffer];
         (void)pthread_mutex_unlock(&feed->mutex);
-        const zero_status status = read_run(feed->load, &run, counted, staging);
+        const zero_status status = read_range(feed->load, &range, counted, staging);
         (void)pthread_mutex_lock(&feed->mutex);
         feed->read[buffer] = status == ZERO_OK;
         if (status != ZERO_OK && feed->error.status == ZERO_OK) {
@@ -227,15 +230,16 @@ static uint64_t longest_read(const engine_load *load)
            ZI_CHECKPOINT_ALIGN;
 }
 
-/* True if any run is read into a buffer. Of state in host memory, saved as it is kept, none is. */
+/* True if any range is read into a buffer. Of state in host memory, saved as it is kept, none is.
+ */
 static bool needs_buffers(const engine_load *load)
 {
     feed_position position = {0};
-    load_run run;
+    load_range range;
     bool counted = false;
     uint64_t offset = 0;
-    while (load_feed_find_next(load, &position, &run, &counted)) {
-        if (load_feed_in_place(load, &run, &offset) == NULL) {
+    while (load_feed_find_next(load, &position, &range, &counted)) {
+        if (load_feed_in_place(load, &range, &offset) == NULL) {
             return true;
         }
     }
@@ -272,7 +276,7 @@ zero_status zi_load_open_feed(engine_load *load)
     return ZERO_OK;
 }
 
-zero_status zi_load_next(engine_load *load, const load_run **run)
+zero_status zi_load_next(engine_load *load, const load_range **range)
 {
     load_feed *feed = load->feed;
     (void)pthread_mutex_lock(&feed->mutex);
@@ -285,7 +289,7 @@ zero_status zi_load_next(engine_load *load, const load_run **run)
     }
     const zero_error error = feed->error;
     const bool found = error.status == ZERO_OK && feed->taken < feed->begun;
-    *run = found ? &feed->runs[feed->taken++ % BUFFERS] : NULL;
+    *range = found ? &feed->ranges[feed->taken++ % BUFFERS] : NULL;
     (void)pthread_mutex_unlock(&feed->mutex);
     return error.status != ZERO_OK ? zi_error_adopt(&error) : ZERO_OK;
 }

@@ -69,7 +69,7 @@ static bool boxes_have_roles(const engine_load *load, uint32_t tensor, const zi_
     const zi_checkpoint_map *map = load->source->map;
     for (uint32_t t = joined->head; t != UINT32_MAX; t = zi_source_next(load->source, t)) {
         const zi_box saved = zi_box_of(&map->tensors[t]);
-        if (zi_box_meet(&joined->wanted, &saved).runs != 0 &&
+        if (zi_box_meet(&joined->wanted, &saved).ranges != 0 &&
             !has_all_roles(load, tensor, &map->tensors[t])) {
             return false;
         }
@@ -182,7 +182,7 @@ static zero_status join_saved(engine_load *load, load_carried *groups, uint32_t 
             part != NULL ? part->carried[saved->group] : manifest->state.carried[saved->group];
         const zi_hyper *hyper =
             part != NULL ? &part->groups[saved->group] : &manifest->groups[saved->group];
-        if (zi_box_meet(&joined.wanted, &box).runs != 0) {
+        if (zi_box_meet(&joined.wanted, &box).ranges != 0) {
             ZI_TRY(load_match_check_optimizer(load, tensor, hyper->kind));
             ZI_TRY(join_carried(load, groups, &(load_carried){carried, tensor}));
         }

@@ -39,7 +39,7 @@ typedef struct twin_table {
 typedef struct load_share {
     twin_table state;
     twin_table param;
-    load_run filled; /* the last run, as far as it was; count 0: none was */
+    load_range filled; /* the last range, as far as it was; count 0: none was */
     bool begun;
     bool refused; /* by the file system */
 } load_share;
@@ -128,7 +128,7 @@ static zero_status fill_table(twin_table *table, zero_role first, zero_role last
  * find_next of load_feed.c. */
 static uint64_t filled_end(const load_share *share, const load_twin *twin)
 {
-    const load_run *last = &share->filled;
+    const load_range *last = &share->filled;
     if (last->count == 0 || twin->tensor != last->tensor) {
         return last->count != 0 && twin->tensor < last->tensor ? UINT64_MAX : 0;
     }
@@ -223,10 +223,10 @@ zero_status zi_load_begin_share(engine_load *load)
                                        &load->share->param.source);
 }
 
-void zi_load_filled(engine_load *load, const load_run *run, uint64_t count)
+void zi_load_filled(engine_load *load, const load_range *range, uint64_t count)
 {
     if (load->share != NULL) {
-        load->share->filled = *run;
+        load->share->filled = *range;
         load->share->filled.count = count;
     }
 }

@@ -1,5 +1,5 @@
 /* Owns the outcomes of steps: it enqueues decisions, waits for them, counts them and reports them.
- * A decision that was made is in host memory, in its step slot. */
+ * A decision that was made is in host memory, in its step buffer. */
 #include <inttypes.h>
 #include <stddef.h>
 
@@ -12,8 +12,9 @@
 #include "engine/input.h"
 #include "engine/outcome.h"
 
-zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine_step_slot *slot,
-                                  uint32_t step_slot, const float *weight)
+zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller,
+                                  engine_step_buffer *buffer, uint32_t step_buffer,
+                                  const float *weight)
 {
     const zi_device *device = engine->device;
     const zi_layout *layout = engine->layout;
@@ -21,21 +22,21 @@ zero_status zi_engine_put_message(zero_engine *engine, zi_stream *caller, engine
     zi_step_message *message =
         (zi_step_message *)(void *)(engine->arena[ZERO_ROLE_STEP] + layout->message_at);
     if (weight != NULL) { /* copied on the caller's stream, which may overwrite it afterwards */
-        ZI_TRY(device->ops->copy(device->self, caller, &engine->weights[step_slot], weight,
+        ZI_TRY(device->ops->copy(device->self, caller, &engine->weights[step_buffer], weight,
                                  sizeof *weight));
     }
     ZI_TRY(device->ops->event_record(device->self, engine->caller, caller));
     ZI_TRY(device->ops->stream_wait(device->self, stream, engine->caller, NULL));
     ZI_TRY(zi_grads_wait_reduced(engine->grads, stream));
-    slot->given.micro_total = engine->stats.micro_steps;
-    slot->given.micro_steps = (uint32_t)engine->micro_index;
-    zi_engine_give(engine, &slot->input, &slot->given);
-    ZI_TRY(device->ops->copy(device->self, stream, &message->given, &slot->given,
+    buffer->given.micro_total = engine->stats.micro_steps;
+    buffer->given.micro_steps = (uint32_t)engine->micro_index;
+    zi_engine_give(engine, &buffer->input, &buffer->given);
+    ZI_TRY(device->ops->copy(device->self, stream, &message->given, &buffer->given,
                              offsetof(zi_step_given, hyper) +
-                                 layout->hyper_count * sizeof slot->given.hyper[0]));
+                                 layout->hyper_count * sizeof buffer->given.hyper[0]));
     if (weight != NULL) {
         ZI_TRY(device->ops->copy(device->self, stream, &message->given.grad_weight,
-                                 &engine->weights[step_slot], sizeof *weight));
+                                 &engine->weights[step_buffer], sizeof *weight));
     }
     if (!layout->replicates) {
         return ZERO_OK;
@@ -90,10 +91,10 @@ static void warn_of_norm(zero_engine *engine, const zi_step_decision *outcome)
            steps_of(outcome));
 }
 
-zero_status zi_engine_await_step_slot(zero_engine *engine, uint32_t step_slot)
+zero_status zi_engine_await_step_buffer(zero_engine *engine, uint32_t step_buffer)
 {
-    const zi_step_decision *outcome = &engine->step_slots[step_slot].outcome;
-    ZI_TRY(zi_engine_await(engine, engine->decided[step_slot]));
+    const zi_step_decision *outcome = &engine->step_buffers[step_buffer].outcome;
+    ZI_TRY(zi_engine_await(engine, engine->decided[step_buffer]));
     if (outcome->refused > engine->refused) {
         engine->refused = outcome->refused;
         engine->refusal = outcome->refusal;
@@ -120,10 +121,10 @@ zero_status zi_engine_report_refused(zero_engine *engine)
  * knows how often the graph was launched. */
 static zero_status await_outcome(zero_engine *engine, const zi_step_decision **outcome)
 {
-    const zi_step_decision *plain = &engine->step_slots[engine->last_step_slot].outcome;
-    const zi_step_decision *graph = &engine->step_slots[ENGINE_GRAPH_SLOT].outcome;
-    ZI_TRY(zi_engine_await_step_slot(engine, engine->last_step_slot));
-    ZI_TRY(zi_engine_await_step_slot(engine, ENGINE_GRAPH_SLOT));
+    const zi_step_decision *plain = &engine->step_buffers[engine->last_step_buffer].outcome;
+    const zi_step_decision *graph = &engine->step_buffers[ENGINE_GRAPH_BUFFER].outcome;
+    ZI_TRY(zi_engine_await_step_buffer(engine, engine->last_step_buffer));
+    ZI_TRY(zi_engine_await_step_buffer(engine, ENGINE_GRAPH_BUFFER));
     *outcome = steps_of(graph) > steps_of(plain) ? graph : plain;
     if (steps_of(*outcome) != 0) {
         engine->stats.steps = steps_of(*outcome) - engine->other_steps;
@@ -134,8 +135,8 @@ static zero_status await_outcome(zero_engine *engine, const zi_step_decision **o
 zero_status zi_engine_wait_outcomes(zero_engine *engine)
 {
     const zi_step_decision *last = NULL;
-    for (uint32_t step_slot = 0; step_slot <= ENGINE_GRAPH_SLOT; step_slot++) {
-        ZI_TRY(zi_engine_await_step_slot(engine, step_slot));
+    for (uint32_t step_buffer = 0; step_buffer <= ENGINE_GRAPH_BUFFER; step_buffer++) {
+        ZI_TRY(zi_engine_await_step_buffer(engine, step_buffer));
     }
     return await_outcome(engine, &last);
 }

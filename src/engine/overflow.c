@@ -47,7 +47,7 @@ static void counted_range(const zero_engine *engine, const engine_values *values
     range[0] = 0;
     range[1] = values->count;
     if (by_slice) {
-        const engine_part slice = zi_engine_slice(engine, values->tensor);
+        const engine_range slice = zi_engine_slice(engine, values->tensor);
         const uint64_t first = zi_max_u64(slice.first, values->first);
         const uint64_t end = zi_min_u64(slice.first + slice.count, values->first + values->count);
         range[0] = first - values->first;

@@ -31,16 +31,16 @@ static uint64_t hash_block(const void *data, uint64_t bytes)
     return ways[zi_checksum_ways(ways) - 1](data, bytes);
 }
 
-engine_run zi_engine_sample_run(uint64_t count, uint64_t index)
+engine_sample zi_engine_sample_at(uint64_t count, uint64_t index)
 {
-    const uint64_t runs = SAMPLE_COUNT / SAMPLE_RUN;
-    const uint64_t all = zi_div_up(count, SAMPLE_RUN);
-    if (index >= zi_min_u64(all, runs)) {
-        return (engine_run){0};
+    const uint64_t ranges = SAMPLE_COUNT / SAMPLE_RANGE;
+    const uint64_t all = zi_div_up(count, SAMPLE_RANGE);
+    if (index >= zi_min_u64(all, ranges)) {
+        return (engine_sample){0};
     }
-    const uint64_t run = all <= runs ? index : index * (all - 1) / (runs - 1);
-    const uint64_t first = run * SAMPLE_RUN;
-    return (engine_run){first, zi_min_u64(SAMPLE_RUN, count - first)};
+    const uint64_t range = all <= ranges ? index : index * (all - 1) / (ranges - 1);
+    const uint64_t first = range * SAMPLE_RANGE;
+    return (engine_sample){first, zi_min_u64(SAMPLE_RANGE, count - first)};
 }
 
 uint64_t zi_engine_hash_values(uint64_t hash, const float *values, uint64_t count)

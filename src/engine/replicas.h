@@ -5,16 +5,16 @@
 #include "engine/engine_internal.h"
 
 /* A hash of a tensor's values as a rank was given them: of a sample of at most SAMPLE_COUNT
- * elements, in runs of SAMPLE_RUN that are spread over the tensor. */
+ * elements, in ranges of SAMPLE_RANGE that are spread over the tensor. */
 #define SAMPLE_COUNT ((uint64_t)4096)
-#define SAMPLE_RUN ((uint64_t)256)
+#define SAMPLE_RANGE ((uint64_t)256)
 
-/* Sample run `index` of a tensor of so many elements, or {.count = 0} behind the last one. */
-typedef struct engine_run {
+/* Sample `index` of a tensor of so many elements, or {.count = 0} behind the last one. */
+typedef struct engine_sample {
     uint64_t first;
     uint64_t count;
-} engine_run;
-engine_run zi_engine_sample_run(uint64_t count, uint64_t index);
+} engine_sample;
+engine_sample zi_engine_sample_at(uint64_t count, uint64_t index);
 /* The hash after `count` more values, all of which are fp32. */
 uint64_t zi_engine_hash_values(uint64_t hash, const float *values, uint64_t count);
 

@@ -162,7 +162,7 @@ static uint64_t own_ring_bytes(const engine_save *save)
     return zi_checkpoint_writer_ring_bytes(save->block_bytes, ZI_WRITER_RING_BLOCKS);
 }
 
-/* Memory and threads of this rank's part. */
+/* Memory and threads for this rank's slices. */
 static zero_status make_writer(engine_save *save)
 {
     const zero_engine *engine = save->engine;

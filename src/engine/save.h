@@ -41,9 +41,9 @@ zero_status zi_save_make_map(const zero_engine *engine, bool params_only, zi_che
                              uint32_t **tensors);
 /* Bytes of this rank's slices. (save_map.c) */
 uint64_t zi_save_own_bytes(const engine_save *save);
-/* This rank's part of a tensor of the map: the same in all roles. (save_map.c) */
-engine_part zi_save_own_part(const engine_save *save, uint32_t tensor);
-/* Sums of 0 for this rank's parts. Errors: OUT_OF_MEMORY. (save_map.c) */
+/* This rank's slice of a tensor of the map: the same in all roles. (save_map.c) */
+engine_range zi_save_own_range(const engine_save *save, uint32_t tensor);
+/* Sums of 0 for this rank's slices. Errors: OUT_OF_MEMORY. (save_map.c) */
 zero_status zi_save_make_sums(engine_save *save);
 
 /* True if this rank makes the folder and commits it: rank 0 of the first part's world.

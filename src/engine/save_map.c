@@ -113,13 +113,13 @@ bool zi_save_leads(const zero_engine *engine)
            (engine->mesh == NULL || zero_world_rank(engine->mesh) == 0);
 }
 
-engine_part zi_save_own_part(const engine_save *save, uint32_t tensor)
+engine_range zi_save_own_range(const engine_save *save, uint32_t tensor)
 {
     const zi_layout *layout = save->engine->layout;
     const uint32_t own = save->tensors[tensor];
     const uint32_t slice = zi_shard_index(zi_engine_sharding(layout, own),
                                           zero_world_rank(save->engine->world), layout->world);
-    return zi_engine_part(layout, own, layout->world, slice);
+    return zi_engine_range(layout, own, layout->world, slice);
 }
 
 uint64_t zi_save_own_bytes(const engine_save *save)
@@ -127,7 +127,7 @@ uint64_t zi_save_own_bytes(const engine_save *save)
     const zi_checkpoint_map *map = &save->manifest.map;
     uint64_t bytes = 0;
     for (uint32_t t = 0; t < map->tensor_count; t++) {
-        const uint64_t count = zi_save_own_part(save, t).count;
+        const uint64_t count = zi_save_own_range(save, t).count;
         for (int role = 0; role < ZI_SHARD_ROLES; role++) {
             bytes += count * zero_dtype_bytes(map->tensors[t].role[role].dtype);
         }
@@ -141,8 +141,8 @@ zero_status zi_save_make_sums(engine_save *save)
     zi_checkpoint_slice *own = NULL;
     ZI_TRY(zi_calloc(map->tensor_count, sizeof *own, (void **)&own));
     for (uint32_t t = 0; t < map->tensor_count; t++) {
-        const engine_part part = zi_save_own_part(save, t);
-        own[t] = (zi_checkpoint_slice){.first = part.first, .count = part.count};
+        const engine_range slice = zi_save_own_range(save, t);
+        own[t] = (zi_checkpoint_slice){.first = slice.first, .count = slice.count};
     }
     const zero_status status = zi_checkpoint_sums_create(map, own, &save->sums);
     zi_free(own);

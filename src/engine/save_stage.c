@@ -4,7 +4,8 @@
  * extents, which are so read once. Where the caller waits for the save nothing changes meanwhile,
  * and host memory is written from where it is.
  *
- * Invariant: a block is one run of one file, and the sum of a piece is made of what is written. */
+ * Invariant: a block is one range of one file, and the sum of a piece is made of what is written.
+ */
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -18,17 +19,17 @@
 /* The position of a walk over a role. */
 typedef struct walk_position {
     uint32_t tensor; /* of the map */
-    uint64_t done;   /* elements of this rank's part of it */
+    uint64_t done;   /* elements of this rank's slice of it */
 } walk_position;
 
 /* Elements of one tensor in a block. */
-typedef struct stage_run {
+typedef struct stage_range {
     uint32_t tensor;
     uint64_t first;
     uint64_t count;
     uint64_t at; /* bytes of the block before them */
     bool ends;   /* this rank has no more of the tensor */
-} stage_run;
+} stage_range;
 
 typedef struct role_walk {
     zero_role role;
@@ -40,13 +41,13 @@ typedef struct role_walk {
 
 /* Find the next elements of the role; false: there are no more. */
 static bool save_stage_find_next(const engine_save *save, zero_role role, walk_position *position,
-                                 engine_part *part)
+                                 engine_range *slice)
 {
     const zi_checkpoint_map *map = &save->manifest.map;
     for (; position->tensor < map->tensor_count; position->tensor++, position->done = 0) {
         if (map->tensors[position->tensor].role[role].dtype != ZERO_DTYPE_NONE) {
-            *part = zi_save_own_part(save, position->tensor);
-            if (position->done < part->count) {
+            *slice = zi_save_own_range(save, position->tensor);
+            if (position->done < slice->count) {
                 return true;
             }
         }
@@ -54,39 +55,39 @@ static bool save_stage_find_next(const engine_save *save, zero_role role, walk_p
     return false;
 }
 
-/* Add the next run to the block, which ends at byte `end` of the file at most; false: it is full,
+/* Add the next range to the block, which ends at byte `end` of the file at most; false: it is full,
  * or what comes next lies elsewhere. */
-static bool save_stage_next_run(const engine_save *save, walk_position *position, uint64_t end,
-                                zi_checkpoint_block *block, stage_run *run)
+static bool save_stage_next_range(const engine_save *save, walk_position *position, uint64_t end,
+                                  zi_checkpoint_block *block, stage_range *range)
 {
-    engine_part part;
-    if (!save_stage_find_next(save, block->role, position, &part)) {
+    engine_range slice;
+    if (!save_stage_find_next(save, block->role, position, &slice)) {
         return false;
     }
     const zi_checkpoint_place *place =
         &save->manifest.map.tensors[position->tensor].role[block->role];
     const size_t size = zero_dtype_bytes(place->dtype);
-    const uint64_t first = part.first + position->done;
+    const uint64_t first = slice.first + position->done;
     const uint64_t at = place->at + first * size;
     if (place->file != block->file || at != block->at + block->bytes || at >= end) {
         return false;
     }
-    const uint64_t count = zi_min_u64(part.count - position->done, (end - at) / size);
-    *run = (stage_run){.tensor = position->tensor,
-                       .first = first,
-                       .count = count,
-                       .at = block->bytes,
-                       .ends = position->done + count == part.count};
+    const uint64_t count = zi_min_u64(slice.count - position->done, (end - at) / size);
+    *range = (stage_range){.tensor = position->tensor,
+                           .first = first,
+                           .count = count,
+                           .at = block->bytes,
+                           .ends = position->done + count == slice.count};
     block->bytes += count * size;
     position->done += count;
     return true;
 }
 
-/* Elements of a run's first granule that the block before has: where it is copied they are copied
+/* Elements of a range's first granule that the block before has: where it is copied they are copied
  * again ahead of it, since a granule's sum is made of all of it. */
-static uint64_t lead_of(const stage_run *run)
+static uint64_t lead_of(const stage_range *range)
 {
-    return run->first % ZI_GRANULE;
+    return range->first % ZI_GRANULE;
 }
 
 /* ---- sums ---- */
@@ -97,57 +98,58 @@ void zi_save_add_block(void *user, const zi_checkpoint_block *block)
     const uint64_t block_end = block->at + block->bytes;
     zi_checkpoint_block walked = *block;
     walk_position position = {.tensor = block->tensor, .done = block->done};
-    stage_run run;
+    stage_range range;
     walked.bytes = 0;
-    while (save_stage_next_run(save, &position, block_end, &walked, &run)) {
-        const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[run.tensor];
-        const uint64_t lead = lead_of(&run);
-        const uint64_t last = run.first + run.count;
-        const uint64_t end = run.ends ? last : last - last % ZI_GRANULE;
-        const uint64_t begin = run.first - lead;
-        zi_checkpoint_sums_add(save->sums, block->role, run.tensor, begin, end - begin,
-                               block->data + run.at -
+    while (save_stage_next_range(save, &position, block_end, &walked, &range)) {
+        const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[range.tensor];
+        const uint64_t lead = lead_of(&range);
+        const uint64_t last = range.first + range.count;
+        const uint64_t end = range.ends ? last : last - last % ZI_GRANULE;
+        const uint64_t begin = range.first - lead;
+        zi_checkpoint_sums_add(save->sums, block->role, range.tensor, begin, end - begin,
+                               block->data + range.at -
                                    lead * zero_dtype_bytes(tensor->role[block->role].dtype));
     }
 }
 
 /* ---- copying ---- */
 
-/* The address of the run, if it can be written from there; NULL: it cannot. */
-static const unsigned char *
-save_stage_in_place(const engine_save *save, const zi_checkpoint_block *block, const stage_run *run)
+/* The address of the range, if it can be written from there; NULL: it cannot. */
+static const unsigned char *save_stage_in_place(const engine_save *save,
+                                                const zi_checkpoint_block *block,
+                                                const stage_range *range)
 {
     if (!save->waited_for || block->bytes < IN_PLACE_BYTES_MIN) {
         return NULL;
     }
     const engine_shard shard =
-        zi_engine_shard(save->engine, save->tensors[run->tensor], block->role);
+        zi_engine_shard(save->engine, save->tensors[range->tensor], block->role);
     const unsigned char *data =
-        zi_engine_shard_in_place(save->engine, &shard, run->first - shard.tensor_first);
+        zi_engine_shard_in_place(save->engine, &shard, range->first - shard.tensor_first);
     const uint64_t align = zi_checkpoint_writer_align(save->writer);
     return data != NULL && (uintptr_t)data % align == block->at % align ? data : NULL;
 }
 
-static zero_status copy_run(const engine_save *save, const zi_checkpoint_block *block,
-                            unsigned char *memory, const stage_run *run)
+static zero_status copy_range(const engine_save *save, const zi_checkpoint_block *block,
+                              unsigned char *memory, const stage_range *range)
 {
-    const uint32_t tensor = save->tensors[run->tensor];
+    const uint32_t tensor = save->tensors[range->tensor];
     const engine_shard shard = zi_engine_shard(save->engine, tensor, block->role);
-    const uint64_t lead = lead_of(run);
-    return zi_engine_shard_stage(save->engine, &shard, run->first - lead - shard.tensor_first,
-                                 run->count + lead,
-                                 memory + run->at - lead * zero_dtype_bytes(shard.dtype));
+    const uint64_t lead = lead_of(range);
+    return zi_engine_shard_stage(save->engine, &shard, range->first - lead - shard.tensor_first,
+                                 range->count + lead,
+                                 memory + range->at - lead * zero_dtype_bytes(shard.dtype));
 }
 
-/* The place of the run on disk, if its pages can be shared; file -1: they cannot. */
+/* The place of the range on disk, if its pages can be shared; file -1: they cannot. */
 static engine_stored find_shared(const engine_save *save, const zi_checkpoint_block *block,
-                                 const stage_run *run)
+                                 const stage_range *range)
 {
     const engine_shard shard =
-        zi_engine_shard(save->engine, save->tensors[run->tensor], block->role);
+        zi_engine_shard(save->engine, save->tensors[range->tensor], block->role);
     engine_stored found = {.file = -1};
     if (save->reflink) {
-        found = zi_engine_shard_stored(save->engine, &shard, run->first - shard.tensor_first);
+        found = zi_engine_shard_stored(save->engine, &shard, range->first - shard.tensor_first);
         found.bytes = zi_min_u64(found.bytes, block->bytes);
     }
     if (found.bytes < SHARED_BYTES_MIN ||
@@ -157,18 +159,18 @@ static engine_stored find_shared(const engine_save *save, const zi_checkpoint_bl
     return found;
 }
 
-/* Copy the block's runs, up to byte `end` of the file, to memory of the writer. Without any the
+/* Copy the block's ranges, up to byte `end` of the file, to memory of the writer. Without any the
  * writer wants no more. */
 static zero_status copy_block(const engine_save *save, walk_position *position, uint64_t end,
                               zi_checkpoint_block *block)
 {
     const zi_device *device = save->engine->device;
     unsigned char *memory = zi_checkpoint_writer_reserve(save->writer, block->at);
-    stage_run run;
+    stage_range range;
     block->data = memory;
     block->bytes = 0;
-    while (memory != NULL && save_stage_next_run(save, position, end, block, &run)) {
-        ZI_TRY(copy_run(save, block, memory, &run));
+    while (memory != NULL && save_stage_next_range(save, position, end, block, &range)) {
+        ZI_TRY(copy_range(save, block, memory, &range));
     }
     return device->ops->drain(device->self, save->engine->step_stream);
 }
@@ -176,11 +178,11 @@ static zero_status copy_block(const engine_save *save, walk_position *position, 
 /* Begin the walk's next block: where it is. */
 static zi_checkpoint_block begin_block(const engine_save *save, role_walk *walk)
 {
-    engine_part part = {0};
-    (void)save_stage_find_next(save, walk->role, &walk->position, &part);
+    engine_range slice = {0};
+    (void)save_stage_find_next(save, walk->role, &walk->position, &slice);
     const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[walk->position.tensor];
     const zi_checkpoint_place *place = &tensor->role[walk->role];
-    const uint64_t first = part.first + walk->position.done;
+    const uint64_t first = slice.first + walk->position.done;
     if (walk->file != place->file && walk->file != ZI_NO_INDEX) {
         zi_checkpoint_writer_seal(save->writer, walk->file);
     }
@@ -199,11 +201,11 @@ static zero_status stage_next(const engine_save *save, role_walk *walk)
     zi_checkpoint_block block = begin_block(save, walk);
     uint64_t end = (block.at + save->block_bytes) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     walk_position position = walk->position;
-    stage_run run;
-    (void)save_stage_next_run(save, &position, end, &block, &run);
-    block.data = save_stage_in_place(save, &block, &run);
+    stage_range range;
+    (void)save_stage_next_range(save, &position, end, &block, &range);
+    block.data = save_stage_in_place(save, &block, &range);
     if (block.data == NULL) {
-        const engine_stored shared = find_shared(save, &block, &run);
+        const engine_stored shared = find_shared(save, &block, &range);
         end = shared.file >= 0 ? block.at + shared.bytes : end;
         position = walk->position;
         ZI_TRY(copy_block(save, &position, end, &block));
@@ -226,8 +228,8 @@ static role_walk *save_stage_choose(const engine_save *save, role_walk *walks)
     role_walk *chosen = NULL;
     for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
         walk_position *position = &walks[i].position;
-        engine_part part;
-        if (save_stage_find_next(save, walks[i].role, position, &part) &&
+        engine_range slice;
+        if (save_stage_find_next(save, walks[i].role, position, &slice) &&
             (chosen == NULL || position->tensor < chosen->position.tensor ||
              (position->tensor == chosen->position.tensor &&
               position->done < chosen->position.done))) {

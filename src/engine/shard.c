@@ -24,8 +24,8 @@ uint32_t zi_engine_degree(const zi_layout *layout, uint32_t tensor, zero_role ro
     return role == ZERO_ROLE_PARAM ? s->param : s->optimizer;
 }
 
-engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
-                           uint32_t index)
+engine_range zi_engine_range(const zi_layout *layout, uint32_t tensor, uint32_t degree,
+                             uint32_t index)
 {
     const zi_tensor_place *place = &layout->tensors[tensor];
     const uint64_t whole = zi_shard_count(layout, &layout->flats[place->flat], degree);
@@ -34,17 +34,18 @@ engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t de
     const uint64_t end =
         zi_min_u64(first + whole, place->offset + layout->tensor_infos[tensor].count);
     if (begin >= end) {
-        return (engine_part){0};
+        return (engine_range){0};
     }
-    return (engine_part){.at = begin - first, .first = begin - place->offset, .count = end - begin};
+    return (engine_range){
+        .at = begin - first, .first = begin - place->offset, .count = end - begin};
 }
 
-engine_part zi_engine_slice(const zero_engine *engine, uint32_t tensor)
+engine_range zi_engine_slice(const zero_engine *engine, uint32_t tensor)
 {
     const zi_layout *layout = engine->layout;
-    return zi_engine_part(layout, tensor, layout->world,
-                          zi_shard_index(zi_engine_sharding(layout, tensor),
-                                         zero_world_rank(engine->world), layout->world));
+    return zi_engine_range(layout, tensor, layout->world,
+                           zi_shard_index(zi_engine_sharding(layout, tensor),
+                                          zero_world_rank(engine->world), layout->world));
 }
 
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role)
@@ -57,16 +58,16 @@ engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_ro
                           .dtype = flat->kept[role].dtype,
                           .tier = zi_role_tier(layout, role)};
     if (!zi_codec_is_none(flat->kept[role])) {
-        const engine_part part =
-            zi_engine_part(layout, tensor, degree,
-                           zi_shard_index(zi_engine_sharding(layout, tensor),
-                                          zero_world_rank(engine->world), degree));
-        /* Of gradients, what was reduced is in the optimizer's part of the shard. */
+        const engine_range range =
+            zi_engine_range(layout, tensor, degree,
+                            zi_shard_index(zi_engine_sharding(layout, tensor),
+                                           zero_world_rank(engine->world), degree));
+        /* Of gradients, what was reduced is in the optimizer shard. */
         const uint64_t before =
-            role == ZERO_ROLE_GRAD ? zi_grads_part_first(engine->grads, shard.flat) : 0;
-        shard.at = part.at + before;
-        shard.tensor_first = part.first;
-        shard.count = part.count;
+            role == ZERO_ROLE_GRAD ? zi_grads_shard_first(engine->grads, shard.flat) : 0;
+        shard.at = range.at + before;
+        shard.tensor_first = range.first;
+        shard.count = range.count;
     }
     return shard;
 }

@@ -17,22 +17,22 @@ typedef struct engine_shard {
     uint64_t count;        /* 0: this rank has none of the tensor in this role */
 } engine_shard;
 
-/* The elements of a tensor in one part of its flat. */
-typedef struct engine_part {
-    uint64_t at;    /* elements from the part's start to the tensor's first here */
+/* The elements of a tensor in one shard of its flat. */
+typedef struct engine_range {
+    uint64_t at;    /* elements from the shard's start to the tensor's first here */
     uint64_t first; /* its index in the tensor */
     uint64_t count; /* 0: none */
-} engine_part;
+} engine_range;
 
 /* Over how many ranks a role is split outside steps: of GRAD, what was reduced. */
 uint32_t zi_engine_degree(const zi_layout *layout, uint32_t tensor, zero_role role);
 /* How the tensor's unit is split. */
 const zero_sharding *zi_engine_sharding(const zi_layout *layout, uint32_t tensor);
-/* Elements of a tensor in part `index` of its flat, of `degree` parts. */
-engine_part zi_engine_part(const zi_layout *layout, uint32_t tensor, uint32_t degree,
-                           uint32_t index);
-/* This rank's part of the tensor among all ranks' parts, each of which has one owner. */
-engine_part zi_engine_slice(const zero_engine *engine, uint32_t tensor);
+/* Elements of a tensor in shard `index` of its flat, of `degree` shards. */
+engine_range zi_engine_range(const zi_layout *layout, uint32_t tensor, uint32_t degree,
+                             uint32_t index);
+/* This rank's slice of the tensor; each slice has one owner. */
+engine_range zi_engine_slice(const zero_engine *engine, uint32_t tensor);
 engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_role role);
 /* The address where the host may write element `first` of the shard's part of the tensor and those
  * behind it. NULL: there is none, they are on disk or in memory of a device. Nothing else uses the

@@ -75,15 +75,15 @@ static void note_committed(zero_engine *engine)
     speculation->next_held = ENGINE_HELD_FIRST;
 }
 
-void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot)
+void zi_engine_note_speculation(zero_engine *engine, uint32_t step_buffer)
 {
     engine_speculation *speculation = &engine->speculation;
-    if (!speculation->speculative[step_slot]) {
+    if (!speculation->speculative[step_buffer]) {
         return;
     }
-    speculation->speculative[step_slot] = false;
+    speculation->speculative[step_buffer] = false;
     speculation->unknown--;
-    switch (engine->step_slots[step_slot].speculative) {
+    switch (engine->step_buffers[step_buffer].speculative) {
     case ZI_SPECULATION_COMMITTED:
         note_committed(engine);
         break;
@@ -97,7 +97,7 @@ void zi_engine_note_speculation(zero_engine *engine, uint32_t step_slot)
 
 /* True if the predicted step is computed speculatively. After ENGINE_REDONE_MAX redone steps in a
  * row steps are held back, then one is tried, and if it is redone too twice as many are held back.
- * Only outcomes count that the step slots wait for anyway, ENGINE_STEP_SLOTS steps back, so the
+ * Only outcomes count that the step buffers wait for anyway, ENGINE_STEP_BUFFERS steps back, so the
  * answer depends on the steps and not on timing. */
 static bool may_speculate(zero_engine *engine)
 {
@@ -116,23 +116,23 @@ static bool may_speculate(zero_engine *engine)
 zero_status zi_engine_begin_speculation(zero_engine *engine)
 {
     engine_speculation *speculation = &engine->speculation;
-    engine_step_slot *step_slot = &engine->step_slots[engine->step_slot];
+    engine_step_buffer *step_buffer = &engine->step_buffers[engine->step_buffer];
     if (!speculation->given || engine->layout->speculative_at == 0) {
         return ZERO_OK;
     }
-    ZI_TRY(zi_engine_await_step_slot(engine, engine->step_slot));
-    zi_engine_note_speculation(engine, engine->step_slot);
+    ZI_TRY(zi_engine_await_step_buffer(engine, engine->step_buffer));
+    zi_engine_note_speculation(engine, engine->step_buffer);
     if (!may_speculate(engine)) {
         return ZERO_OK;
     }
-    step_slot->input = speculation->input;
-    zi_engine_resolve_divisor(engine, &step_slot->input, NULL, engine->micro_index + 1);
+    step_buffer->input = speculation->input;
+    zi_engine_resolve_divisor(engine, &step_buffer->input, NULL, engine->micro_index + 1);
     speculation->begun = true;
     speculation->next = 0;
-    speculation->speculative[engine->step_slot] = true;
+    speculation->speculative[engine->step_buffer] = true;
     speculation->unknown++;
     /* Unless it is clipped or skipped, a step's decision is that of zero gradients. */
-    ZI_TRY(zi_engine_predict_decision(engine, &step_slot->input, &engine->host->predicted));
+    ZI_TRY(zi_engine_predict_decision(engine, &step_buffer->input, &engine->host->predicted));
     return zi_optim_begin_speculation(engine->optim);
 }
 

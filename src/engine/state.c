@@ -119,9 +119,9 @@ static uint64_t state_hash_of(const zero_step_state *state)
 /* Drop the outcomes of earlier steps, which do not follow the new state. */
 static void forget_outcomes(zero_engine *engine, const zero_step_state *state)
 {
-    for (uint32_t step_slot = 0; step_slot <= ENGINE_GRAPH_SLOT; step_slot++) {
-        engine->step_slots[step_slot].outcome.update = 0;
-        engine->step_slots[step_slot].outcome.skipped = 0;
+    for (uint32_t step_buffer = 0; step_buffer <= ENGINE_GRAPH_BUFFER; step_buffer++) {
+        engine->step_buffers[step_buffer].outcome.update = 0;
+        engine->step_buffers[step_buffer].outcome.skipped = 0;
     }
     /* Either may be the larger: the differences wrap around, and so do the sums with them. */
     engine->other_steps = state->updates + state->skipped - engine->stats.steps;

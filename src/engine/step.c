@@ -16,28 +16,28 @@
 #include "engine/tiers.h"
 #include "engine/tracing.h"
 
-static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t step_slot,
+static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint32_t step_buffer,
                                     const float *weight)
 {
     const zi_device *device = engine->device;
-    engine_step_slot *slot = &engine->step_slots[step_slot];
+    engine_step_buffer *buffer = &engine->step_buffers[step_buffer];
     zi_decide_job job = engine->decide;
-    job.input = &slot->input;
+    job.input = &buffer->input;
     zi_stream *stream = engine->step_stream;
     ZI_TRY(zi_params_step_begin(engine->params, stream));
-    ZI_TRY(zi_engine_put_message(engine, caller, slot, step_slot, weight));
+    ZI_TRY(zi_engine_put_message(engine, caller, buffer, step_buffer, weight));
     ZI_TRY(zi_engine_decide(engine, job, &engine->norm_gather, &engine->part_gather));
-    ZI_TRY(device->ops->copy(device->self, stream, &slot->outcome, job.decision,
-                             sizeof slot->outcome));
+    ZI_TRY(device->ops->copy(device->self, stream, &buffer->outcome, job.decision,
+                             sizeof buffer->outcome));
     if (engine->speculation.begun) {
-        ZI_TRY(zi_optim_validate(engine->optim, &slot->outcome, &slot->speculative));
+        ZI_TRY(zi_optim_validate(engine->optim, &buffer->outcome, &buffer->speculative));
     }
-    return device->ops->event_record(device->self, engine->decided[step_slot], stream);
+    return device->ops->event_record(device->self, engine->decided[step_buffer], stream);
 }
 
 /* With parameters on disk gathers wait for the whole step: earlier they would prefetch stale
  * extents, and evict the update's from the window. */
-static zero_status enqueue_update(zero_engine *engine, uint32_t step_slot)
+static zero_status enqueue_update(zero_engine *engine, uint32_t step_buffer)
 {
     const zi_device *device = engine->device;
     zi_stream *stream = engine->step_stream;
@@ -46,7 +46,7 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t step_slot)
     const bool disk = zi_role_tier(engine->layout, ZERO_ROLE_PARAM) == ZERO_TIER_DISK;
     for (uint32_t i = 0; i < units; i++) {
         const uint32_t unit = down ? units - 1 - i : i;
-        ZI_TRY(zi_optim_step_unit(engine->optim, unit, &engine->step_slots[step_slot].outcome));
+        ZI_TRY(zi_optim_step_unit(engine->optim, unit, &engine->step_buffers[step_buffer].outcome));
         ZI_TRY(disk ? ZERO_OK : zi_params_updated(engine->params, unit, stream));
     }
     for (uint32_t unit = 0; unit < units && disk; unit++) {
@@ -81,8 +81,8 @@ static void warn_of_missing(const zero_engine *engine)
 static zero_status step_taken(zero_engine *engine)
 {
     warn_of_missing(engine);
-    engine->last_step_slot = engine->step_slot;
-    engine->step_slot = (engine->step_slot + 1) % ENGINE_STEP_SLOTS;
+    engine->last_step_buffer = engine->step_buffer;
+    engine->step_buffer = (engine->step_buffer + 1) % ENGINE_STEP_BUFFERS;
     engine->stats.steps++;
     engine->plain_steps++;
     engine->evicted.grads_lost = false;
@@ -104,21 +104,21 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
     ZI_TRY(zi_engine_take_input(engine, caller_params, &input, &weight));
     ZI_TRY(zi_engine_wrap(engine, stream, &caller));
     const bool captured = engine->state == ZI_ENGINE_CAPTURING_STEP_DUE;
-    const uint32_t step_slot = captured ? ENGINE_GRAPH_SLOT : engine->step_slot;
+    const uint32_t step_buffer = captured ? ENGINE_GRAPH_BUFFER : engine->step_buffer;
     ZI_TRY(zi_engine_check_predicted(engine, &input, weight));
     zi_engine_resolve_divisor(engine, &input, weight, engine->micro_index);
     if (!captured) { /* zero_capture_prepare has waited for the graph's */
-        ZI_TRY(zi_engine_await_step_slot(engine, step_slot));
+        ZI_TRY(zi_engine_await_step_buffer(engine, step_buffer));
         ZI_TRY(zi_engine_report_refused(engine));
     }
     if (!captured && !engine->speculation.begun) {
-        zi_engine_note_speculation(engine, step_slot);
+        zi_engine_note_speculation(engine, step_buffer);
     }
     if (!engine->speculation.begun) { /* else the prediction has put it there and reads it */
-        engine->step_slots[step_slot].input = input;
+        engine->step_buffers[step_buffer].input = input;
     }
-    ZI_TRY(enqueue_decision(engine, caller, step_slot, weight));
-    ZI_TRY(enqueue_update(engine, step_slot));
+    ZI_TRY(enqueue_decision(engine, caller, step_buffer, weight));
+    ZI_TRY(enqueue_update(engine, step_buffer));
     engine->speculation.given = false;
     engine->speculation.begun = false;
     engine->micro_index = 0;

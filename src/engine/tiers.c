@@ -52,13 +52,13 @@ static zero_status tiers_make_window(zero_engine *engine, zero_role role)
     const zi_layout *layout = engine->layout;
     const bool state = zi_role_is_state(role);
     const zi_offload_place *place = state ? &layout->state : &layout->offload[role];
-    if (place->window_slots == 0) {
+    if (place->window_buffers == 0) {
         return ZERO_OK;
     }
     const zi_window_desc window = {.extents = place->extents,
                                    .extent_count = place->extent_count,
-                                   .slot_count = place->window_slots,
-                                   .slot_bytes = place->extent_bytes_max,
+                                   .buffer_count = place->window_buffers,
+                                   .buffer_bytes = place->extent_bytes_max,
                                    .memory = engine->arena[ZERO_ROLE_IO_WINDOW] + place->window_at,
                                    .io_depth = layout->tuning.io_depth,
                                    .shared = !state,
@@ -148,7 +148,7 @@ zero_status zi_engine_open_store(zero_engine *engine, const zero_engine_options 
                "rank %" PRIu32 ": %" PRIu64 " bytes on disk, %" PRIu32 " extents of state, "
                "%" PRIu32 " of them in memory; reached by %s; striped %s",
                zero_world_rank(engine->world), zi_store_bytes(engine->store),
-               engine->layout->state.extent_count, engine->layout->state.window_slots, path.text,
+               engine->layout->state.extent_count, engine->layout->state.window_buffers, path.text,
                path.striped);
     }
     return ZERO_OK;
@@ -182,7 +182,7 @@ bool zi_engine_steps_down(const zero_engine *engine)
         return engine->plain_steps % 2 == 0;
     }
     /* A descending update leaves in the window of parameters what the next forward needs first. */
-    return engine->layout->offload[ZERO_ROLE_PARAM].window_slots != 0;
+    return engine->layout->offload[ZERO_ROLE_PARAM].window_buffers != 0;
 }
 
 static void add_counts(zero_stats *stats, const zi_window *window)

@@ -19,7 +19,7 @@
 #include "zero/dtype.h"
 #include "zero/options.h"
 
-/* A run of one tensor's elements inside a shard. */
+/* A range of one tensor's elements inside a shard. */
 typedef struct zi_segment {
     uint64_t offset;       /* first element, from the shard's start; a multiple of 64 */
     uint64_t count;        /* elements */

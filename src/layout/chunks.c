@@ -1,7 +1,7 @@
-/* Owns the cutting of optimizer parts into chunks, and of their state on disk into extents.
+/* Owns the cutting of optimizer shards into chunks, and of their state on disk into extents.
  * Invariant: a flat's chunks tile its part in order, an extent's chunks are neighbours, and no
- * extent is longer than extent_bytes. Equal neighbours are kept as one run, so the time that a plan
- * takes depends on the number of flats and not on their sizes. */
+ * extent is longer than extent_bytes. Equal neighbours are kept as one range, so the time that a
+ * plan takes depends on the number of flats and not on their sizes. */
 #include <inttypes.h>
 
 #include "core/error.h"
@@ -69,9 +69,9 @@ static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t l
     return zi_min_u64(left, room / granule * ZI_GRANULE);
 }
 
-/* Runs of a flat, at most: what fills the open extent, which may be three chunks where an extent of
- * gradients is shorter, whole extents, and the rest, which may be as many. */
-#define RUNS_OF_FLAT 8
+/* Ranges of a flat, at most: what fills the open extent, which may be three chunks where an extent
+ * of gradients is shorter, whole extents, and the rest, which may be as many. */
+#define RANGES_OF_FLAT 8
 
 /* So many extents, of which so many bytes are used, are complete. */
 static void close_extents(cutter *cut, uint64_t extents, uint64_t used_bytes)
@@ -81,27 +81,27 @@ static void close_extents(cutter *cut, uint64_t extents, uint64_t used_bytes)
         return;
     }
     const uint64_t bytes = zi_offload_add_extents(&layout->state, extents, used_bytes) / extents;
-    const uint32_t last = layout->state_run_count;
-    if (last == 0 || layout->state_runs[last - 1].bytes != bytes) {
-        layout->state_runs[layout->state_run_count++] = (zi_extent_run){.bytes = bytes};
+    const uint32_t last = layout->state_range_count;
+    if (last == 0 || layout->state_ranges[last - 1].bytes != bytes) {
+        layout->state_ranges[layout->state_range_count++] = (zi_extent_range){.bytes = bytes};
     }
-    layout->state_runs[layout->state_run_count - 1].extents += extents;
+    layout->state_ranges[layout->state_range_count - 1].extents += extents;
 }
 
 /* As many equal chunks of `left` elements as can follow one another. What fills a new extent leaves
  * no room in it for a granule more, or is the longest chunk there is; the next opens one too. */
-static void add_run(cutter *cut, uint32_t flat, uint64_t first, uint64_t count, uint64_t left)
+static void add_range(cutter *cut, uint32_t flat, uint64_t first, uint64_t count, uint64_t left)
 {
     zi_layout *layout = cut->layout;
     const uint64_t bytes = state_bytes(layout, &layout->flats[flat], count);
     const uint64_t chunks = bytes == 0 || cut->used_bytes == 0 ? left / count : 1;
-    layout->chunk_runs[layout->chunk_run_count++] =
-        (zi_chunk_run){.flat = flat,
-                       .chunks = chunks,
-                       .first = first,
-                       .count = count,
-                       .extent = bytes != 0 ? cut->extent_count - 1 : UINT64_MAX,
-                       .at = cut->used_bytes};
+    layout->chunk_ranges[layout->chunk_range_count++] =
+        (zi_chunk_range){.flat = flat,
+                         .chunks = chunks,
+                         .first = first,
+                         .count = count,
+                         .extent = bytes != 0 ? cut->extent_count - 1 : UINT64_MAX,
+                         .at = cut->used_bytes};
     cut->chunk_count += chunks;
     if (bytes != 0) {
         close_extents(cut, chunks - 1, bytes);
@@ -114,7 +114,7 @@ static void chunks_cut_flat(cutter *cut, uint32_t flat)
 {
     zi_layout *layout = cut->layout;
     zi_flat *place = &layout->flats[flat];
-    const uint64_t whole = zi_part_count(layout, place);
+    const uint64_t whole = zi_optimizer_shard_count(layout, place);
     const uint64_t extent_bytes = layout->tuning.extent_bytes;
     uint64_t first = 0;
     while (first < whole) {
@@ -126,9 +126,9 @@ static void chunks_cut_flat(cutter *cut, uint32_t flat)
             cut->used_bytes = 0;
             continue; /* a page holds a granule of any flat, so this ends */
         }
-        add_run(cut, flat, first, count, whole - first);
-        const zi_chunk_run *run = &layout->chunk_runs[layout->chunk_run_count - 1];
-        first += run->chunks * run->count;
+        add_range(cut, flat, first, count, whole - first);
+        const zi_chunk_range *range = &layout->chunk_ranges[layout->chunk_range_count - 1];
+        first += range->chunks * range->count;
     }
 }
 
@@ -160,10 +160,11 @@ static uint64_t end_bytes(const zi_layout *layout, uint32_t extents, bool first)
 {
     uint64_t bytes = 0;
     uint64_t left = extents;
-    for (uint32_t i = 0; i < layout->state_run_count && left != 0; i++) {
-        const zi_extent_run *run = &layout->state_runs[first ? i : layout->state_run_count - 1 - i];
-        const uint64_t taken = zi_min_u64(left, run->extents);
-        bytes += taken * run->bytes;
+    for (uint32_t i = 0; i < layout->state_range_count && left != 0; i++) {
+        const zi_extent_range *range =
+            &layout->state_ranges[first ? i : layout->state_range_count - 1 - i];
+        const uint64_t taken = zi_min_u64(left, range->extents);
+        bytes += taken * range->bytes;
         left -= taken;
     }
     return bytes;
@@ -176,9 +177,9 @@ static void count_moves(zi_layout *layout)
     zi_offload_place *state = &layout->state;
     const uint64_t all = state->bytes;
     const bool twice = layout->tuning.speculative_step != 0;
-    state->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window, state->extent_count);
-    const uint64_t low = end_bytes(layout, state->window_slots, true);
-    const uint64_t high = end_bytes(layout, state->window_slots, false);
+    state->window_buffers = (uint32_t)zi_min_u64(layout->tuning.io_window, state->extent_count);
+    const uint64_t low = end_bytes(layout, state->window_buffers, true);
+    const uint64_t high = end_bytes(layout, state->window_buffers, false);
     layout->speculative_at = twice ? all : 0;
     layout->step_write_bytes = all;
     layout->step_read_bytes = all - (twice ? 0 : zi_min_u64(low, high)); /* all go one way */
@@ -189,8 +190,8 @@ static void count_moves(zi_layout *layout)
 static void measure_bounce(zi_layout *layout)
 {
     const zero_engine_options *options = &layout->options;
-    for (uint32_t r = 0; !layout->can.host_memory && r < layout->chunk_run_count; r++) {
-        const zi_chunk_run *chunk = &layout->chunk_runs[r];
+    for (uint32_t r = 0; !layout->can.host_memory && r < layout->chunk_range_count; r++) {
+        const zi_chunk_range *chunk = &layout->chunk_ranges[r];
         const zi_flat *flat = &layout->flats[chunk->flat];
         if (chunk->extent == UINT64_MAX && options->tuning->updater < ZERO_UPDATER_CPU) {
             continue;
@@ -213,8 +214,8 @@ static void measure_bounce(zi_layout *layout)
 /* Measure the largest chunk's state in a staging buffer, as far as it is in host memory. */
 static void measure_state_staging(zi_layout *layout)
 {
-    for (uint32_t r = 0; stages_state(layout) && r < layout->chunk_run_count; r++) {
-        const zi_chunk_run *chunk = &layout->chunk_runs[r];
+    for (uint32_t r = 0; stages_state(layout) && r < layout->chunk_range_count; r++) {
+        const zi_chunk_range *chunk = &layout->chunk_ranges[r];
         uint64_t bytes = 0;
         for (uint32_t state = 0; state < ZI_STATES; state++) {
             const zero_role role = zi_state_role(state);
@@ -240,9 +241,9 @@ static void count_segments(zi_layout *layout)
 
 zero_status zi_layout_make_chunks(zi_layout *layout)
 {
-    const size_t runs = (size_t)layout->flat_count * RUNS_OF_FLAT;
-    ZI_TRY(zi_calloc(runs, sizeof *layout->chunk_runs, (void **)&layout->chunk_runs));
-    ZI_TRY(zi_calloc(runs + 1, sizeof *layout->state_runs, (void **)&layout->state_runs));
+    const size_t ranges = (size_t)layout->flat_count * RANGES_OF_FLAT;
+    ZI_TRY(zi_calloc(ranges, sizeof *layout->chunk_ranges, (void **)&layout->chunk_ranges));
+    ZI_TRY(zi_calloc(ranges + 1, sizeof *layout->state_ranges, (void **)&layout->state_ranges));
     ZI_TRY(cut_all(layout));
     count_moves(layout);
     measure_bounce(layout);
@@ -251,23 +252,23 @@ zero_status zi_layout_make_chunks(zi_layout *layout)
     return ZERO_OK;
 }
 
-/* Piece `i` of a run: its states that are on disk lie one behind the other in its extent. */
-static zi_chunk chunks_chunk_of(const zi_layout *layout, const zi_chunk_run *run, uint64_t i)
+/* Piece `i` of a range: its states that are on disk lie one behind the other in its extent. */
+static zi_chunk chunks_chunk_of(const zi_layout *layout, const zi_chunk_range *range, uint64_t i)
 {
-    const zi_flat *flat = &layout->flats[run->flat];
-    const bool on_disk = run->extent != UINT64_MAX;
-    zi_chunk chunk = {.flat = run->flat,
-                      .extent = on_disk ? (uint32_t)(run->extent + i) : ZI_NO_INDEX,
-                      .first = run->first + i * run->count,
-                      .count = run->count};
-    uint64_t at = i == 0 ? run->at : 0;
+    const zi_flat *flat = &layout->flats[range->flat];
+    const bool on_disk = range->extent != UINT64_MAX;
+    zi_chunk chunk = {.flat = range->flat,
+                      .extent = on_disk ? (uint32_t)(range->extent + i) : ZI_NO_INDEX,
+                      .first = range->first + i * range->count,
+                      .count = range->count};
+    uint64_t at = i == 0 ? range->at : 0;
     for (uint32_t state = 0; state < ZI_STATES; state++) {
         const zi_codec codec = disk_codec(layout, flat, state);
         const zero_role role = zi_state_role(state);
         chunk.at[state] = zi_codec_is_none(codec)
                               ? flat->at[role] + zi_codec_offset(flat->kept[role], chunk.first)
                               : at;
-        at += zi_codec_padded_bytes(codec, run->count);
+        at += zi_codec_padded_bytes(codec, range->count);
     }
     return chunk;
 }
@@ -279,16 +280,16 @@ zero_status zi_layout_expand(zi_layout *layout)
     ZI_TRY(zi_calloc(layout->chunk_count, sizeof *layout->chunks, (void **)&layout->chunks));
     zi_extent *extent = state->extents;
     uint64_t at = 0;
-    for (uint32_t r = 0; r < layout->state_run_count; r++) {
-        const zi_extent_run *run = &layout->state_runs[r];
-        for (uint64_t i = 0; i < run->extents; i++, at += run->bytes) {
-            *extent++ = (zi_extent){.at = at, .bytes = run->bytes};
+    for (uint32_t r = 0; r < layout->state_range_count; r++) {
+        const zi_extent_range *range = &layout->state_ranges[r];
+        for (uint64_t i = 0; i < range->extents; i++, at += range->bytes) {
+            *extent++ = (zi_extent){.at = at, .bytes = range->bytes};
         }
     }
     zi_chunk *chunk = layout->chunks;
-    for (uint32_t r = 0; r < layout->chunk_run_count; r++) {
-        for (uint64_t i = 0; i < layout->chunk_runs[r].chunks; i++) {
-            *chunk++ = chunks_chunk_of(layout, &layout->chunk_runs[r], i);
+    for (uint32_t r = 0; r < layout->chunk_range_count; r++) {
+        for (uint64_t i = 0; i < layout->chunk_ranges[r].chunks; i++) {
+            *chunk++ = chunks_chunk_of(layout, &layout->chunk_ranges[r], i);
         }
     }
     return zi_layout_expand_extents(layout);

@@ -30,8 +30,8 @@ uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat)
     return count;
 }
 
-/* Optimizer parts in a flat's shard of a role. */
-static uint32_t parts_of(const zi_layout *layout, const zi_flat *flat, zero_role role)
+/* Optimizer shards in a flat's shard of a role. */
+static uint32_t optimizer_shards_of(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
     const zero_sharding *s = zi_flat_sharding(layout, flat);
     return s->optimizer / zi_role_degree(s, role);
@@ -40,7 +40,7 @@ static uint32_t parts_of(const zi_layout *layout, const zi_flat *flat, zero_role
 uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero_role role)
 {
     if (flat->trained) {
-        return flat->chunk_count * parts_of(layout, flat, role);
+        return flat->chunk_count * optimizer_shards_of(layout, flat, role);
     }
     return (uint32_t)zi_div_up(zi_role_count(layout, flat, role), even_cut(layout, flat, role));
 }
@@ -54,14 +54,14 @@ uint64_t zi_offload_add_extents(zi_offload_place *place, uint64_t extents, uint6
     return extents * each;
 }
 
-/* Cut the flat's shard, whose chunks are the runs from *run on. Returns the bytes of its extents
- * that hold this rank's optimizer part. */
-static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint32_t *run)
+/* Cut the flat's shard, whose chunks are the ranges from *range on. Returns the bytes of its
+ * extents that hold this rank's optimizer shard. */
+static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role role, uint32_t *range)
 {
     zi_offload_place *place = &layout->offload[role];
     const uint32_t index = (uint32_t)(flat - layout->flats);
     const zi_codec codec = flat->kept[role];
-    const uint32_t parts = parts_of(layout, flat, role);
+    const uint32_t shards = optimizer_shards_of(layout, flat, role);
     uint64_t own = 0;
     if (!flat->trained) {
         const uint64_t count = zi_role_count(layout, flat, role);
@@ -69,20 +69,20 @@ static uint64_t extents_cut_flat(zi_layout *layout, zi_flat *flat, zero_role rol
         (void)zi_offload_add_extents(place, count / each, zi_codec_bytes(codec, each));
         (void)zi_offload_add_extents(place, count % each != 0, zi_codec_bytes(codec, count % each));
     }
-    while (*run < layout->chunk_run_count && layout->chunk_runs[*run].flat <= index) {
-        const zi_chunk_run *chunks = &layout->chunk_runs[(*run)++];
+    while (*range < layout->chunk_range_count && layout->chunk_ranges[*range].flat <= index) {
+        const zi_chunk_range *chunks = &layout->chunk_ranges[(*range)++];
         if (chunks->flat == index) {
-            own += zi_offload_add_extents(place, parts * chunks->chunks,
+            own += zi_offload_add_extents(place, shards * chunks->chunks,
                                           zi_codec_bytes(codec, chunks->count)) /
-                   parts;
+                   shards;
         }
     }
     return own;
 }
 
 /* Count the bytes that a step moves of a role on disk besides the state. It writes the trained
- * parameters, and reads those of its part that have no master. It reads its part of the gradients;
- * where they cross ranks late all of them are read before, and that part is written. */
+ * parameters, and reads those of its shard that have no master. It reads its shard of the
+ * gradients; where they cross ranks late all of them are read before, and that shard is written. */
 static void count_step(zi_layout *layout, const zi_flat *flat, zero_role role, uint64_t all,
                        uint64_t own)
 {
@@ -100,14 +100,14 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
 {
     zi_offload_place *place = &layout->offload[role];
     uint64_t count = 0;
-    uint32_t run = 0;
+    uint32_t range = 0;
     place->at = layout->disk_bytes;
     for (uint32_t f = 0; f < layout->flat_count; f++) {
         zi_flat *flat = &layout->flats[f];
         if (is_on_disk(layout, flat, role)) {
             const uint64_t before = place->bytes;
             flat->extent_first[role] = (uint32_t)count;
-            const uint64_t own = extents_cut_flat(layout, flat, role, &run);
+            const uint64_t own = extents_cut_flat(layout, flat, role, &range);
             count += zi_flat_extent_count(layout, flat, role);
             count_step(layout, flat, role, place->bytes - before, own);
         }
@@ -119,7 +119,7 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
                 layout->tuning.extent_bytes, zero_role_name(role), count);
     }
     place->extent_count = (uint32_t)count;
-    place->window_slots = (uint32_t)zi_min_u64(layout->tuning.io_window + 1, count);
+    place->window_buffers = (uint32_t)zi_min_u64(layout->tuning.io_window + 1, count);
     layout->disk_bytes += place->bytes;
     return ZERO_OK;
 }
@@ -128,13 +128,14 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
  * time. */
 static void size_param_staging(zi_layout *layout)
 {
-    for (uint32_t r = 0; r < layout->chunk_run_count; r++) {
-        const zi_chunk_run *run = &layout->chunk_runs[r];
-        const zi_flat *flat = &layout->flats[run->flat];
-        const uint32_t parts = parts_of(layout, flat, ZERO_ROLE_PARAM);
-        const uint64_t bytes = zi_layout_crosses(layout, ZI_HOP_UPDATED)
-                                   ? parts * zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], run->count)
-                                   : 0;
+    for (uint32_t r = 0; r < layout->chunk_range_count; r++) {
+        const zi_chunk_range *range = &layout->chunk_ranges[r];
+        const zi_flat *flat = &layout->flats[range->flat];
+        const uint32_t shards = optimizer_shards_of(layout, flat, ZERO_ROLE_PARAM);
+        const uint64_t bytes =
+            zi_layout_crosses(layout, ZI_HOP_UPDATED)
+                ? shards * zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], range->count)
+                : 0;
         layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);
     }
 }
@@ -191,7 +192,7 @@ static zi_extent_place find_even(const zi_layout *layout, const zi_flat *flat, z
 uint32_t zi_layout_find_chunk(const zi_layout *layout, uint32_t flat, uint64_t element)
 {
     const zi_flat *place = &layout->flats[flat];
-    uint32_t low = place->chunk_first; /* chunks tile the part: the last one that begins at the */
+    uint32_t low = place->chunk_first; /* chunks tile the shard: the last one that begins at the */
     uint32_t high = low + place->chunk_count; /* element or before */
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
@@ -207,10 +208,10 @@ zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, u
     if (!place->trained) {
         return find_even(layout, place, role, element);
     }
-    const uint64_t part_count = zi_part_count(layout, place);
-    const uint64_t part = element / part_count;
-    const uint32_t found = zi_layout_find_chunk(layout, flat, element % part_count);
-    if (zi_role_is_state(role)) { /* of which a rank has its own part alone */
+    const uint64_t shard_count = zi_optimizer_shard_count(layout, place);
+    const uint64_t shard = element / shard_count;
+    const uint32_t found = zi_layout_find_chunk(layout, flat, element % shard_count);
+    if (zi_role_is_state(role)) { /* of which a rank has its own shard alone */
         const zi_chunk *chunk = &layout->chunks[found];
         return (zi_extent_place){.index = chunk->extent,
                                  .first = chunk->first,
@@ -218,9 +219,9 @@ zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, u
                                  .at = chunk->at[zi_role_state(role)]};
     }
     return (zi_extent_place){.index = place->extent_first[role] +
-                                      (uint32_t)part * place->chunk_count + found -
+                                      (uint32_t)shard * place->chunk_count + found -
                                       place->chunk_first,
-                             .first = part * part_count + layout->chunks[found].first,
+                             .first = shard * shard_count + layout->chunks[found].first,
                              .count = layout->chunks[found].count};
 }
 

@@ -11,10 +11,10 @@
  *   class    Units (or buckets) of similar size that share slots: none is smaller than half of the
  *            largest.
  *   bucket   Neighbouring units whose gradients are reduced together; in the order of backward.
- *   chunk    A run of a rank's optimizer part of one flat that is updated at once: all of it, or
+ *   chunk    A range of a rank's optimizer shard of one flat that is updated at once: all of it, or
  *            what lies in one extent.
  *   extent   What is moved at once of a role on disk, in whole pages; extents lie end to end.
- *            Of a parameter or gradient shard: in each optimizer part the elements of one chunk;
+ *            Of a parameter or gradient shard: in each optimizer shard the elements of one chunk;
  *            frozen flats are cut evenly. Of the state: neighbouring chunks, chunk by chunk the
  *            masters and moments that are on disk, each at a multiple of ZI_ARENA_ALIGN. */
 #ifndef ZI_LAYOUT_LAYOUT_H
@@ -49,7 +49,7 @@
 #define ZI_SCRATCH_SUMS_MANY ((uint64_t)512 << 20)
 /* Beside it zeros, at most: more than the longest message (comm's ZI_ZEROS_MAX). */
 #define ZI_SCRATCH_ZEROS_MAX ((uint64_t)4 << 20)
-/* One rank's part of a sum is a multiple of so many elements. */
+/* One rank's share of a sum is a multiple of so many elements. */
 #define ZI_SCRATCH_PART_COUNT 64
 /* Flats reduced in one batch, at most. */
 #define ZI_BUCKET_FLATS_MAX 192
@@ -82,35 +82,35 @@ typedef struct zi_flat {
     uint64_t at[ZI_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
     uint32_t chunk_first;        /* of its part of degree optimizer */
     uint32_t chunk_count;
-    uint64_t slot_at;         /* within the unit's parameter slot */
-    uint64_t grad_slot_at;    /* within the bucket's gradient slot */
-    uint64_t speculative_at;  /* I/O window's arena: the speculative copy of this rank's part of its
-                                 parameters */
+    uint64_t slot_at;        /* within the unit's parameter slot */
+    uint64_t grad_slot_at;   /* within the bucket's gradient slot */
+    uint64_t speculative_at; /* I/O window's arena: the speculative copy of this rank's shard of its
+                                parameters */
     uint64_t grad_staging_at; /* within the bucket's staging buffer, where it has a place there */
     uint32_t extent_first[ZI_OFFLOAD_ROLES]; /* of its shards on disk */
 } zi_flat;
 
 /* Neighbouring chunks of one flat, all of one size. Where their state is on disk and there are
  * several, each fills an extent alone. */
-typedef struct zi_chunk_run {
+typedef struct zi_chunk_range {
     uint32_t flat;
     uint64_t chunks; /* their number, at least 1 */
-    uint64_t first;  /* elements from the start of a rank's optimizer part to the first chunk */
+    uint64_t first;  /* elements from the start of a rank's optimizer shard to the first chunk */
     uint64_t count;  /* elements of a chunk */
     uint64_t extent; /* of the first chunk's state; UINT64_MAX: none of it is on disk */
     uint64_t at;     /* bytes of the extent before the chunk */
-} zi_chunk_run;
+} zi_chunk_range;
 
 /* Neighbouring extents of the state that have the same size. */
-typedef struct zi_extent_run {
+typedef struct zi_extent_range {
     uint64_t extents;
     uint64_t bytes; /* of each */
-} zi_extent_run;
+} zi_extent_range;
 
 typedef struct zi_chunk {
     uint32_t flat;
     uint32_t extent; /* of its state; ZI_NO_INDEX: none of it is on disk */
-    uint64_t first;  /* elements from the start of a rank's optimizer part; whole granules */
+    uint64_t first;  /* elements from the start of a rank's optimizer shard; whole granules */
     uint64_t count;  /* likewise */
     /* Bytes of master and moments from the start of the role's arena or, on disk, of the extent. */
     uint64_t at[ZI_STATES];
@@ -126,7 +126,7 @@ typedef struct zi_offload_place {
     zi_extent *extents; /* in the store; NULL before zi_layout_expand */
     uint32_t extent_count;
     uint32_t
-        window_slots; /* extents in memory at once; one more for roles, which two streams use */
+        window_buffers; /* extents in memory at once; one more for roles, which two streams use */
     uint64_t extent_bytes_max;
     uint64_t bytes;     /* of all extents */
     uint64_t at;        /* in the store */
@@ -200,8 +200,8 @@ typedef struct zi_layout {
     uint32_t param_class_count;
     uint32_t grad_class_count;
     uint32_t chunk_count;
-    uint32_t chunk_run_count;
-    uint32_t state_run_count;
+    uint32_t chunk_range_count;
+    uint32_t state_range_count;
     zi_names names; /* of units and tensors */
     zi_unit_info *unit_infos;
     zi_unit_place *units;
@@ -213,9 +213,9 @@ typedef struct zi_layout {
     uint32_t *bucket_flats;
     uint32_t *ties;
     uint32_t *owners;
-    zi_chunk_run *chunk_runs;  /* in the order of flats */
-    zi_extent_run *state_runs; /* in the order of their chunks */
-    zi_chunk *chunks;          /* likewise, one by one; NULL before zi_layout_expand */
+    zi_chunk_range *chunk_ranges;  /* in the order of flats */
+    zi_extent_range *state_ranges; /* in the order of their chunks */
+    zi_chunk *chunks;              /* likewise, one by one; NULL before zi_layout_expand */
     zi_slot_class *param_classes;
     zi_slot_class *grad_classes;
     uint64_t groups;        /* groups whose hyper-parameters ranks compare, bits by group */
@@ -230,7 +230,7 @@ typedef struct zi_layout {
     uint64_t aside_at;      /* the same, for decisions that are asked for or predicted */
     bool replicates;        /* squares of some flats are counted by other ranks */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
-    uint64_t segment_count; /* runs of trained tensors in chunks, at most */
+    uint64_t segment_count; /* ranges of trained tensors in chunks, at most */
     uint64_t state_staging_at;    /* step arena: ZI_STATE_STAGING buffers, each for a chunk's */
     uint64_t state_staging_bytes; /* state in host memory, which a GPU updates there; 0: none */
     uint64_t param_wire_at;    /* param slot arena: one unit as ranks send it, as far as that is not
@@ -246,7 +246,7 @@ typedef struct zi_layout {
     zi_offload_place state; /* master and moments as far as they are on disk; first in the store */
     /* Buffers of the device in the arenas of slots, where offloaded shards are while ranks exchange
      * them; 0 bytes: none do. */
-    uint64_t param_staging_at;    /* one chunk of every optimizer part, to be gathered after its */
+    uint64_t param_staging_at;    /* one chunk of every optimizer shard, to be gathered after its */
     uint64_t param_staging_bytes; /* update */
     uint64_t grad_staging_at;     /* the shards of one bucket, to be reduced into */
     uint64_t grad_staging_bytes;
@@ -296,8 +296,8 @@ zero_status zi_layout_make_classes(zi_layout *layout);
 
 /* Bytes of ZERO_ROLE_SCRATCH, once flats and buckets are made (scratch.c). */
 uint64_t zi_layout_scratch_bytes(const zi_layout *layout);
-/* Cut optimizer parts into runs of chunks, and their state into extents; a step of zi_layout_create
- * (chunks.c). */
+/* Cut optimizer shards into ranges of chunks, and their state into extents; a step of
+ * zi_layout_create (chunks.c). */
 zero_status zi_layout_make_chunks(zi_layout *layout);
 /* Cut shards on disk into extents, and size what offloaded ones pass through; a step of
  * zi_layout_create (extents.c). */
@@ -312,7 +312,7 @@ uint32_t zi_flat_extent_count(const zi_layout *layout, const zi_flat *flat, zero
 /* After zi_layout_expand. */
 zi_extent_place zi_layout_find_extent(const zi_layout *layout, zero_role role, uint32_t flat,
                                       uint64_t element);
-/* Which chunk holds an element of a trained flat's optimizer part. After zi_layout_expand. */
+/* Which chunk holds an element of a trained flat's optimizer shard. After zi_layout_expand. */
 uint32_t zi_layout_find_chunk(const zi_layout *layout, uint32_t flat, uint64_t element);
 /* Elements of a chunk of the flat, at most, for its extents to be no longer than extent_bytes. */
 uint64_t zi_extent_count_max(const zi_layout *layout, const zi_flat *flat);
@@ -362,8 +362,8 @@ static inline const zero_sharding *zi_flat_sharding(const zi_layout *layout, con
     return &layout->shardings[flat->sharding];
 }
 
-/* Elements of a rank's optimizer part of a flat. */
-static inline uint64_t zi_part_count(const zi_layout *layout, const zi_flat *flat)
+/* Elements of a rank's optimizer shard of a flat. */
+static inline uint64_t zi_optimizer_shard_count(const zi_layout *layout, const zi_flat *flat)
 {
     return zi_shard_count(layout, flat, zi_flat_sharding(layout, flat)->optimizer);
 }

@@ -381,12 +381,12 @@ static void place_step(zi_layout *layout, role_arenas *roles)
         layout_create_take(roles, ZERO_ROLE_STEP, ZI_STATE_STAGING * layout->state_staging_bytes);
 }
 
-/* Speculative copies of this rank's part of all parameters that are trained. */
+/* Speculative copies of this rank's shard of all parameters that are trained. */
 static void place_speculative(const zi_layout *layout, role_arenas *roles)
 {
     for (uint32_t f = 0; f < layout->flat_count && layout->speculative_at != 0; f++) {
         zi_flat *flat = &layout->flats[f];
-        const uint64_t count = flat->trained ? zi_part_count(layout, flat) : 0;
+        const uint64_t count = flat->trained ? zi_optimizer_shard_count(layout, flat) : 0;
         flat->speculative_at = layout_create_take(
             roles, ZERO_ROLE_IO_WINDOW, zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], count));
     }
@@ -402,7 +402,7 @@ static void place_offload(zi_layout *layout, role_arenas *roles)
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
         zi_offload_place *place = &layout->offload[role];
         place->window_at = layout_create_take(roles, ZERO_ROLE_IO_WINDOW,
-                                              place->window_slots * place->extent_bytes_max);
+                                              place->window_buffers * place->extent_bytes_max);
     }
 }
 
@@ -414,10 +414,10 @@ static uint64_t disk_share(const zi_layout *layout, zero_role role)
     if (role < ZI_OFFLOAD_ROLES) {
         return layout->offload[role].bytes;
     }
-    for (uint32_t i = 0; i < layout->chunk_run_count; i++) {
-        const zi_chunk_run *run = &layout->chunk_runs[i];
-        const zi_codec codec = layout->flats[run->flat].kept[role];
-        bytes += run->chunks * zi_codec_padded_bytes(codec, run->count);
+    for (uint32_t i = 0; i < layout->chunk_range_count; i++) {
+        const zi_chunk_range *range = &layout->chunk_ranges[i];
+        const zi_codec codec = layout->flats[range->flat].kept[role];
+        bytes += range->chunks * zi_codec_padded_bytes(codec, range->count);
     }
     return layout->speculative_at != 0 ? 2 * bytes : bytes;
 }
@@ -465,7 +465,7 @@ static void layout_create_place(zi_layout *layout)
     place_step(layout, &roles);
     (void)layout_create_take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
     (void)layout_create_take(&roles, ZERO_ROLE_IO_WINDOW,
-                             layout->state.window_slots * layout->state.extent_bytes_max);
+                             layout->state.window_buffers * layout->state.extent_bytes_max);
     (void)layout_create_take(&roles, ZERO_ROLE_SAVE_STAGING, layout->tuning.save_staging_bytes);
     layout->bounce_at = layout_create_take(&roles, ZERO_ROLE_IO_WINDOW, 2 * layout->bounce_bytes);
     place_offload(layout, &roles);
@@ -508,8 +508,8 @@ static bool shrink_window(const zero_tuning *given, zi_layout *layout)
 
 static void free_places(zi_layout *layout)
 {
-    zi_free(layout->chunk_runs);
-    zi_free(layout->state_runs);
+    zi_free(layout->chunk_ranges);
+    zi_free(layout->state_ranges);
     zi_free(layout->chunks);
     zi_free(layout->state.extents);
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {

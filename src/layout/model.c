@@ -66,7 +66,7 @@ static zero_status model_grow(void **array, uint32_t count, uint32_t *capacity,
 /* Room in a table for one more item. */
 static zero_status reserve_one(zi_table *table)
 {
-    const uint32_t full = table->slot_count / 2;
+    const uint32_t full = table->capacity / 2;
     return table->item_count < full ? ZERO_OK : zi_table_reserve(table, full + 1);
 }
 

@@ -149,7 +149,7 @@ static void print_offload(printer *out, const zi_layout *layout, zero_role role)
     if (place->bytes == 0) {
         return;
     }
-    const uint64_t window = place->window_slots * place->extent_bytes_max;
+    const uint64_t window = place->window_buffers * place->extent_bytes_max;
     const uint64_t staging =
         role == ZERO_ROLE_PARAM ? layout->param_staging_bytes : layout->grad_staging_bytes;
     const uint64_t taken = window + staging + slots_for_disk(layout, role);
@@ -157,7 +157,7 @@ static void print_offload(printer *out, const zi_layout *layout, zero_role role)
           "%s: %.2f MiB are on disk instead of in memory, and take %.2f MiB of memory on their "
           "way: a window of %" PRIu32 " extents of at most %.2f, and slots of whole units\n",
           zero_role_name(role), (double)place->bytes / 1048576.0, (double)taken / 1048576.0,
-          place->window_slots, (double)place->extent_bytes_max / 1048576.0);
+          place->window_buffers, (double)place->extent_bytes_max / 1048576.0);
     if (taken >= place->bytes) {
         print(out,
               "%s: on disk it takes more memory than it frees; keep it in memory, or split its "
@@ -182,7 +182,7 @@ static void print_tiers(printer *out, const zi_layout *layout)
               "disk: a step reads at most %" PRIu64 " bytes and writes %" PRIu64 ", in %" PRIu32
               " extents of at most %" PRIu64 ", %" PRIu32 " of them in memory\n",
               layout->step_read_bytes, layout->step_write_bytes, layout->state.extent_count,
-              layout->state.extent_bytes_max, layout->state.window_slots);
+              layout->state.extent_bytes_max, layout->state.window_buffers);
     }
     print_offload(out, layout, ZERO_ROLE_PARAM);
     print_offload(out, layout, ZERO_ROLE_GRAD);

@@ -5,9 +5,9 @@
  *
  *   GATHER    parameter shard  -> slot             param -> 1          before a unit is used
  *   SCATTER   slot             -> gradient shard   1 -> grad           every micro-step
- *   BOUNDARY  gradient shard   -> optimizer part   grad -> optimizer   last micro-step of a step
- *   REPLICA   optimizer part   -> sum of replicas  optimizer -> world  likewise
- *   UPDATED   optimizer part   -> parameter shard  optimizer -> param  after the update
+ *   BOUNDARY  gradient shard   -> optimizer shard  grad -> optimizer   last micro-step of a step
+ *   REPLICA   optimizer shard  -> sum of replicas  optimizer -> world  likewise
+ *   UPDATED   optimizer shard  -> parameter shard  optimizer -> param  after the update
  *
  * The codec in which a flat's elements cross is zi_hop_wire's answer (layout.h). */
 #ifndef ZI_LAYOUT_ROUTE_H

@@ -1,22 +1,22 @@
 /* Owns the size of the scratch memory that reductions borrow: what the largest batch needs
  * to go in one round, or what that many ranks have at most, and an eighth as many zeros, for ranks
- * without a gradient. A sum that the transport makes by itself cannot be cut, so its part of the
+ * without a gradient. A sum that the transport makes by itself cannot be cut, so its share of the
  * largest batch always fits. All these reductions are on one stream, so one at a time uses it. */
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "layout/layout.h"
 
-/* The room for one flat's part of a batch: every rank's part at once, or this rank's where the
+/* The room for one flat's share of a batch: every rank's share at once, or this rank's where the
  * transport's library adds up. */
 static uint64_t flat_need(const zi_layout *layout, const zi_flat *flat, zi_hop_kind kind)
 {
     const zi_hop *hop = &layout->routes[flat->sharding][kind];
     const uint32_t size = zi_hop_size(hop);
     const uint64_t own = zi_shard_count(layout, flat, zi_hop_received(hop));
-    const uint64_t part =
+    const uint64_t share =
         hop->whole ? zi_align_up(zi_div_up(own, size), ZI_SCRATCH_PART_COUNT) : own;
     const bool native = layout->tuning.reduction == ZERO_REDUCTION_NATIVE;
-    const uint64_t count = native ? own : part * size;
+    const uint64_t count = native ? own : share * size;
     return zi_max_u64(zi_codec_padded_bytes(zi_hop_wire(flat, hop, kind, true), count),
                       zi_codec_padded_bytes(zi_hop_wire(flat, hop, kind, false), count));
 }

@@ -130,7 +130,7 @@ uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t d
     return index;
 }
 
-uint32_t zi_shard_own_part(const zero_sharding *sharding, uint32_t rank, uint32_t degree)
+uint32_t zi_optimizer_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree)
 {
     return zi_shard_index(sharding, rank, sharding->optimizer) % (sharding->optimizer / degree);
 }

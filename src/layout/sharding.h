@@ -27,8 +27,8 @@ uint32_t zi_role_degree(const zero_sharding *sharding, zero_role role);
  * degrees). */
 uint32_t zi_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree);
 
-/* Which of the optimizer parts in a shard of this degree is the rank's own, in their order. */
-uint32_t zi_shard_own_part(const zero_sharding *sharding, uint32_t rank, uint32_t degree);
+/* Which of the optimizer shards in a shard of this degree is the rank's own, in their order. */
+uint32_t zi_optimizer_shard_index(const zero_sharding *sharding, uint32_t rank, uint32_t degree);
 
 /* The ranks that hold the parts, of degree `to`, of the shard of degree `from` that `rank` holds;
  * members[i] holds the i-th part. Writes to / from members. */

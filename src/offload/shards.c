@@ -32,21 +32,22 @@ static zi_extent_place shards_find(const zi_shards *shards, uint32_t flat, uint6
     return zi_layout_find_extent(shards->desc.layout, shards->desc.role, flat, element);
 }
 
-zi_window_run zi_shards_run(const zi_shards *shards, zi_shards_element element)
+zi_window_range zi_shards_range(const zi_shards *shards, zi_shards_element element)
 {
     const uint32_t index = shards_find(shards, element.flat, element.index).index;
-    return (zi_window_run){index, index};
+    return (zi_window_range){index, index};
 }
 
-/* List the runs after an extent: those up to `end` of its flat, then the shards of other flats.
+/* List the ranges after an extent: those up to `end` of its flat, then the shards of other flats.
  * Returns their number. */
-static uint32_t list_runs(const zi_shards *shards, uint32_t flat, const zi_extent_place *place,
-                          uint64_t end, const uint32_t *next, uint32_t next_count,
-                          zi_window_run runs[1 + ZI_WINDOW_AHEAD])
+static uint32_t list_ranges(const zi_shards *shards, uint32_t flat, const zi_extent_place *place,
+                            uint64_t end, const uint32_t *next, uint32_t next_count,
+                            zi_window_range ranges[1 + ZI_WINDOW_AHEAD])
 {
     uint32_t count = 0;
     if (place->first + place->count < end) {
-        runs[count++] = (zi_window_run){place->index + 1, shards_find(shards, flat, end - 1).index};
+        ranges[count++] =
+            (zi_window_range){place->index + 1, shards_find(shards, flat, end - 1).index};
     }
     for (uint32_t i = 0; i < next_count && i < ZI_WINDOW_AHEAD; i++) {
         const zi_flat *other = &shards->desc.layout->flats[next[i]];
@@ -54,14 +55,14 @@ static uint32_t list_runs(const zi_shards *shards, uint32_t flat, const zi_exten
         const uint32_t extents =
             zi_flat_extent_count(shards->desc.layout, other, shards->desc.role);
         if (extents != 0) {
-            runs[count++] = (zi_window_run){first, first + extents - 1};
+            ranges[count++] = (zi_window_range){first, first + extents - 1};
         }
     }
     return count;
 }
 
 zero_status zi_shards_acquire_before(const zi_shards *shards, zi_shards_element element,
-                                     zi_window_access access, const zi_window_run *next,
+                                     zi_window_access access, const zi_window_range *next,
                                      uint32_t next_count, zi_extent_place *place,
                                      unsigned char **memory)
 {
@@ -76,11 +77,11 @@ zero_status zi_shards_acquire(const zi_shards *shards, zi_shards_element element
                               zi_window_access access, const uint32_t *next, uint32_t next_count,
                               zi_extent_place *place, unsigned char **memory)
 {
-    zi_window_run runs[1 + ZI_WINDOW_AHEAD];
+    zi_window_range ranges[1 + ZI_WINDOW_AHEAD];
     const zi_extent_place first = shards_find(shards, element.flat, element.index);
     const uint32_t count =
-        list_runs(shards, element.flat, &first, element.end, next, next_count, runs);
-    return zi_shards_acquire_before(shards, element, access, runs, count, place, memory);
+        list_ranges(shards, element.flat, &first, element.end, next, next_count, ranges);
+    return zi_shards_acquire_before(shards, element, access, ranges, count, place, memory);
 }
 
 zero_status zi_shards_release(const zi_shards *shards, const zi_extent_place *place, bool dirty)

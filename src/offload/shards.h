@@ -115,13 +115,13 @@ typedef struct zi_shards_element {
 zero_status zi_shards_acquire(const zi_shards *shards, zi_shards_element element,
                               zi_window_access access, const uint32_t *next, uint32_t next_count,
                               zi_extent_place *place, unsigned char **memory);
-/* The same, prefetching the extents of these runs. */
+/* The same, prefetching the extents of these ranges. */
 zero_status zi_shards_acquire_before(const zi_shards *shards, zi_shards_element element,
-                                     zi_window_access access, const zi_window_run *next,
+                                     zi_window_access access, const zi_window_range *next,
                                      uint32_t next_count, zi_extent_place *place,
                                      unsigned char **memory);
 /* The extent that holds an element, to name it as next. */
-zi_window_run zi_shards_run(const zi_shards *shards, zi_shards_element element);
+zi_window_range zi_shards_range(const zi_shards *shards, zi_shards_element element);
 /* dirty: it was written to. */
 zero_status zi_shards_release(const zi_shards *shards, const zi_extent_place *place, bool dirty);
 

@@ -1,5 +1,5 @@
-/* Owns the slots of a window. Invariants: an extent is in at most one slot. A slot's memory is
- * touched only while nothing is in flight for it. An extent gets the slot whose own extent is
+/* Owns the buffers of a window. Invariants: an extent is in at most one buffer. A buffer's memory
+ * is touched only while nothing is in flight for it. An extent gets the buffer whose own extent is
  * farthest from the walk, so where one thread uses the window, its walks alone decide what is read
  * and written. `lock` guards everything but the counts. */
 #include "offload/window.h"
@@ -21,7 +21,7 @@ _Static_assert(ZERO_ROLE_COUNT_MAX <= ZI_IO_USES, "a window's use is its role");
 /* The name of damaged bytes in a message. */
 #define NAME_BYTES 120
 
-typedef struct window_slot {
+typedef struct window_buffer {
     zi_io_op op;
     unsigned char *memory;
     uint32_t extent;     /* ZI_NO_INDEX: none */
@@ -30,7 +30,7 @@ typedef struct window_slot {
     uint32_t acquired;   /* by so many threads; more than one: all only read */
     bool dirty;          /* it holds what the store does not, and nothing is in flight for it */
     uint64_t *unchecked; /* checksums to compare what is read with, once; NULL: none */
-} window_slot;
+} window_buffer;
 
 /* The place of an extent in the store. */
 typedef struct window_place {
@@ -49,11 +49,11 @@ struct zi_window {
     window_place *places; /* by extent */
     bool speculating;
     const zi_io_source *source; /* of writes; NULL: none */
-    window_slot *slots;
-    window_slot *unwritten; /* released dirty last, and not yet being written; NULL: none */
-    uint32_t current;       /* the walk's position: the extent acquired last */
-    uint32_t last;          /* its end */
-    bool named;             /* no walk: `next` come after `current` */
+    window_buffer *buffers;
+    window_buffer *unwritten; /* released dirty last, and not yet being written; NULL: none */
+    uint32_t current;         /* the walk's position: the extent acquired last */
+    uint32_t last;            /* its end */
+    bool named;               /* no walk: `next` come after `current` */
     uint32_t next[ZI_WINDOW_AHEAD];
     uint32_t next_count;
     atomic_uint_fast64_t read_bytes;
@@ -68,7 +68,7 @@ static zero_status open_queue(zi_window *window)
 {
     const zero_role role = window->desc.role;
     const zi_io_region region = {window->desc.memory,
-                                 window->desc.slot_count * window->desc.slot_bytes};
+                                 window->desc.buffer_count * window->desc.buffer_bytes};
     const zi_io_options options = {.store = window->desc.store,
                                    .regions = &region,
                                    .region_count = window->desc.in_place ? 0 : 1,
@@ -88,9 +88,9 @@ static zero_status open_queue(zi_window *window)
 /* No extent is in any. */
 static void empty_slots(zi_window *window)
 {
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
-        window->slots[i] = (window_slot){
-            .memory = window->desc.memory + i * window->desc.slot_bytes, .extent = ZI_NO_INDEX};
+    for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
+        window->buffers[i] = (window_buffer){
+            .memory = window->desc.memory + i * window->desc.buffer_bytes, .extent = ZI_NO_INDEX};
     }
 }
 
@@ -109,7 +109,8 @@ static zero_status window_build(zi_window *window)
 {
     ZI_TRY(open_queue(window));
     ZI_TRY(zi_calloc(window->desc.extent_count, sizeof *window->places, (void **)&window->places));
-    ZI_TRY(zi_calloc(window->desc.slot_count, sizeof *window->slots, (void **)&window->slots));
+    ZI_TRY(
+        zi_calloc(window->desc.buffer_count, sizeof *window->buffers, (void **)&window->buffers));
     empty_slots(window);
     place_sums(window);
     return ZERO_OK;
@@ -119,7 +120,7 @@ zero_status zi_window_create(const zi_window_desc *desc, zi_window **out)
 {
     *out = NULL;
     zi_window *window = NULL;
-    zi_assert(desc->slot_count >= 3 || desc->slot_count >= desc->extent_count);
+    zi_assert(desc->buffer_count >= 3 || desc->buffer_count >= desc->extent_count);
     ZI_TRY(zi_calloc(1, sizeof *window, (void **)&window));
     window->desc = *desc;
     (void)pthread_mutex_init(&window->lock, NULL);
@@ -137,7 +138,7 @@ void zi_window_destroy(zi_window *window)
     if (window != NULL) {
         zi_io_destroy(window->queue);
         (void)pthread_mutex_destroy(&window->lock);
-        zi_free(window->slots);
+        zi_free(window->buffers);
         zi_free(window->places);
         zi_free(window);
     }
@@ -148,11 +149,11 @@ static void window_count(atomic_uint_fast64_t *counter, uint64_t more)
     atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
 }
 
-static window_slot *window_slot_of(zi_window *window, uint32_t extent)
+static window_buffer *window_buffer_of(zi_window *window, uint32_t extent)
 {
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
-        if (window->slots[i].extent == extent) {
-            return &window->slots[i];
+    for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
+        if (window->buffers[i].extent == extent) {
+            return &window->buffers[i];
         }
     }
     return NULL;
@@ -175,140 +176,140 @@ static int64_t ahead(const zi_window *window, uint32_t extent)
     return forward <= (end < 0 ? -end : end) ? forward : -1;
 }
 
-/* True if the walk comes to the extent before it has used every slot once. Where there may be
- * another thread, one slot is left to it: it would else take what was prefetched. */
+/* True if the walk comes to the extent before it has used every buffer once. Where there may be
+ * another thread, one buffer is left to it: it would else take what was prefetched. */
 static bool is_wanted(const zi_window *window, uint32_t extent)
 {
     const int64_t steps = ahead(window, extent);
-    return steps >= 0 && steps < (int64_t)window->desc.slot_count - window->desc.shared;
+    return steps >= 0 && steps < (int64_t)window->desc.buffer_count - window->desc.shared;
 }
 
-/* How little a slot is needed, if it is free at all. An empty slot is needed least; then it counts
- * how far its extent is from the walk. What was prefetched, and most of all what the walk comes to,
- * is given up only where nothing else is left. */
-static uint64_t spareness(const zi_window *window, const window_slot *slot)
+/* How little a buffer is needed, if it is free at all. An empty buffer is needed least; then it
+ * counts how far its extent is from the walk. What was prefetched, and most of all what the walk
+ * comes to, is given up only where nothing else is left. */
+static uint64_t spareness(const zi_window *window, const window_buffer *buffer)
 {
-    if (slot->extent == ZI_NO_INDEX) {
+    if (buffer->extent == ZI_NO_INDEX) {
         return UINT64_MAX;
     }
-    if (is_wanted(window, slot->extent)) {
-        return (uint64_t)ahead(window, slot->extent);
+    if (is_wanted(window, buffer->extent)) {
+        return (uint64_t)ahead(window, buffer->extent);
     }
-    const int64_t way = (int64_t)slot->extent - window->current;
+    const int64_t way = (int64_t)buffer->extent - window->current;
     const uint64_t far = (uint64_t)(way < 0 ? -way : way);
-    return far + (slot->fetched ? UINT64_C(1) << 32 : UINT64_C(1) << 33);
+    return far + (buffer->fetched ? UINT64_C(1) << 32 : UINT64_C(1) << 33);
 }
 
-/* The slot to give to another extent. */
-static window_slot *spare(zi_window *window)
+/* The buffer to give to another extent. */
+static window_buffer *spare(zi_window *window)
 {
-    window_slot *best = NULL;
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
-        window_slot *slot = &window->slots[i];
-        if (slot->acquired == 0 && slot != window->unwritten &&
-            (best == NULL || spareness(window, slot) > spareness(window, best))) {
-            best = slot;
+    window_buffer *best = NULL;
+    for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
+        window_buffer *buffer = &window->buffers[i];
+        if (buffer->acquired == 0 && buffer != window->unwritten &&
+            (best == NULL || spareness(window, buffer) > spareness(window, best))) {
+            best = buffer;
         }
     }
     zi_assert(best != NULL);
     return best;
 }
 
-/* The bytes of the slot's last transfer. */
-static zi_checksum_span window_bytes_of(const window_slot *slot)
+/* The bytes of the buffer's last transfer. */
+static zi_checksum_span window_bytes_of(const window_buffer *buffer)
 {
-    return (zi_checksum_span){slot->memory, slot->op.offset, slot->op.bytes};
+    return (zi_checksum_span){buffer->memory, buffer->op.offset, buffer->op.bytes};
 }
 
-/* The place in the store that zi_layout_name_bytes counts from: the begin of the slot's extent, or
- * of the arena that all extents are of. */
-static uint64_t origin(const zi_window *window, const window_slot *slot)
+/* The place in the store that zi_layout_name_bytes counts from: the begin of the buffer's extent,
+ * or of the arena that all extents are of. */
+static uint64_t origin(const zi_window *window, const window_buffer *buffer)
 {
-    return zi_role_is_state(window->desc.role) ? window->desc.extents[0].at : slot->op.offset;
+    return zi_role_is_state(window->desc.role) ? window->desc.extents[0].at : buffer->op.offset;
 }
 
-/* Say whose bytes of the slot's last transfer these are. */
-static void name(const zi_window *window, const window_slot *slot, uint64_t at, uint64_t bytes,
+/* Say whose bytes of the buffer's last transfer these are. */
+static void name(const zi_window *window, const window_buffer *buffer, uint64_t at, uint64_t bytes,
                  char text[NAME_BYTES])
 {
-    if (window->desc.layout != NULL && slot->extent != ZI_NO_INDEX) {
-        zi_layout_name_bytes(window->desc.layout, window->desc.role, slot->extent,
-                             at - origin(window, slot), bytes, text, NAME_BYTES);
+    if (window->desc.layout != NULL && buffer->extent != ZI_NO_INDEX) {
+        zi_layout_name_bytes(window->desc.layout, window->desc.role, buffer->extent,
+                             at - origin(window, buffer), bytes, text, NAME_BYTES);
     } else {
-        (void)snprintf(text, NAME_BYTES, "extent %" PRIu32, slot->extent);
+        (void)snprintf(text, NAME_BYTES, "extent %" PRIu32, buffer->extent);
     }
 }
 
-/* The slot's transfer failed: add to the message whose bytes it was to move. */
-static zero_status window_failed(const zi_window *window, const window_slot *slot)
+/* The buffer's transfer failed: add to the message whose bytes it was to move. */
+static zero_status window_failed(const zi_window *window, const window_buffer *buffer)
 {
     const zero_error *error = zero_last_error();
     char what[NAME_BYTES];
-    name(window, slot, slot->op.failed_offset, slot->op.failed_bytes, what);
+    name(window, buffer, buffer->op.failed_offset, buffer->op.failed_bytes, what);
     ZI_FAIL_NATIVE(error->status, error->native, "%s: %s", what, error->message);
 }
 
-/* Compare what was read into the slot with its checksums, once. */
-static zero_status window_check(zi_window *window, window_slot *slot)
+/* Compare what was read into the buffer with its checksums, once. */
+static zero_status window_check(zi_window *window, window_buffer *buffer)
 {
-    const zi_checksum_span bytes = window_bytes_of(slot);
+    const zi_checksum_span bytes = window_bytes_of(buffer);
     zi_checksum_span bad;
-    if (slot->unchecked == NULL) {
+    if (buffer->unchecked == NULL) {
         return ZERO_OK;
     }
     const uint64_t start_ns = zi_clock_ns();
-    const bool differs = zi_checksum_differs(window->desc.pool, &bytes, slot->unchecked, &bad);
+    const bool differs = zi_checksum_differs(window->desc.pool, &bytes, buffer->unchecked, &bad);
     window_count(&window->check_ns, zi_clock_ns() - start_ns);
-    slot->unchecked = NULL;
+    buffer->unchecked = NULL;
     if (!differs) {
         return ZERO_OK;
     }
     char what[NAME_BYTES];
-    name(window, slot, bad.at, bad.bytes, what);
+    name(window, buffer, bad.at, bad.bytes, what);
     return zi_store_damaged(window->desc.store, bad.at, bad.bytes, what);
 }
 
-/* The checksums of a place of the slot's extent; NULL: the window has none. */
-static uint64_t *window_sums_of(const zi_window *window, const window_slot *slot, bool beside)
+/* The checksums of a place of the buffer's extent; NULL: the window has none. */
+static uint64_t *window_sums_of(const zi_window *window, const window_buffer *buffer, bool beside)
 {
     const uint64_t first =
-        window->places[slot->extent].sum_first + (beside ? window->beside_sums : 0);
+        window->places[buffer->extent].sum_first + (beside ? window->beside_sums : 0);
     return window->desc.sums != NULL ? window->desc.sums + first : NULL;
 }
 
-/* Block until nothing is in flight for the slot. */
-static zero_status await_slot(zi_window *window, window_slot *slot)
+/* Block until nothing is in flight for the buffer. */
+static zero_status await_buffer(zi_window *window, window_buffer *buffer)
 {
-    if (!slot->busy) {
+    if (!buffer->busy) {
         return ZERO_OK;
     }
-    const uint64_t start_ns = slot->op.phase == ZI_IO_RUNNING ? zi_clock_ns() : 0;
-    const zero_status status = zi_io_wait(window->queue, &slot->op);
+    const uint64_t start_ns = buffer->op.phase == ZI_IO_RUNNING ? zi_clock_ns() : 0;
+    const zero_status status = zi_io_wait(window->queue, &buffer->op);
     if (start_ns != 0) {
-        window_count(&window->wait_ns[slot->op.kind], zi_clock_ns() - start_ns);
+        window_count(&window->wait_ns[buffer->op.kind], zi_clock_ns() - start_ns);
     }
-    slot->busy = false;
-    return status == ZERO_OK ? ZERO_OK : window_failed(window, slot);
+    buffer->busy = false;
+    return status == ZERO_OK ? ZERO_OK : window_failed(window, buffer);
 }
 
-/* Begin to move the slot's extent. speculative: to or from the place for speculative steps. */
-static zero_status window_start(zi_window *window, window_slot *slot, zi_io_kind kind,
+/* Begin to move the buffer's extent. speculative: to or from the place for speculative steps. */
+static zero_status window_start(zi_window *window, window_buffer *buffer, zi_io_kind kind,
                                 bool speculative)
 {
-    const zi_extent *extent = &window->desc.extents[slot->extent];
-    const bool beside = window->places[slot->extent].beside != speculative;
-    slot->op = (zi_io_op){.kind = kind,
-                          .memory = slot->memory,
-                          .offset = extent->at + (beside ? window->desc.speculative_at : 0),
-                          .bytes = extent->bytes,
-                          .source = kind == ZI_IO_WRITE ? window->source : NULL,
-                          .extent = slot->extent};
-    uint64_t *sums = window_sums_of(window, slot, beside);
-    slot->unchecked = kind == ZI_IO_READ ? sums : NULL;
-    ZI_TRY(zi_io_start(window->queue, &slot->op));
-    slot->busy = true;
+    const zi_extent *extent = &window->desc.extents[buffer->extent];
+    const bool beside = window->places[buffer->extent].beside != speculative;
+    buffer->op = (zi_io_op){.kind = kind,
+                            .memory = buffer->memory,
+                            .offset = extent->at + (beside ? window->desc.speculative_at : 0),
+                            .bytes = extent->bytes,
+                            .source = kind == ZI_IO_WRITE ? window->source : NULL,
+                            .extent = buffer->extent};
+    uint64_t *sums = window_sums_of(window, buffer, beside);
+    buffer->unchecked = kind == ZI_IO_READ ? sums : NULL;
+    ZI_TRY(zi_io_start(window->queue, &buffer->op));
+    buffer->busy = true;
     if (sums != NULL && kind == ZI_IO_WRITE) { /* the disk takes it meanwhile: both only read */
-        const zi_checksum_span bytes = window_bytes_of(slot);
+        const zi_checksum_span bytes = window_bytes_of(buffer);
         const uint64_t start_ns = zi_clock_ns();
         zi_checksum_make(window->desc.pool, &bytes, sums);
         window_count(&window->check_ns, zi_clock_ns() - start_ns);
@@ -317,31 +318,31 @@ static zero_status window_start(zi_window *window, window_slot *slot, zi_io_kind
     return ZERO_OK;
 }
 
-/* Give the slot, for which nothing is in flight, to an extent. */
-static void window_assign(zi_window *window, window_slot *slot, uint32_t extent)
+/* Give the buffer, for which nothing is in flight, to an extent. */
+static void window_assign(zi_window *window, window_buffer *buffer, uint32_t extent)
 {
-    slot->extent = extent;
-    slot->unchecked = NULL;
+    buffer->extent = extent;
+    buffer->unchecked = NULL;
     if (window->desc.in_place) {
-        slot->memory =
+        buffer->memory =
             window->desc.memory + (window->desc.extents[extent].at - window->desc.extents[0].at);
     }
 }
 
-/* Give the slot to an extent, and read it. */
-static zero_status window_fetch(zi_window *window, window_slot *slot, uint32_t extent)
+/* Give the buffer to an extent, and read it. */
+static zero_status window_fetch(zi_window *window, window_buffer *buffer, uint32_t extent)
 {
-    window_assign(window, slot, extent);
-    slot->fetched = true;
+    window_assign(window, buffer, extent);
+    buffer->fetched = true;
     const window_place *place = &window->places[extent];
     if (!place->written && !place->speculative) {
         const zi_storage *storage = zi_store_storage(window->desc.store);
         if (storage == NULL || !storage->moves_nothing) {
-            memset(slot->memory, 0, window->desc.extents[extent].bytes);
+            memset(buffer->memory, 0, window->desc.extents[extent].bytes);
         }
         return ZERO_OK;
     }
-    return window_start(window, slot, ZI_IO_READ, place->speculative);
+    return window_start(window, buffer, ZI_IO_READ, place->speculative);
 }
 
 /* The extent that comes `steps` after the one the walk stands at; ZI_NO_INDEX: none. */
@@ -356,25 +357,25 @@ static uint32_t coming(const zi_window *window, uint32_t steps)
     return window->current + steps;
 }
 
-/* Fetch the extents that the walk comes to next, as far as slots are free without waiting. */
+/* Fetch the extents that the walk comes to next, as far as buffers are free without waiting. */
 static zero_status window_look_ahead(zi_window *window)
 {
     zi_io_poll(window->queue);
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
+    for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
         const uint32_t extent = coming(window, i);
         if (extent >= window->desc.extent_count || !is_wanted(window, extent)) {
             break;
         }
-        if (window_slot_of(window, extent) != NULL) {
+        if (window_buffer_of(window, extent) != NULL) {
             continue;
         }
-        window_slot *slot = spare(window);
-        const bool wanted = slot->extent != ZI_NO_INDEX && is_wanted(window, slot->extent);
-        if (wanted || (slot->busy && slot->op.phase == ZI_IO_RUNNING)) {
+        window_buffer *buffer = spare(window);
+        const bool wanted = buffer->extent != ZI_NO_INDEX && is_wanted(window, buffer->extent);
+        if (wanted || (buffer->busy && buffer->op.phase == ZI_IO_RUNNING)) {
             break;
         }
-        ZI_TRY(await_slot(window, slot));
-        ZI_TRY(window_fetch(window, slot, extent));
+        ZI_TRY(await_buffer(window, buffer));
+        ZI_TRY(window_fetch(window, buffer, extent));
     }
     return ZERO_OK;
 }
@@ -382,16 +383,16 @@ static zero_status window_look_ahead(zi_window *window)
 /* Begin to write the extent that was released dirty last. */
 static zero_status write_behind(zi_window *window)
 {
-    window_slot *slot = window->unwritten;
+    window_buffer *buffer = window->unwritten;
     window->unwritten = NULL;
-    if (slot == NULL) {
+    if (buffer == NULL) {
         return ZERO_OK;
     }
-    slot->dirty = false;
-    window_place *place = &window->places[slot->extent];
+    buffer->dirty = false;
+    window_place *place = &window->places[buffer->extent];
     place->speculative = window->speculating;
     place->written = place->written || !window->speculating;
-    return window_start(window, slot, ZI_IO_WRITE, window->speculating);
+    return window_start(window, buffer, ZI_IO_WRITE, window->speculating);
 }
 
 static zero_status window_walk(zi_window *window, uint32_t first, uint32_t last)
@@ -406,7 +407,7 @@ static zero_status window_walk(zi_window *window, uint32_t first, uint32_t last)
     return window_look_ahead(window);
 }
 
-static void expect(zi_window *window, const zi_window_run *next, uint32_t count)
+static void expect(zi_window *window, const zi_window_range *next, uint32_t count)
 {
     window->named = true;
     window->next_count = 0;
@@ -423,81 +424,81 @@ static void expect(zi_window *window, const zi_window_run *next, uint32_t count)
 }
 
 /* Wait for the extent that is acquired, and compare it with its checksums. */
-static zero_status receive(zi_window *window, window_slot *slot)
+static zero_status receive(zi_window *window, window_buffer *buffer)
 {
     /* Before the wait, so that the reads that follow are under way meanwhile. */
     ZI_TRY(window_look_ahead(window));
-    ZI_TRY(await_slot(window, slot));
+    ZI_TRY(await_buffer(window, buffer));
     ZI_TRY(window_look_ahead(window)); /* the disk goes on while this is compared */
-    return window_check(window, slot);
+    return window_check(window, buffer);
 }
 
-static zero_status find_slot(zi_window *window, uint32_t extent, bool reads, window_slot **out)
+static zero_status find_buffer(zi_window *window, uint32_t extent, bool reads, window_buffer **out)
 {
-    window_slot *slot = window_slot_of(window, extent);
-    const bool here = slot != NULL;
-    slot = here ? slot : spare(window);
-    *out = slot;
+    window_buffer *buffer = window_buffer_of(window, extent);
+    const bool here = buffer != NULL;
+    buffer = here ? buffer : spare(window);
+    *out = buffer;
     if (!here || !reads) {
-        ZI_TRY(await_slot(window, slot));
+        ZI_TRY(await_buffer(window, buffer));
     }
     if (!reads) {
         zi_io_poll(window->queue);
-        window_assign(window, slot, extent);
+        window_assign(window, buffer, extent);
         return ZERO_OK;
     }
-    return here ? ZERO_OK : window_fetch(window, slot, extent);
+    return here ? ZERO_OK : window_fetch(window, buffer, extent);
 }
 
 static zero_status window_acquire(zi_window *window, uint32_t extent, zi_window_access access,
                                   unsigned char **memory)
 {
     const bool reads = access == ZI_WINDOW_READS;
-    window_slot *slot = window->unwritten;
+    window_buffer *buffer = window->unwritten;
     zi_assert_cmp(extent, <, window->desc.extent_count);
-    if (slot != NULL && slot->extent == extent) {
+    if (buffer != NULL && buffer->extent == extent) {
         window->unwritten = NULL; /* it goes on being written to */
-        slot->acquired++;
-        *memory = slot->memory;
+        buffer->acquired++;
+        *memory = buffer->memory;
         return reads ? window_look_ahead(window) : ZERO_OK;
     }
     ZI_TRY(write_behind(window));
     window->current = extent;
-    ZI_TRY(find_slot(window, extent, reads, &slot));
-    zi_assert(reads || slot->acquired == 0);
-    slot->acquired++;
-    window_count(&window->hits, reads && !slot->fetched ? 1 : 0);
-    slot->fetched = false;
-    const zero_status status = reads ? receive(window, slot) : ZERO_OK;
+    ZI_TRY(find_buffer(window, extent, reads, &buffer));
+    zi_assert(reads || buffer->acquired == 0);
+    buffer->acquired++;
+    window_count(&window->hits, reads && !buffer->fetched ? 1 : 0);
+    buffer->fetched = false;
+    const zero_status status = reads ? receive(window, buffer) : ZERO_OK;
     if (status != ZERO_OK) { /* its contents are handed out to nobody */
-        slot->acquired--;
-        slot->extent = ZI_NO_INDEX;
+        buffer->acquired--;
+        buffer->extent = ZI_NO_INDEX;
         return status;
     }
-    *memory = slot->memory;
+    *memory = buffer->memory;
     return reads ? window_look_ahead(window) : ZERO_OK;
 }
 
 static zero_status window_release(zi_window *window, uint32_t extent, bool dirty)
 {
-    window_slot *slot = window_slot_of(window, extent);
-    zi_assert(slot != NULL && slot->acquired != 0);
-    slot->acquired--;
-    slot->dirty = slot->dirty || dirty;
-    if (!slot->dirty || slot->acquired != 0) {
+    window_buffer *buffer = window_buffer_of(window, extent);
+    zi_assert(buffer != NULL && buffer->acquired != 0);
+    buffer->acquired--;
+    buffer->dirty = buffer->dirty || dirty;
+    if (!buffer->dirty || buffer->acquired != 0) {
         return ZERO_OK;
     }
     ZI_TRY(write_behind(window)); /* of another thread's */
-    window->unwritten = slot;
+    window->unwritten = buffer;
     return ZERO_OK;
 }
 
 static zero_status window_flush(zi_window *window)
 {
     ZI_TRY(write_behind(window));
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
-        if (window->slots[i].op.kind == ZI_IO_WRITE) {
-            ZI_TRY(await_slot(window, &window->slots[i]));
+    for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
+        if (window->buffers[i].op.kind == ZI_IO_WRITE) {
+            ZI_TRY(await_buffer(window, &window->buffers[i]));
         }
     }
     return ZERO_OK;
@@ -528,13 +529,13 @@ static zero_status window_commit(zi_window *window)
 static void window_discard(zi_window *window)
 {
     zi_assert(window->speculating);
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
-        window_slot *slot = &window->slots[i];
+    for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
+        window_buffer *buffer = &window->buffers[i];
         const bool speculative =
-            slot->extent != ZI_NO_INDEX && window->places[slot->extent].speculative;
-        if (speculative || slot->dirty) {
-            slot->extent = ZI_NO_INDEX;
-            slot->dirty = false;
+            buffer->extent != ZI_NO_INDEX && window->places[buffer->extent].speculative;
+        if (speculative || buffer->dirty) {
+            buffer->extent = ZI_NO_INDEX;
+            buffer->dirty = false;
         }
     }
     for (uint32_t i = 0; i < window->desc.extent_count; i++) {
@@ -571,7 +572,7 @@ zero_status zi_window_acquire(zi_window *window, uint32_t extent, zi_window_acce
 }
 
 zero_status zi_window_acquire_before(zi_window *window, uint32_t extent, zi_window_access access,
-                                     const zi_window_run *next, uint32_t count,
+                                     const zi_window_range *next, uint32_t count,
                                      unsigned char **memory)
 {
     window_enter(window);
@@ -587,10 +588,10 @@ zero_status zi_window_release(zi_window *window, uint32_t extent, bool dirty)
 
 static void window_drain(zi_window *window)
 {
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
-        window_slot *slot = &window->slots[i];
-        if (await_slot(window, slot) != ZERO_OK) {
-            slot->extent = ZI_NO_INDEX; /* it is to be read again */
+    for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
+        window_buffer *buffer = &window->buffers[i];
+        if (await_buffer(window, buffer) != ZERO_OK) {
+            buffer->extent = ZI_NO_INDEX; /* it is to be read again */
         }
     }
 }
@@ -648,8 +649,8 @@ void zi_window_drain(zi_window *window)
 void zi_window_suspend(zi_window *window)
 {
     zi_assert(window->unwritten == NULL);
-    for (uint32_t i = 0; i < window->desc.slot_count; i++) {
-        zi_assert(!window->slots[i].busy);
+    for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
+        zi_assert(!window->buffers[i].busy);
     }
     zi_io_destroy(window->queue);
     window->queue = NULL;

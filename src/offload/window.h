@@ -2,11 +2,11 @@
  * after another prefetches, acquires and releases them, and writes go on behind it. It knows
  * extents and nothing of what they hold.
  *
- *   slots of 4, walking up:   written     acquired    prefetched
- *                             [ 6 ]       [ 7 ]       [ 8 ] [ 9 ]
+ *   buffers of 4, walking up:   written     acquired    prefetched
+ *                               [ 6 ]       [ 7 ]       [ 8 ] [ 9 ]
  *
  * A caller names what comes next as a walk over neighbouring extents, up or down, or as a list. An
- * extent that is in a slot is not read again, so a walk that goes back the other way begins with
+ * extent that is in a buffer is not read again, so a walk that goes back the other way begins with
  * hits. An extent that was never written is zeros and is not read.
  *
  * An extent may have a second place in the store. A speculative step writes there, and reads what
@@ -18,7 +18,7 @@
  *
  * Threads: calls may come from several threads where the description says so, else from one at a
  * time that stays the same. A call that waits for the disk makes the others wait, and waits for
- * nothing else; two threads that hold one extent each leave a slot for either. */
+ * nothing else; two threads that hold one extent each leave a buffer for either. */
 #ifndef ZI_OFFLOAD_WINDOW_H
 #define ZI_OFFLOAD_WINDOW_H
 
@@ -33,14 +33,14 @@
 typedef struct zi_window zi_window;
 
 /* Extents that a caller may name as the next ones, at most. How many are prefetched is up to the
- * slots. */
+ * buffers. */
 #define ZI_WINDOW_AHEAD 7
 
 /* Neighbouring extents, in this order; `last` may be below `first`. */
-typedef struct zi_window_run {
+typedef struct zi_window_range {
     uint32_t first;
     uint32_t last;
-} zi_window_run;
+} zi_window_range;
 
 typedef enum zi_window_access {
     ZI_WINDOW_READS = 0,   /* the caller wants what the extent holds */
@@ -50,14 +50,14 @@ typedef enum zi_window_access {
 typedef struct zi_window_desc {
     const zi_extent *extents; /* borrowed; in the store, whole pages */
     uint32_t extent_count;
-    uint32_t slot_count;   /* at least 3, or as many as there are extents */
-    uint64_t slot_bytes;   /* of the largest extent */
-    unsigned char *memory; /* slot_count * slot_bytes of whole pages; borrowed */
+    uint32_t buffer_count; /* at least 3, or as many as there are extents */
+    uint64_t buffer_bytes; /* of the largest extent */
+    unsigned char *memory; /* buffer_count * buffer_bytes of whole pages; borrowed */
     /* The extents lie end to end in the store, and `memory` holds them all, end to end too. So each
-     * is read and written where it is, and slots only limit how many are in flight. */
+     * is read and written where it is, and buffers only limit how many are in flight. */
     bool in_place;
     uint32_t io_depth;       /* the queue's, for each directory; 0: its default */
-    bool shared;             /* two threads call; prefetch leaves a slot to the other one */
+    bool shared;             /* two threads call; prefetch leaves a buffer to the other one */
     uint64_t speculative_at; /* bytes in the store from an extent to its second place; 0: there are
                                 none */
     const zi_store *store;   /* borrowed */
@@ -79,7 +79,7 @@ typedef struct zi_window_counts {
     uint64_t read_bytes;
     uint64_t write_bytes;
     uint64_t hits; /* extents that were in memory when their turn came, without a read for it */
-    /* How long calls blocked: until an extent was read, and until a slot's write had ended. */
+    /* How long calls blocked: until an extent was read, and until a buffer's write had ended. */
     uint64_t read_wait_ns;
     uint64_t write_wait_ns;
     uint64_t check_ns; /* that calls made and compared checksums */
@@ -97,13 +97,13 @@ zero_status zi_window_walk(zi_window *window, uint32_t first, uint32_t last);
 
 /* Acquire an extent; blocks until it has been read. *memory is the caller's until the release. Two
  * threads may acquire an extent at once if both only read it; at most two extents are acquired at a
- * time, by two threads. Errors: IO, of the slot's last use too; CORRUPT. */
+ * time, by two threads. Errors: IO, of the buffer's last use too; CORRUPT. */
 zero_status zi_window_acquire(zi_window *window, uint32_t extent, zi_window_access access,
                               unsigned char **memory);
 /* The same; instead of a walk, these extents most likely come next, each another. What goes beyond
  * ZI_WINDOW_AHEAD of them is ignored. */
 zero_status zi_window_acquire_before(zi_window *window, uint32_t extent, zi_window_access access,
-                                     const zi_window_run *next, uint32_t count,
+                                     const zi_window_range *next, uint32_t count,
                                      unsigned char **memory);
 /* dirty: the caller has written to it. It goes to the store once another extent is acquired, or at
  * the flush, so an extent that is acquired again and again is written once. Errors: IO. */
@@ -125,7 +125,7 @@ bool zi_window_find(zi_window *window, uint32_t extent, uint64_t *at);
 zero_status zi_window_speculate(zi_window *window);
 /* Commit it: the second places that were written are the extents from here on. */
 zero_status zi_window_commit(zi_window *window);
-/* Discard it, as if it had never begun. Its slots are free once their transfers have ended, and a
+/* Discard it, as if it had never begun. Its buffers are free once their transfers have ended, and a
  * failure of those shows then. */
 void zi_window_discard(zi_window *window);
 

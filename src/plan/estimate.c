@@ -57,7 +57,7 @@ static zero_status need(uint64_t rate, const char *name, double used)
     return ZERO_OK;
 }
 
-/* A rank's part of what its node has. */
+/* A rank's share of what its node has. */
 static double estimate_share(const work *w, uint64_t rate)
 {
     return (double)rate / (double)w->cluster.ranks_per_node;

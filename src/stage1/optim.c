@@ -1,4 +1,4 @@
-/* Owns the update jobs, one for each chunk. Invariant: segments of a chunk are this rank's part of
+/* Owns the update jobs, one for each chunk. Invariant: segments of a chunk are this rank's shard of
  * the flat's tensors that lies in it, in order, without padding. */
 #include "stage1/optim_internal.h"
 
@@ -63,7 +63,7 @@ static void optim_make_job(zi_optim *optim, uint32_t p)
     zi_optim_rebind_job(optim, p, &optim->jobs[p], NULL);
 }
 
-/* `count` elements of each rank's part, from `send` and to `recv`. */
+/* `count` elements of each rank's shard, from `send` and to `recv`. */
 static zi_collective param_gather_of(const zi_flat *flat, uint64_t count, void *send, void *recv)
 {
     return (zi_collective){.kind = ZI_ALL_GATHER,
@@ -88,9 +88,9 @@ static void make_param_gathers(zi_optim *optim)
     for (uint32_t f = 0; f < layout->flat_count && !staged; f++) {
         const zi_flat *flat = &layout->flats[f];
         if (flat->trained) { /* nowhere on disk, where nobody else has it */
-            optim->param_gathers[f] =
-                param_gather_of(flat, zi_part_count(layout, flat), zi_optim_param_part(optim, f),
-                                zi_shards_at(&optim->desc.shards[ZERO_ROLE_PARAM], f, 0));
+            optim->param_gathers[f] = param_gather_of(
+                flat, zi_optimizer_shard_count(layout, flat), zi_optim_own_params(optim, f),
+                zi_shards_at(&optim->desc.shards[ZERO_ROLE_PARAM], f, 0));
         }
     }
 }
@@ -111,7 +111,7 @@ zero_status zi_optim_connect(zi_optim *optim)
     return ZERO_OK;
 }
 
-/* The run of a tensor that lies in a chunk of its flat, if any. */
+/* The range of a tensor that lies in a chunk of its flat, if any. */
 static bool make_segment(const zi_optim *optim, uint32_t tensor, const zi_chunk *chunk,
                          zi_segment *segment)
 {
@@ -119,7 +119,7 @@ static bool make_segment(const zi_optim *optim, uint32_t tensor, const zi_chunk 
     const zi_tensor_place *place = &optim->layout->tensors[tensor];
     uint64_t first = 0;
     uint64_t whole = 0;
-    zi_optim_part(optim, place->flat, &first, &whole);
+    zi_optim_range(optim, place->flat, &first, &whole);
     first += chunk->first;
     const uint64_t begin = zi_max_u64(first, place->offset);
     const uint64_t end = zi_min_u64(first + chunk->count, place->offset + info->count);

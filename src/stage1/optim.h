@@ -1,4 +1,4 @@
-/* The optimizer shard: master copies and moments of this rank's part of every trained flat, the
+/* The optimizer shard: master copies and moments of this rank's shard of every trained flat, the
  * update, and the all-gather of updated parameters over the ranks that hold the same parameter
  * shard.
  *
@@ -107,7 +107,7 @@ uint64_t zi_optim_redone(const zi_optim *optim);
 /* Let all jobs work on other memory: shards that were bound anew. The step stream is idle. */
 void zi_optim_rebind(zi_optim *optim, unsigned char *workspace);
 
-/* Elements [*first, *first + *count) of the flat are this rank's optimizer part. */
-void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);
+/* Elements [*first, *first + *count) of the flat are this rank's optimizer shard. */
+void zi_optim_range(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count);
 
 #endif

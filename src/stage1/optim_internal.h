@@ -101,18 +101,18 @@ zero_status zi_optim_adopt_unit(const optim_work *work);
 /* The same for a chunk that is gathered after its update. */
 zero_status zi_optim_adopt_chunk(const optim_work *work);
 
-/* A chunk of one optimizer part of the parameter shard, and its place in the staging buffer; of
- * this rank's part. */
-zi_shards_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part);
+/* A chunk of one optimizer shard in the parameter shard, and its place in the staging buffer; of
+ * this rank's own. */
+zi_shards_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t shard);
 zi_shards_move zi_optim_staged_own(const zi_optim *optim, uint32_t p);
-/* Elements of the flat's shard in PARAM or GRAD before this rank's optimizer part. */
+/* Elements of the flat's shard in PARAM or GRAD before this rank's optimizer shard. */
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat);
 
 /* A chunk's state in one role: `extent` holds what is on disk. */
 void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_role role,
                            unsigned char *extent);
-/* This rank's part of the flat inside its parameter shard, where that is not on disk. */
-unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat);
+/* This rank's optimizer shard of the flat in its parameter shard, where that is not on disk. */
+unsigned char *zi_optim_own_params(const zi_optim *optim, uint32_t flat);
 /* Let a job of chunk p work on an extent; NULL: what it has in arenas, or in the staging buffer
  * that is chunk p's turn. */
 void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,

@@ -2,7 +2,7 @@
 #include "layout/sharding.h"
 #include "stage1/optim_internal.h"
 
-void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count)
+void zi_optim_range(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64_t *count)
 {
     const zero_sharding *s = zi_flat_sharding(optim->layout, &optim->layout->flats[flat]);
     *count = zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
@@ -12,32 +12,32 @@ void zi_optim_part(const zi_optim *optim, uint32_t flat, uint64_t *first, uint64
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat)
 {
     const zero_sharding *s = zi_flat_sharding(optim->layout, &optim->layout->flats[flat]);
-    return zi_shard_own_part(s, optim->desc.rank, zi_role_degree(s, role)) *
+    return zi_optimizer_shard_index(s, optim->desc.rank, zi_role_degree(s, role)) *
            zi_shard_count(optim->layout, &optim->layout->flats[flat], s->optimizer);
 }
 
-zi_shards_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t part)
+zi_shards_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t shard)
 {
     const zi_layout *layout = optim->layout;
     const zi_chunk *chunk = &layout->chunks[p];
     const zi_flat *flat = &layout->flats[chunk->flat];
-    const uint64_t whole = zi_part_count(layout, flat);
+    const uint64_t whole = zi_optimizer_shard_count(layout, flat);
     return (zi_shards_move){.flat = chunk->flat,
-                            .first = part * whole + chunk->first,
+                            .first = shard * whole + chunk->first,
                             .count = chunk->count,
                             .memory =
                                 optim->desc.param_staging +
-                                zi_codec_offset(flat->kept[ZERO_ROLE_PARAM], part * chunk->count)};
+                                zi_codec_offset(flat->kept[ZERO_ROLE_PARAM], shard * chunk->count)};
 }
 
 zi_shards_move zi_optim_staged_own(const zi_optim *optim, uint32_t p)
 {
     const zi_layout *layout = optim->layout;
     const zero_sharding *s = zi_flat_sharding(layout, &layout->flats[layout->chunks[p].flat]);
-    return zi_optim_staged(optim, p, zi_shard_own_part(s, optim->desc.rank, s->param));
+    return zi_optim_staged(optim, p, zi_optimizer_shard_index(s, optim->desc.rank, s->param));
 }
 
-unsigned char *zi_optim_param_part(const zi_optim *optim, uint32_t flat)
+unsigned char *zi_optim_own_params(const zi_optim *optim, uint32_t flat)
 {
     return zi_shards_at(&optim->desc.shards[ZERO_ROLE_PARAM], flat,
                         zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat));

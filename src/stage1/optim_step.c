@@ -137,9 +137,9 @@ static zero_status store_staged_chunk(void *argument)
     if (is_asked(optim) && work->outcome->skip) {
         return ZERO_OK;
     }
-    for (uint32_t part = 0;
-         part < zi_optim_gather(optim, optim->layout->chunks[work->chunk].flat)->size; part++) {
-        const zi_shards_move move = zi_optim_staged(optim, work->chunk, part);
+    for (uint32_t shard = 0;
+         shard < zi_optim_gather(optim, optim->layout->chunks[work->chunk].flat)->size; shard++) {
+        const zi_shards_move move = zi_optim_staged(optim, work->chunk, shard);
         ZI_TRY(
             zi_shards_store(&optim->desc.shards[ZERO_ROLE_PARAM], optim->desc.step_stream, &move));
     }

@@ -7,7 +7,7 @@
 #include "stage1/optim_internal.h"
 
 /* The flat's speculative copy of its parameters. */
-static unsigned char *speculate_part(const zi_optim *optim, uint32_t flat)
+static unsigned char *speculate_own(const zi_optim *optim, uint32_t flat)
 {
     return optim->desc.workspace + optim->layout->flats[flat].speculative_at;
 }
@@ -20,7 +20,7 @@ void zi_optim_rebind_speculation(zi_optim *optim)
         zi_update_job *job = &optim->speculative_jobs[p];
         *job = optim->jobs[p];
         job->param =
-            speculate_part(optim, chunk->flat) +
+            speculate_own(optim, chunk->flat) +
             zi_codec_offset(layout->flats[chunk->flat].kept[ZERO_ROLE_PARAM], chunk->first);
         job->decision = optim->desc.predicted;
     }
@@ -57,10 +57,11 @@ zero_status zi_optim_begin_speculation(zi_optim *optim)
 static zero_status copy_speculative(const zi_optim *optim, uint32_t flat, bool adopts)
 {
     zi_stream *stream = optim->desc.step_stream;
-    const zi_shards_move move = {.flat = flat,
-                                 .first = zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat),
-                                 .count = zi_part_count(optim->layout, &optim->layout->flats[flat]),
-                                 .memory = speculate_part(optim, flat)};
+    const zi_shards_move move = {
+        .flat = flat,
+        .first = zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat),
+        .count = zi_optimizer_shard_count(optim->layout, &optim->layout->flats[flat]),
+        .memory = speculate_own(optim, flat)};
     const zi_shards *params = &optim->desc.shards[ZERO_ROLE_PARAM];
     return adopts ? zi_shards_store(params, stream, &move) : zi_shards_load(params, stream, &move);
 }
@@ -163,7 +164,7 @@ zero_status zi_optim_adopt_chunk(const optim_work *work)
     const zi_codec codec = optim->layout->flats[chunk->flat].kept[ZERO_ROLE_PARAM];
     return optim_ops_of(optim)->copy(optim_self_of(optim), optim->desc.step_stream,
                                      zi_optim_staged_own(optim, work->chunk).memory,
-                                     speculate_part(optim, chunk->flat) +
+                                     speculate_own(optim, chunk->flat) +
                                          zi_codec_offset(codec, chunk->first),
                                      zi_codec_bytes(codec, chunk->count));
 }

@@ -64,7 +64,7 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
     const zi_layout *layout = optim->layout;
     const bool param = role == ZERO_ROLE_PARAM;
     const zi_shards *shards = &optim->desc.shards[role];
-    zi_window_run next[ZI_WINDOW_AHEAD];
+    zi_window_range next[ZI_WINDOW_AHEAD];
     zi_shards_element element = {0};
     bool reads = true;
     uint32_t count = 0;
@@ -77,7 +77,7 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
             element = own;
             reads = read;
         } else if (read && optim->jobs[q].segment_count != 0) {
-            next[count++] = zi_shards_run(shards, own);
+            next[count++] = zi_shards_range(shards, own);
         }
         q = work->speculates ? ZI_NO_INDEX : chunk_after(work, q);
     }

@@ -114,14 +114,14 @@ unsigned char *zi_grads_tensor_at(const zi_grads *grads, uint32_t tensor);
 /* A flat's gradient shard while its bucket is reduced: in its arena or, offloaded, in its bucket's
  * slot or the staging buffer. */
 unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat);
-/* This rank's optimizer part of it. */
-unsigned char *zi_grads_part(const zi_grads *grads, uint32_t flat);
+/* This rank's optimizer shard of it. */
+unsigned char *zi_grads_optimizer_shard(const zi_grads *grads, uint32_t flat);
 
 /* Functions for offloaded gradients; they do nothing elsewhere, and put all on the reduce stream.
  * position: of a flat in the list of all buckets' flats. (offload_grads.c) */
 /* Load what the sum so far needs before the bucket is added to it; all: whatever was added. */
 zero_status zi_grads_load(zi_grads *grads, uint32_t bucket, bool all);
-/* Store the bucket's shards; own: only this rank's optimizer part of them. */
+/* Store the bucket's shards; own: only this rank's optimizer shard of them. */
 zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own);
 /* Fill the slot that the bucket has just taken, with its sums so far or zeros, before what follows
  * on `stream`. */

@@ -30,20 +30,20 @@ unsigned char *zi_grads_shard(const zi_grads *grads, uint32_t flat)
                : grads->desc.slots + grads->layout->grad_staging_at + place->grad_staging_at;
 }
 
-uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat)
+uint64_t zi_grads_shard_first(const zi_grads *grads, uint32_t flat)
 {
     const zero_sharding *s = zi_flat_sharding(grads->layout, &grads->layout->flats[flat]);
-    return zi_shard_own_part(s, grads->desc.rank, s->grad) *
+    return zi_optimizer_shard_index(s, grads->desc.rank, s->grad) *
            zi_shard_count(grads->layout, &grads->layout->flats[flat], s->optimizer);
 }
 
-static uint64_t part_bytes(const zi_grads *grads, uint32_t flat)
+static uint64_t optimizer_shard_bytes(const zi_grads *grads, uint32_t flat)
 {
     return zi_codec_offset(grads->layout->flats[flat].kept[ZERO_ROLE_GRAD],
-                           zi_grads_part_first(grads, flat));
+                           zi_grads_shard_first(grads, flat));
 }
 
-unsigned char *zi_grads_part(const zi_grads *grads, uint32_t flat)
+unsigned char *zi_grads_optimizer_shard(const zi_grads *grads, uint32_t flat)
 {
-    return zi_grads_shard(grads, flat) + part_bytes(grads, flat);
+    return zi_grads_shard(grads, flat) + optimizer_shard_bytes(grads, flat);
 }

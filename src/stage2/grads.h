@@ -5,8 +5,8 @@
  * of sharding grows:
  *
  *   slot            --(1 -> grad)-->          gradient shard         every micro-step; accumulates
- *   gradient shard  --(grad -> optimizer)-->  the optimizer's part   at the boundary
- *   that part       --(optimizer -> world)--> summed over replicas   at the boundary
+ *   gradient shard  --(grad -> optimizer)-->  the optimizer shard    at the boundary
+ *   that shard      --(optimizer -> world)--> summed over replicas   at the boundary
  *
  * A group of one makes a reduction an identity. Where the first is one and the types agree,
  * backward writes straight into the shard and there is no slot. The first reduction that crosses
@@ -61,7 +61,7 @@ typedef struct zi_grads_desc {
     zi_stream *reduce_stream;
     const zi_shards *shards;       /* of ZERO_ROLE_GRAD; borrowed */
     unsigned char *slots;          /* arena of ZERO_ROLE_GRAD_SLOT */
-    zi_norm_sum *norm;             /* device memory: this rank's squares of its optimizer part */
+    zi_norm_sum *norm;             /* device memory: this rank's squares of its optimizer shard */
     zi_norm_sum *replicas;         /* likewise, of what another rank counts */
     bool counts[ZI_SHARDINGS_MAX]; /* by sharding: this rank's squares of it count, and not a
                                       replica's */
@@ -114,8 +114,8 @@ uint32_t zi_grads_slot(const zi_grads *grads, uint32_t unit);
  * where gradients are offloaded. */
 void zi_grads_rebind(zi_grads *grads, unsigned char *slots);
 
-/* Elements of the flat's gradient shard before this rank's optimizer part. */
-uint64_t zi_grads_part_first(const zi_grads *grads, uint32_t flat);
+/* Elements of the flat's gradient shard before this rank's optimizer shard. */
+uint64_t zi_grads_shard_first(const zi_grads *grads, uint32_t flat);
 /* Buckets whose last reduction of the boundary is enqueued so far: those from the first on. */
 uint32_t zi_grads_reduced_count(const zi_grads *grads);
 /* Let `stream` wait until the bucket's is done. */

@@ -1,6 +1,6 @@
 /* Owns the moves between offloaded gradients and where they are added up and reduced. Invariants:
  * after the first micro-step of a step every extent holds that step's sum; after the last, those of
- * this rank's optimizer part do. */
+ * this rank's optimizer shard do. */
 #include "core/error.h"
 #include "stage2/grad_internal.h"
 
@@ -236,11 +236,12 @@ zero_status zi_grads_store(zi_grads *grads, uint32_t bucket, bool own)
         if (zi_grads_added_in_window(grads, flat)) {
             continue;
         }
-        const uint64_t first = own ? zi_grads_part_first(grads, flat) : 0;
+        const uint64_t first = own ? zi_grads_shard_first(grads, flat) : 0;
         const zi_shards_move move = {
             .flat = flat,
             .first = first,
-            .count = own ? zi_part_count(layout, &layout->flats[flat]) : shard_count(grads, flat),
+            .count = own ? zi_optimizer_shard_count(layout, &layout->flats[flat])
+                         : shard_count(grads, flat),
             .memory = zi_grads_shard(grads, flat) +
                       zi_codec_offset(layout->flats[flat].kept[ZERO_ROLE_GRAD], first)};
         ZI_TRY(zi_shards_store(grads->desc.shards, grads->desc.reduce_stream, &move));

@@ -1,6 +1,6 @@
 /* Owns what is put on the reduce stream: casts to the wire type, the three reductions, the sum of
  * squares.
- * Invariant: at the boundary every element of this rank's optimizer part is counted once, by the
+ * Invariant: at the boundary every element of this rank's optimizer shard is counted once, by the
  * last reduction that its flat goes through, or by itself where there is none. */
 #include <string.h>
 
@@ -136,7 +136,7 @@ typedef struct bucket_batch {
 } bucket_batch;
 
 /* A flat's collective in a hop, before its wire type is known. It takes the flat's gradient from
- * the slot, from the gradient shard or from this rank's optimizer part of that, and adds it to one
+ * the slot, from the gradient shard or from this rank's optimizer shard of that, and adds it to one
  * of the last two. */
 static void make_sum(const zi_grads *grads, const bucket_job *job, zi_hop_kind kind, uint32_t index,
                      zi_collective *c)
@@ -150,13 +150,14 @@ static void make_sum(const zi_grads *grads, const bucket_job *job, zi_hop_kind k
                          .recv_dtype = flat->kept[ZERO_ROLE_GRAD].dtype,
                          .tag = flat->unit,
                          .count = zi_shard_count(grads->layout, flat, zi_hop_received(hop)),
-                         .recv = hop->boundary ? zi_grads_part(grads, index)
+                         .recv = hop->boundary ? zi_grads_optimizer_shard(grads, index)
                                                : zi_grads_shard(grads, index),
                          .squares = grads->last && hop->ends ? norm_of(grads, flat) : NULL};
     if (kind == ZI_HOP_SCATTER) {
         c->send = touched ? zi_grads_slot_data(grads, job->bucket) + flat->grad_slot_at : NULL;
     } else {
-        c->send = hop->whole ? zi_grads_part(grads, index) : zi_grads_shard(grads, index);
+        c->send =
+            hop->whole ? zi_grads_optimizer_shard(grads, index) : zi_grads_shard(grads, index);
     }
 }
 
@@ -261,12 +262,12 @@ static zero_status sum_squares(zi_grads *grads, const bucket_job *job)
         if (zi_flat_grad_in_place(layout, flat) && missing && !zi_shards_here(grads->desc.shards)) {
             ZI_TRY(zi_grads_square_offloaded(grads, job->place->flat_first + i));
         } else if (zi_flat_grad_in_place(layout, flat)) {
-            const uint64_t count = zi_part_count(layout, flat);
+            const uint64_t count = zi_optimizer_shard_count(layout, flat);
             ZI_TRY(zi_grads_begin(grads, ZI_SPAN_NORM, flat,
                                   count * zero_dtype_bytes(layout->tuning.accum_dtype), &mark));
-            ZI_TRY(kernels->ops->square_sum(kernels->self, grads->desc.reduce_stream,
-                                            zi_grads_part(grads, index), layout->tuning.accum_dtype,
-                                            count, norm_of(grads, flat)));
+            ZI_TRY(kernels->ops->square_sum(
+                kernels->self, grads->desc.reduce_stream, zi_grads_optimizer_shard(grads, index),
+                layout->tuning.accum_dtype, count, norm_of(grads, flat)));
             ZI_TRY(zi_grads_end(grads, mark));
         }
     }

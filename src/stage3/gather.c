@@ -6,8 +6,8 @@
 #include "core/error.h"
 #include "stage3/param_internal.h"
 
-/* This rank's own part of a flat in its slot. */
-static unsigned char *own_part(const zi_params *params, uint32_t flat)
+/* This rank's shard of a flat in its slot. */
+static unsigned char *own_shard(const zi_params *params, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
     return zi_params_flat(params, flat) +
@@ -47,7 +47,7 @@ static zero_status gather_load(zi_params *params, uint32_t unit)
     const uint32_t end = place->flat_first + place->flat_count;
     for (uint32_t f = place->flat_first; f < end && !zi_shards_here(params->desc.shards); f++) {
         zi_shards_move move = {
-            .flat = f, .count = params->collectives[f].count, .memory = own_part(params, f)};
+            .flat = f, .count = params->collectives[f].count, .memory = own_shard(params, f)};
         for (uint32_t next = f + 1; next < end && move.next_count < ZI_WINDOW_AHEAD; next++) {
             move.next[move.next_count++] = next;
         }
@@ -71,7 +71,7 @@ static unsigned char *wire_of(const zi_params *params, uint32_t unit, uint32_t f
     return at;
 }
 
-/* This rank's own part there. */
+/* This rank's shard there. */
 static unsigned char *own_wire(const zi_params *params, uint32_t unit, uint32_t flat)
 {
     const zi_flat *place = &params->layout->flats[flat];
@@ -84,7 +84,7 @@ static unsigned char *own_wire(const zi_params *params, uint32_t unit, uint32_t 
 static unsigned char *shard_of(const zi_params *params, uint32_t flat)
 {
     return zi_shards_here(params->desc.shards) ? zi_shards_at(params->desc.shards, flat, 0)
-                                               : own_part(params, flat);
+                                               : own_shard(params, flat);
 }
 
 /* Round what this rank sends of the unit to the wire's type, or after the gather fill the slot with

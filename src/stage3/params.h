@@ -11,7 +11,7 @@
  *             awaited by the gather stream, before the gather, and by the caller's stream where
  *             there are no slots
  *
- * Where parameters are offloaded, a gather loads this rank's shard into its own part of the slot
+ * Where parameters are offloaded, a gather loads this rank's shard into its place in the slot
  * first. Where ranks exchange another type than slots have, it rounds this rank's shard to that in
  * the wire buffer, gathers there, and fills the slot from it; the buffer is the next gather's then.
  *

@@ -90,49 +90,49 @@ void zi_file_lock_close(int file)
 
 /* ---- the file ---- */
 
-static zero_status cannot(int code, const char *what, const zi_file_lock_place *place)
+static zero_status cannot(int code, const char *what, const zi_file_lock_target *target)
 {
     ZI_FAIL_NATIVE(ZERO_ERR_IO, code, "cannot %s the lock file: %s; in the directory %s", what,
-                   strerror(code), place->path);
+                   strerror(code), target->path);
 }
 
 /* A file is written to only if it is a regular one of this user's without other names. */
-static zero_status check_ours(const zi_file_lock_place *place, int file)
+static zero_status check_ours(const zi_file_lock_target *target, int file)
 {
     struct stat info;
     if (fstat(file, &info) != 0) {
-        return cannot(errno, "look at", place);
+        return cannot(errno, "look at", target);
     }
     /* 0 links: its owner is just removing it. */
-    if (!S_ISREG(info.st_mode) || (!place->shared && info.st_uid != geteuid()) ||
+    if (!S_ISREG(info.st_mode) || (!target->shared && info.st_uid != geteuid()) ||
         info.st_nlink > 1) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "%s is not a lock file of this user (%s, user %lu, %lu links); remove it, or give "
                 "each user a directory of their own: %s",
-                place->name, S_ISREG(info.st_mode) ? "regular file" : "no regular file",
-                (unsigned long)info.st_uid, (unsigned long)info.st_nlink, place->path);
+                target->name, S_ISREG(info.st_mode) ? "regular file" : "no regular file",
+                (unsigned long)info.st_uid, (unsigned long)info.st_nlink, target->path);
     }
     return ZERO_OK;
 }
 
 /* Open the lock file, or make it. Links are not followed, and a FIFO does not block. */
-static zero_status file_lock_open_file(const zi_file_lock_place *place, int *file)
+static zero_status file_lock_open_file(const zi_file_lock_target *target, int *file)
 {
     const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     held_file *node = NULL;
     ZI_TRY(zi_calloc(1, sizeof *node, (void **)&node));
-    *file = open_held(place->directory, place->name, flags, place->shared ? 0666 : 0600, node);
+    *file = open_held(target->directory, target->name, flags, target->shared ? 0666 : 0600, node);
     if (*file < 0) {
         const int code = errno;
         zi_free(node);
         if (code != ELOOP) {
-            return cannot(code, "open", place);
+            return cannot(code, "open", target);
         }
         ZI_FAIL_NATIVE(ZERO_ERR_STATE, ELOOP,
                        "%s is a symbolic link, which a lock file never is; remove it: %s",
-                       place->name, place->path);
+                       target->name, target->path);
     }
-    const zero_status status = check_ours(place, *file);
+    const zero_status status = check_ours(target, *file);
     if (status != ZERO_OK) {
         zi_file_lock_close(*file);
         *file = -1;
@@ -140,12 +140,12 @@ static zero_status file_lock_open_file(const zi_file_lock_place *place, int *fil
     return status;
 }
 
-bool zi_file_lock_named(const zi_file_lock_place *place, int file)
+bool zi_file_lock_named(const zi_file_lock_target *target, int file)
 {
     struct stat ours;
     struct stat named;
     return fstat(file, &ours) == 0 &&
-           fstatat(place->directory, place->name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(target->directory, target->name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
            ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
 }
 
@@ -155,12 +155,12 @@ static bool is_without_locks(int code)
     return code == ENOLCK || code == ENOSYS || code == EOPNOTSUPP || code == EINVAL;
 }
 
-zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
+zero_status zi_file_lock_take(const zi_file_lock_target *target, int *file,
                               zi_file_lock_result *result)
 {
     *file = -1;
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        ZI_TRY(file_lock_open_file(place, file));
+        ZI_TRY(file_lock_open_file(target, file));
         *result = ZI_FILE_LOCK_TAKEN;
         if (flock(*file, LOCK_EX | LOCK_NB) != 0) {
             const int code = errno;
@@ -168,16 +168,16 @@ zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
             if (code != EWOULDBLOCK && !is_without_locks(code)) {
                 zi_file_lock_close(*file);
                 *file = -1;
-                return cannot(code, "lock", place);
+                return cannot(code, "lock", target);
             }
         }
-        if (*result == ZI_FILE_LOCK_HELD || zi_file_lock_named(place, *file)) {
+        if (*result == ZI_FILE_LOCK_HELD || zi_file_lock_named(target, *file)) {
             return ZERO_OK;
         }
         zi_file_lock_close(*file);
         *file = -1;
     }
-    return cannot(ESTALE, "keep", place);
+    return cannot(ESTALE, "keep", target);
 }
 
 bool zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES])
@@ -217,12 +217,12 @@ static int file_lock_write_text(int file, const char *text)
     return 0;
 }
 
-zero_status zi_file_lock_sign(const zi_file_lock_place *place, int file, const char *text)
+zero_status zi_file_lock_sign(const zi_file_lock_target *target, int file, const char *text)
 {
     /* An older one may be readable by all, and a mask may have left us nothing. */
-    if ((!place->shared && fchmod(file, 0600) != 0) || ftruncate(file, 0) != 0) {
-        return cannot(errno, "write", place);
+    if ((!target->shared && fchmod(file, 0600) != 0) || ftruncate(file, 0) != 0) {
+        return cannot(errno, "write", target);
     }
     const int code = file_lock_write_text(file, text);
-    return code == 0 ? ZERO_OK : cannot(code, "write", place);
+    return code == 0 ? ZERO_OK : cannot(code, "write", target);
 }

@@ -15,13 +15,13 @@
 #define ZI_FILE_LOCK_TEXT_BYTES 512
 
 /* Which file. */
-typedef struct zi_file_lock_place {
+typedef struct zi_file_lock_target {
     int directory;    /* an open descriptor */
     const char *path; /* of the directory, for messages */
     const char *name; /* of the file */
     bool shared;      /* other users may own the directory in turn; else a file of another user is
                          refused, and the mode is 0600 */
-} zi_file_lock_place;
+} zi_file_lock_target;
 
 typedef enum zi_file_lock_result {
     ZI_FILE_LOCK_TAKEN,
@@ -32,11 +32,11 @@ typedef enum zi_file_lock_result {
 /* Open the file, or make it, and lock it; nobody waits. file: out, open unless an error is
  * returned, and -1 then; zi_file_lock_close gives the lock up. Errors: STATE where something else
  * has the name; IO; OUT_OF_MEMORY. */
-zero_status zi_file_lock_take(const zi_file_lock_place *place, int *file,
+zero_status zi_file_lock_take(const zi_file_lock_target *target, int *file,
                               zi_file_lock_result *result);
 void zi_file_lock_close(int file); /* accepts -1 */
 /* True if the name still stands for the open file. */
-bool zi_file_lock_named(const zi_file_lock_place *place, int file);
+bool zi_file_lock_named(const zi_file_lock_target *target, int file);
 /* The text; "" where there is none. false: the file system lets nobody read what another one has
  * locked. */
 bool zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES]);
@@ -44,6 +44,6 @@ bool zi_file_lock_read(int file, char text[ZI_FILE_LOCK_TEXT_BYTES]);
  * and logs whoever wrote it. */
 void zi_file_lock_line(char *text);
 /* Replace the text. Errors: IO. */
-zero_status zi_file_lock_sign(const zi_file_lock_place *place, int file, const char *text);
+zero_status zi_file_lock_sign(const zi_file_lock_target *target, int file, const char *text);
 
 #endif

@@ -15,19 +15,19 @@
 #include "storage/store_file.h"
 #include "storage/store_lock.h"
 
-typedef struct store_part {
+typedef struct store_file {
     int directory; /* open; -1: not yet */
     int lock;
     int fd;
     char *path;
     zi_store_directory info;
-} store_part;
+} store_file;
 
 struct zi_store {
     zi_store_owner owner;
     zi_stripe_map map;
     const zi_storage *storage;
-    store_part parts[ZI_STORE_DIRECTORIES_MAX];
+    store_file files[ZI_STORE_DIRECTORIES_MAX];
 };
 
 static zero_status store_check_options(const zi_store_options *options)
@@ -55,12 +55,12 @@ static zero_status store_check_options(const zi_store_options *options)
     return ZERO_OK;
 }
 
-static zero_status open_directory(store_part *part)
+static zero_status open_directory(store_file *file)
 {
-    part->directory = open(part->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (part->directory < 0) {
+    file->directory = open(file->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file->directory < 0) {
         ZI_FAIL_NATIVE(ZERO_ERR_IO, errno, "cannot open it: %s; make the directory %s first",
-                       strerror(errno), part->path);
+                       strerror(errno), file->path);
     }
     return ZERO_OK;
 }
@@ -71,11 +71,11 @@ static zero_status refuse_twice(const zi_store *store, uint32_t index)
     struct stat ours;
     struct stat other;
     for (uint32_t i = 0; i < index; i++) {
-        if (fstat(store->parts[index].directory, &ours) == 0 &&
-            fstat(store->parts[i].directory, &other) == 0 && ours.st_dev == other.st_dev &&
+        if (fstat(store->files[index].directory, &ours) == 0 &&
+            fstat(store->files[i].directory, &other) == 0 && ours.st_dev == other.st_dev &&
             ours.st_ino == other.st_ino) {
             ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "directories %u and %u are the same: %s", i, index,
-                    store->parts[index].path);
+                    store->files[index].path);
         }
     }
     return ZERO_OK;
@@ -83,19 +83,19 @@ static zero_status refuse_twice(const zi_store *store, uint32_t index)
 
 static zero_status open_part(zi_store *store, const zi_store_options *options, uint32_t index)
 {
-    store_part *part = &store->parts[index];
+    store_file *file = &store->files[index];
     const size_t path_bytes = strlen(options->directories[index]) + 1;
-    ZI_TRY(zi_calloc(path_bytes, 1, (void **)&part->path));
-    memcpy(part->path, options->directories[index], path_bytes);
-    part->info.path = part->path;
-    part->info.file_bytes = zi_stripe_file_bytes(&store->map, index);
+    ZI_TRY(zi_calloc(path_bytes, 1, (void **)&file->path));
+    memcpy(file->path, options->directories[index], path_bytes);
+    file->info.path = file->path;
+    file->info.file_bytes = zi_stripe_file_bytes(&store->map, index);
     if (store->storage != NULL) {
         return ZERO_OK;
     }
-    ZI_TRY(open_directory(part));
+    ZI_TRY(open_directory(file));
     ZI_TRY(refuse_twice(store, index));
-    ZI_TRY(zi_store_lock(part->directory, part->path, &store->owner, &part->lock));
-    return zi_store_file_open(part->directory, options, &store->owner, &part->info, &part->fd);
+    ZI_TRY(zi_store_lock(file->directory, file->path, &store->owner, &file->lock));
+    return zi_store_file_open(file->directory, options, &store->owner, &file->info, &file->fd);
 }
 
 zero_status zi_store_create(const zi_store_options *options, zi_store **out)
@@ -107,9 +107,9 @@ zero_status zi_store_create(const zi_store_options *options, zi_store **out)
     store->owner = (zi_store_owner){options->rank, options->use != NULL ? options->use : ""};
     store->storage = options->storage;
     for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
-        store->parts[i].directory = -1;
-        store->parts[i].lock = -1;
-        store->parts[i].fd = -1;
+        store->files[i].directory = -1;
+        store->files[i].lock = -1;
+        store->files[i].fd = -1;
     }
     const uint64_t unit_bytes =
         options->unit_bytes != 0 ? options->unit_bytes : ZI_STORE_UNIT_BYTES;
@@ -135,23 +135,23 @@ void zi_store_destroy(zi_store *store)
         store->storage->store_destroy(store->storage->self, store);
     }
     for (uint32_t i = 0; i < ZI_STORE_DIRECTORIES_MAX; i++) {
-        store_part *part = &store->parts[i];
-        if (part->fd >= 0) {
+        store_file *file = &store->files[i];
+        if (file->fd >= 0) {
             /* io_uring closes a registered file some time after its ring is gone, and the next
              * engine may need the space now. */
-            if (ftruncate(part->fd, 0) != 0) {
+            if (ftruncate(file->fd, 0) != 0) {
                 zi_log(ZERO_LOG_WARN, "storage: cannot empty a file: %s; in the directory %s",
-                       strerror(errno), part->path);
+                       strerror(errno), file->path);
             }
-            (void)close(part->fd);
+            (void)close(file->fd);
         }
-        if (part->lock >= 0) {
-            zi_store_unlock(part->directory, &store->owner, part->lock);
+        if (file->lock >= 0) {
+            zi_store_unlock(file->directory, &store->owner, file->lock);
         }
-        if (part->directory >= 0) {
-            (void)close(part->directory);
+        if (file->directory >= 0) {
+            (void)close(file->directory);
         }
-        zi_free(part->path);
+        zi_free(file->path);
     }
     zi_free(store);
 }
@@ -169,7 +169,7 @@ const zi_stripe_map *zi_store_map(const zi_store *store)
 const zi_store_directory *zi_store_directory_of(const zi_store *store, uint32_t file)
 {
     zi_assert_cmp(file, <, store->map.file_count);
-    return &store->parts[file].info;
+    return &store->files[file].info;
 }
 
 zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t bytes,
@@ -180,7 +180,7 @@ zero_status zi_store_damaged(const zi_store *store, uint64_t offset, uint64_t by
             "%s: %" PRIu64 " bytes at %" PRIu64
             " of the file are not what was written there; check "
             "the disk, and go on from a checkpoint; in the directory %s",
-            what, bytes, place.offset, store->parts[place.file].path);
+            what, bytes, place.offset, store->files[place.file].path);
 }
 
 const zi_storage *zi_store_storage(const zi_store *store)
@@ -191,5 +191,5 @@ const zi_storage *zi_store_storage(const zi_store *store)
 int zi_store_fd(const zi_store *store, uint32_t file)
 {
     zi_assert_cmp(file, <, store->map.file_count);
-    return store->parts[file].fd;
+    return store->files[file].fd;
 }

@@ -74,22 +74,22 @@ static bool find_in(const zi_box *from, uint64_t element, const zi_box *to, uint
 static void check_cut(const zi_box *wanted, const zi_box *saved)
 {
     const zi_box_cut cut = zi_box_meet(wanted, saved);
-    uint64_t run = 0;
-    uint64_t at = 0; /* in the run */
+    uint64_t range = 0;
+    uint64_t at = 0; /* in the range */
     for (uint64_t element = 0; element < count_of(wanted); element++) {
         uint64_t index = 0;
-        CHECK_EQ(zi_box_first_run(&cut, element), run);
+        CHECK_EQ(zi_box_first_range(&cut, element), range);
         if (find_in(wanted, element, saved, &index)) {
-            CHECK(run < cut.runs);
-            const zi_box_run found = zi_box_run_at(&cut, run);
+            CHECK(range < cut.ranges);
+            const zi_box_range found = zi_box_range_at(&cut, range);
             CHECK_EQ(found.wanted + at, element);
             CHECK_EQ(found.saved + at, index);
             at++;
-            run += at == found.count;
+            range += at == found.count;
             at = at == found.count ? 0 : at;
         }
     }
-    CHECK_EQ(run, cut.runs);
+    CHECK_EQ(range, cut.ranges);
     CHECK_EQ(at, 0);
 }
 

@@ -153,7 +153,7 @@ static void check_boxes(const zi_checkpoint_map *map)
         for (uint32_t t = head; t != UINT32_MAX; t = index.next[t]) {
             const zi_box other = zi_box_of(&map->tensors[t]);
             const zi_box_cut cut = zi_box_meet(&box, &other);
-            zi_assert(cut.runs * cut.run_count == (t == i ? map->tensors[i].count : 0));
+            zi_assert(cut.ranges * cut.range_count == (t == i ? map->tensors[i].count : 0));
         }
     }
     zi_box_index_free(&index);

@@ -1,4 +1,4 @@
-/* Ranks that go while others wait for them: the places where the others wait, and what they hear.
+/* Ranks that go while others wait for them: the calls in which the others wait, and what they hear.
  */
 #ifndef TESTS_COMM_DEPARTURE_H
 #define TESTS_COMM_DEPARTURE_H
@@ -7,10 +7,10 @@
 
 /* No news may take longer, however loaded the machine; the aim is 1 s. */
 #define SOON_MS 10000
-#define PLACE_COUNT 100000 /* elements of a collective: more than fit a stage */
+#define WAIT_COUNT 100000 /* elements of a collective: more than fit a stage */
 
-/* A place where ranks wait: it is come to again and again until it fails. */
-typedef zero_status (*place_fn)(zero_world *world, conf *test);
+/* A call in which ranks wait: it is made again and again until it fails. */
+typedef zero_status (*blocking_fn)(zero_world *world, conf *test);
 
 static inline zero_status in_barrier(zero_world *world, conf *test)
 {
@@ -47,7 +47,7 @@ static inline zero_status in_group_create(zero_world *world, conf *test)
 
 static inline zero_status run_kind(conf *test, zi_collective_kind kind)
 {
-    const conf_shape shape = {kind, ZERO_DTYPE_F32, ZERO_DTYPE_F32, PLACE_COUNT, 0, false, 0, 1};
+    const conf_shape shape = {kind, ZERO_DTYPE_F32, ZERO_DTYPE_F32, WAIT_COUNT, 0, false, 0, 1};
     const zi_collective job = conf_prepare(test, &shape);
     return zi_group_submit(test->group, test->host, &job, 1);
 }
@@ -70,28 +70,28 @@ static inline zero_status in_all_reduce(zero_world *world, conf *test)
     return run_kind(test, ZI_ALL_REDUCE);
 }
 
-typedef struct place {
+typedef struct blocking_call {
     const char *name;
-    place_fn fn;
-} place;
+    blocking_fn fn;
+} blocking_call;
 
-static const place places[] = {
+static const blocking_call blocking_calls[] = {
     {"barrier", in_barrier},       {"gather", in_gather},
     {"memory_alloc", in_memory},   {"group_create", in_group_create},
     {"all_gather", in_all_gather}, {"reduce_scatter", in_reduce_scatter},
     {"all_reduce", in_all_reduce},
 };
-#define PLACES (sizeof places / sizeof places[0])
+#define BLOCKING_CALLS (sizeof blocking_calls / sizeof blocking_calls[0])
 
 /* The group of all ranks in which they wait. Collective. */
-static inline void place_open(conf *test, zero_world *world)
+static inline void blocking_open(conf *test, zero_world *world)
 {
-    conf_open_all(test, world, PLACE_COUNT, "big");
+    conf_open_all(test, world, WAIT_COUNT, "big");
     CHECK_OK(zero_world_barrier(world));
 }
 
-/* Repeat the place until it fails: COMM with these words in it, in time. */
-static inline void wait_in(zero_world *world, conf *test, place_fn fn, const char *words)
+/* Repeat the call until it fails: COMM with these words in it, in time. */
+static inline void wait_in(zero_world *world, conf *test, blocking_fn fn, const char *words)
 {
     const uint64_t start_ns = zi_clock_ns();
     zero_status status = ZERO_OK;

@@ -29,17 +29,17 @@ typedef struct rig_rank {
     pthread_t thread;
 } rig_rank;
 
-static pthread_barrier_t rig_met;  /* all ranks of the rig */
-static zi_control_place rig_place; /* at which launched ranks meet */
+static pthread_barrier_t rig_met;        /* all ranks of the rig */
+static zi_control_endpoint rig_endpoint; /* at which launched ranks meet */
 
-/* A place of this host that is free now. */
-static inline zi_control_place rig_free_place(void)
+/* An endpoint of this host that is free now. */
+static inline zi_control_endpoint rig_free_endpoint(void)
 {
-    zi_control_place place = {.key = zi_control_key_of("rig"), .hosts = "127.0.0.1"};
+    zi_control_endpoint endpoint = {.key = zi_control_key_of("rig"), .hosts = "127.0.0.1"};
     int listener = -1;
-    CHECK_OK(zi_control_listen(&place, &listener));
+    CHECK_OK(zi_control_listen(&endpoint, &listener));
     zi_control_close(listener);
-    return place;
+    return endpoint;
 }
 
 static inline zero_status rig_create(const rig_rank *r, ncclComm_t *lent, zero_world **world)
@@ -50,7 +50,7 @@ static inline zero_status rig_create(const rig_rank *r, ncclComm_t *lent, zero_w
         zi_comm *comm = NULL;
         *world = NULL;
         ZI_TRY(zi_nccl_can_launch(&launch));
-        ZI_TRY(zi_nccl_launch(&launch, g->deadline_ms, &rig_place, &comm));
+        ZI_TRY(zi_nccl_launch(&launch, g->deadline_ms, &rig_endpoint, &comm));
         return zi_world_create(comm, world);
     }
     *lent = fake_nccl_lend("rig", (int)g->ranks, (int)r->rank, g->blocking);
@@ -79,7 +79,7 @@ static inline void rig_run(const rig *g, zero_status expected)
     rig_rank ranks[RIG_RANKS_MAX];
     zi_nccl_api_replace(fake_nccl_api());
     fake_cuda_devices((int)g->ranks);
-    rig_place = rig_free_place();
+    rig_endpoint = rig_free_endpoint();
     CHECK_EQ(pthread_barrier_init(&rig_met, NULL, g->ranks), 0);
     for (uint32_t i = 0; i < g->ranks; i++) {
         ranks[i] = (rig_rank){.rig = g, .rank = i};

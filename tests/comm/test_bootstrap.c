@@ -238,17 +238,17 @@ TEST(meeting_places)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         zi_launch launch;
-        zi_control_place place;
+        zi_control_endpoint endpoint;
         CHECK_OK(parse(rows[i].pairs, &launch));
         if (rows[i].host == NULL) {
-            CHECK_FAILS(zi_launch_place(&launch, &place), ZERO_ERR_INVALID_ARGUMENT,
+            CHECK_FAILS(zi_launch_endpoint(&launch, &endpoint), ZERO_ERR_INVALID_ARGUMENT,
                         "NCCL_COMM_ID=host:port");
             continue;
         }
-        CHECK_OK(zi_launch_place(&launch, &place));
-        if (strcmp(place.hosts, rows[i].host) != 0 || place.port != rows[i].port) {
-            TEST_FAIL("case %zu: %s port %u instead of %s port %u", i, place.hosts, place.port,
-                      rows[i].host, rows[i].port);
+        CHECK_OK(zi_launch_endpoint(&launch, &endpoint));
+        if (strcmp(endpoint.hosts, rows[i].host) != 0 || endpoint.port != rows[i].port) {
+            TEST_FAIL("case %zu: %s port %u instead of %s port %u", i, endpoint.hosts,
+                      endpoint.port, rows[i].host, rows[i].port);
         }
     }
 }
@@ -260,11 +260,11 @@ TEST(long_meeting_places)
     char given[300] = "NCCL_COMM_ID=";
     const char *pairs[] = {"RANK=0", "WORLD_SIZE=2", address, "MASTER_PORT=65534", NULL, NULL};
     zi_launch launch;
-    zi_control_place place;
+    zi_control_endpoint endpoint;
     memset(address + 12, 'n', 255);
     CHECK_OK(parse(pairs, &launch));
-    CHECK_OK(zi_launch_place(&launch, &place));
-    CHECK(strcmp(place.hosts, address + 12) == 0);
+    CHECK_OK(zi_launch_endpoint(&launch, &endpoint));
+    CHECK(strcmp(endpoint.hosts, address + 12) == 0);
     memset(given + 13, 'x', 256);
     pairs[4] = given;
     CHECK_FAILS(parse(pairs, &launch), ZERO_ERR_INVALID_ARGUMENT, "NCCL_COMM_ID='xxx");

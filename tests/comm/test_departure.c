@@ -16,7 +16,7 @@
 
 /* The state that the processes of a test share. */
 typedef struct common {
-    place_fn fn;
+    blocking_fn fn;
     _Atomic pid_t gone;
     uint32_t deadline_ms;
 } common;
@@ -56,7 +56,7 @@ static void be_killed(uint32_t rank, void *user)
     common *shared = user;
     zero_world *world = join();
     conf test = {0};
-    conf_open_all(&test, world, PLACE_COUNT, "big");
+    conf_open_all(&test, world, WAIT_COUNT, "big");
     if (rank == GONE) {
         pthread_t thread;
         atomic_store(&shared->gone, getpid());
@@ -72,7 +72,7 @@ static void be_killed(uint32_t rank, void *user)
 }
 
 /* The dead one is not waited for by its parent before the others have ended: a zombie is dead. */
-static void lose_one(const place *at)
+static void lose_one(const blocking_call *at)
 {
     common *shared = share();
     shared->fn = at->fn;
@@ -84,8 +84,8 @@ static void lose_one(const place *at)
 
 TEST(a_killed_process_is_named)
 {
-    for (size_t i = 0; i < PLACES; i++) {
-        lose_one(&places[i]);
+    for (size_t i = 0; i < BLOCKING_CALLS; i++) {
+        lose_one(&blocking_calls[i]);
     }
 }
 
@@ -235,9 +235,9 @@ TEST(process_numbers)
 /* The last rank goes home, the others wait for it. */
 static zero_status leave_early(zero_world *world, void *user)
 {
-    const place *at = user;
+    const blocking_call *at = user;
     conf test = {0};
-    place_open(&test, world);
+    blocking_open(&test, world);
     if (zero_world_rank(world) != GONE) {
         wait_in(world, &test, at->fn, "rank 2");
         CHECK_SAID("left");
@@ -256,8 +256,8 @@ static void leave_process(uint32_t rank, void *user)
 
 TEST(a_rank_that_leaves_is_named)
 {
-    for (size_t i = 0; i < PLACES; i++) {
-        place at = places[i];
+    for (size_t i = 0; i < BLOCKING_CALLS; i++) {
+        blocking_call at = blocking_calls[i];
         printf("  in %s\n", at.name);
         const zero_status status = zero_world_run(RANKS, LONG_MS, leave_early, &at);
         if (status != ZERO_OK) { /* what is of the whole world fails it */

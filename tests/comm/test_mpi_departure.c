@@ -37,11 +37,11 @@ static zero_world *make_world(uint32_t ranks_per_host)
     return make_world_for(ranks_per_host, LONG_MS);
 }
 
-static void leave_early(uint32_t ranks_per_host, place_fn fn)
+static void leave_early(uint32_t ranks_per_host, blocking_fn fn)
 {
     zero_world *world = make_world(ranks_per_host);
     conf test = {0};
-    place_open(&test, world);
+    blocking_open(&test, world);
     if (zero_world_rank(world) + 1 != zero_world_size(world)) {
         wait_in(world, &test, fn, "left");
     }
@@ -78,8 +78,8 @@ static void run_left(void)
     for (uint32_t ranks_per_host = 0; ranks_per_host < 3; ranks_per_host++) {
         refuse_creates(ranks_per_host);
         group_after_group(ranks_per_host);
-        for (size_t i = 0; i < PLACES; i++) {
-            leave_early(ranks_per_host, places[i].fn);
+        for (size_t i = 0; i < BLOCKING_CALLS; i++) {
+            leave_early(ranks_per_host, blocking_calls[i].fn);
         }
     }
 }
@@ -89,7 +89,7 @@ static void run_killed(uint32_t ranks_per_host)
     zero_world *world = make_world(ranks_per_host);
     const uint32_t last = zero_world_size(world) - 1;
     conf test = {0};
-    place_open(&test, world);
+    blocking_open(&test, world);
     const uint64_t start_ns = zi_clock_ns();
     if (zero_world_rank(world) == last) {
         (void)kill(getpid(), SIGKILL);
@@ -126,7 +126,7 @@ static void run_stopped(void)
     CHECK_EQ(zero_world_size(world), 4);
     zero_log_set(watch_log, NULL);
     CHECK_OK(zero_world_gather(world, &own, pids, sizeof own));
-    place_open(&test, world);
+    blocking_open(&test, world);
     const uint64_t start_ns = zi_clock_ns();
     if (rank == 3) {
         (void)kill(getpid(), SIGSTOP);

@@ -216,15 +216,15 @@ TEST_CALL(a_rank_that_does_not_come_to_a_blocking_communicator, miss_create(true
 TEST(ranks_that_never_meet_at_an_address)
 {
     const zi_launch launch = {.rank = 1, .size = 2, .address = "127.0.0.1"};
-    const zi_control_place place = rig_free_place();
+    const zi_control_endpoint endpoint = rig_free_endpoint();
     zi_comm *comm = NULL;
     zi_nccl_api_replace(fake_nccl_api());
-    CHECK_FAILS(
-        zi_nccl_launch(&launch, SHORT_MS, &place, &comm), ZERO_ERR_TIMEOUT,
-        test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 1500 ms", place.port));
+    CHECK_FAILS(zi_nccl_launch(&launch, SHORT_MS, &endpoint, &comm), ZERO_ERR_TIMEOUT,
+                test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 1500 ms",
+                          endpoint.port));
     CHECK(comm == NULL);
     const zi_launch first = {.rank = 0, .size = 2, .address = "127.0.0.1"};
-    CHECK_FAILS(zi_nccl_launch(&first, SHORT_MS, &place, &comm), ZERO_ERR_TIMEOUT,
+    CHECK_FAILS(zi_nccl_launch(&first, SHORT_MS, &endpoint, &comm), ZERO_ERR_TIMEOUT,
                 "rank 1 did not arrive at the meeting of the ranks within 1500 ms");
     CHECK(comm == NULL);
     fake_nccl_set_version(21805);
@@ -235,13 +235,13 @@ TEST(ranks_that_never_meet_at_an_address)
 /* A process of torchrun's on another host than rank 0. Nothing is put into the environment. */
 TEST(launched_on_several_hosts)
 {
-    const zi_control_place place = rig_free_place();
+    const zi_control_endpoint endpoint = rig_free_endpoint();
     const char *const variables[][2] = {
         {"RANK", "1"},
         {"WORLD_SIZE", "2"},
         {"LOCAL_RANK", "0"},
         {"MASTER_ADDR", "127.0.0.1"},
-        {"MASTER_PORT", test_text("%u", place.port - 1)},
+        {"MASTER_PORT", test_text("%u", endpoint.port - 1)},
         {"LOCAL_WORLD_SIZE", "1"},
     };
     zero_world *world = NULL;
@@ -251,7 +251,7 @@ TEST(launched_on_several_hosts)
     }
     CHECK_EQ(unsetenv("NCCL_COMM_ID"), 0);
     CHECK_FAILS(zero_world_create_launched(SHORT_MS, &world), ZERO_ERR_TIMEOUT,
-                test_text("at 127.0.0.1 port %u within", place.port));
+                test_text("at 127.0.0.1 port %u within", endpoint.port));
     CHECK(getenv("NCCL_COMM_ID") == NULL);
     CHECK_EQ(setenv("NCCL_COMM_ID", "[::1]:7", 1), 0);
     CHECK_FAILS(zero_world_create_launched(SHORT_MS, &world), ZERO_ERR_TIMEOUT,

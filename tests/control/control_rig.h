@@ -27,7 +27,7 @@ struct rig {
     uint32_t deadline_ms;
     rank_fn fn;
     void *user;
-    zi_control_place place;
+    zi_control_endpoint endpoint;
     zi_control *server;
     zi_silence *silence[RANKS_MAX];
     pthread_barrier_t met; /* all ranks */
@@ -44,7 +44,7 @@ static inline zi_control_desc rig_desc(rig *g, uint32_t rank)
     if (g->silence[rank] == NULL) {
         CHECK_OK(zi_silence_create(g->size, &g->silence[rank]));
     }
-    return (zi_control_desc){.place = &g->place,
+    return (zi_control_desc){.endpoint = &g->endpoint,
                              .rank = rank,
                              .size = g->size,
                              .deadline_ms = g->deadline_ms,
@@ -64,21 +64,21 @@ static inline void *rig_main(void *argument)
     return NULL;
 }
 
-/* A place on this host alone. */
-static inline zi_control_place local_place(const char *host)
+/* An endpoint on this host alone. */
+static inline zi_control_endpoint local_endpoint(const char *host)
 {
-    zi_control_place place = {.key = zi_control_key_of("a job"), .port = 0};
-    snprintf(place.hosts, sizeof place.hosts, "%s", host);
-    return place;
+    zi_control_endpoint endpoint = {.key = zi_control_key_of("a job"), .port = 0};
+    snprintf(endpoint.hosts, sizeof endpoint.hosts, "%s", host);
+    return endpoint;
 }
 
 static inline void rig_serve(rig *g, uint32_t size, uint32_t deadline_ms)
 {
     g->size = size;
     g->deadline_ms = deadline_ms;
-    g->place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&g->place, size, deadline_ms, &g->server));
-    CHECK(g->place.port != 0);
+    g->endpoint = local_endpoint("127.0.0.1");
+    CHECK_OK(zi_control_serve(&g->endpoint, size, deadline_ms, &g->server));
+    CHECK(g->endpoint.port != 0);
     CHECK_EQ(pthread_barrier_init(&g->met, NULL, size), 0);
 }
 
@@ -135,7 +135,7 @@ static inline void gather_once(zi_control *control, uint32_t rank, uint32_t size
 /* The state that the processes of a test share. */
 typedef struct shared_rig {
     _Atomic int served;
-    zi_control_place place;
+    zi_control_endpoint endpoint;
     _Atomic uint64_t went_ns;            /* when the rank went; 0: not yet */
     _Atomic uint64_t seen_ns[RANKS_MAX]; /* when each rank heard of it */
     _Atomic uint64_t back_ns[RANKS_MAX]; /* when each rank heard it again */

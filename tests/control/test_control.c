@@ -175,13 +175,13 @@ TEST(a_rank_that_leaves)
     rig_start(4, LONG_MS, leave_early, NULL);
 }
 
-/* Rank 1 of 2, in a process of its own, with a child that lives on. It reads the place, and says
+/* Rank 1 of 2, in a process of its own, with a child that lives on. It reads the endpoint, and says
  * when it is there. */
-static void parent_main(int place, int ready)
+static void parent_main(int endpoint, int ready)
 {
     rig g = {.size = 2, .deadline_ms = LONG_MS};
     zi_control *control = NULL;
-    CHECK_EQ(read(place, &g.place, sizeof g.place), (ssize_t)sizeof g.place);
+    CHECK_EQ(read(endpoint, &g.endpoint, sizeof g.endpoint), (ssize_t)sizeof g.endpoint);
     const zi_control_desc desc = rig_desc(&g, 1);
     CHECK_OK(zi_control_join(&desc, &control));
     if (fork() != 0) {
@@ -196,20 +196,20 @@ REAL_TEST(children_do_not_keep_connections)
 {
     rig g = {.user = NULL};
     zi_control *zero = NULL;
-    int place[2];
+    int endpoint[2];
     int ready[2];
     char byte = 0;
-    CHECK_EQ(pipe(place), 0);
+    CHECK_EQ(pipe(endpoint), 0);
     CHECK_EQ(pipe(ready), 0);
     fflush(NULL);
     const pid_t rank = fork(); /* before there are threads */
     if (rank == 0) {
-        parent_main(place[0], ready[1]);
+        parent_main(endpoint[0], ready[1]);
     }
     rig_serve(&g, 2, LONG_MS);
     const zi_control_desc desc = rig_desc(&g, 0);
     CHECK_OK(zi_control_join(&desc, &zero));
-    CHECK_EQ(write(place[1], &g.place, sizeof g.place), (ssize_t)sizeof g.place);
+    CHECK_EQ(write(endpoint[1], &g.endpoint, sizeof g.endpoint), (ssize_t)sizeof g.endpoint);
     CHECK_EQ(read(ready[0], &byte, 1), 1);
     CHECK_OK(zi_control_check(zero));
     CHECK_EQ(kill(rank, SIGKILL), 0);
@@ -234,24 +234,24 @@ TEST(worlds_at_other_addresses)
         rig g = {.user = &(uint32_t){5}};
         g.size = 3;
         g.deadline_ms = LONG_MS;
-        g.place = local_place(hosts[i]);
-        if (zi_control_serve(&g.place, 3, LONG_MS, &g.server) != ZERO_OK) {
+        g.endpoint = local_endpoint(hosts[i]);
+        if (zi_control_serve(&g.endpoint, 3, LONG_MS, &g.server) != ZERO_OK) {
             CHECK(strcmp(hosts[i], "::1") == 0); /* no IPv6 here */
             continue;
         }
-        CHECK(g.place.hosts[0] != '\0' && g.place.port != 0);
+        CHECK(g.endpoint.hosts[0] != '\0' && g.endpoint.port != 0);
         CHECK_EQ(pthread_barrier_init(&g.met, NULL, 3), 0);
         rig_run(&g, gather_rounds);
     }
 }
 
-static zero_status try_join(const zi_control_place *place, uint32_t rank, uint32_t size,
+static zero_status try_join(const zi_control_endpoint *endpoint, uint32_t rank, uint32_t size,
                             uint32_t join_ms)
 {
     zi_silence *silence = NULL;
     zi_control *control = NULL;
     CHECK_OK(zi_silence_create(size, &silence));
-    const zi_control_desc desc = {.place = place,
+    const zi_control_desc desc = {.endpoint = endpoint,
                                   .rank = rank,
                                   .size = size,
                                   .deadline_ms = LONG_MS,
@@ -267,16 +267,16 @@ REAL_TEST(places_that_cannot_be_served)
 {
     zi_control *server = NULL;
     zi_control *second = NULL;
-    zi_control_place place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &server));
-    CHECK_FAILS(zi_control_serve(&place, 2, LONG_MS, &second), ZERO_ERR_COMM,
+    zi_control_endpoint endpoint = local_endpoint("127.0.0.1");
+    CHECK_OK(zi_control_serve(&endpoint, 2, LONG_MS, &server));
+    CHECK_FAILS(zi_control_serve(&endpoint, 2, LONG_MS, &second), ZERO_ERR_COMM,
                 test_text("127.0.0.1 port %u: another program does; choose another MASTER_PORT",
-                          place.port));
+                          endpoint.port));
     CHECK(second == NULL);
-    zi_control_place far = local_place("192.0.2.7"); /* reserved for documentation */
+    zi_control_endpoint far = local_endpoint("192.0.2.7"); /* reserved for documentation */
     CHECK_FAILS(zi_control_serve(&far, 2, LONG_MS, &second), ZERO_ERR_COMM,
                 "192.0.2.7 port 0 is no address of its host; set MASTER_ADDR");
-    zi_control_place unknown = local_place("no-such-host.invalid");
+    zi_control_endpoint unknown = local_endpoint("no-such-host.invalid");
     CHECK_FAILS(zi_control_serve(&unknown, 2, LONG_MS, &second), ZERO_ERR_COMM,
                 "'no-such-host.invalid', cannot be resolved");
     zi_control_leave(server);
@@ -285,21 +285,22 @@ REAL_TEST(places_that_cannot_be_served)
 TEST(servers_that_cannot_be_joined)
 {
     zi_control *server = NULL;
-    zi_control_place place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &server));
-    zi_control_place other = place;
+    zi_control_endpoint endpoint = local_endpoint("127.0.0.1");
+    CHECK_OK(zi_control_serve(&endpoint, 2, LONG_MS, &server));
+    zi_control_endpoint other = endpoint;
     other.key = zi_control_key_of("another job");
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(try_join(&other, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "it serves another job");
-    CHECK_SAID(
-        test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 1500 ms", place.port));
+    CHECK_SAID(test_text("rank 1 could not join rank 0 at 127.0.0.1 port %u within 1500 ms",
+                         endpoint.port));
     CHECK(elapsed_ms(start_ns) + 1 >= SHORT_MS && in_time(start_ns, 10000));
-    CHECK_FAILS(try_join(&place, 1, 3, LONG_MS), ZERO_ERR_MISMATCH, "another size than 3");
-    CHECK_OK(try_join(&place, 1, 2, LONG_MS));
-    CHECK_FAILS(try_join(&place, 1, 2, LONG_MS), ZERO_ERR_STATE, "rank 1 is there already");
+    CHECK_FAILS(try_join(&endpoint, 1, 3, LONG_MS), ZERO_ERR_MISMATCH, "another size than 3");
+    CHECK_OK(try_join(&endpoint, 1, 2, LONG_MS));
+    CHECK_FAILS(try_join(&endpoint, 1, 2, LONG_MS), ZERO_ERR_STATE, "rank 1 is there already");
     zi_control_leave(server);
-    CHECK_FAILS(try_join(&place, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "refused (is rank 0 started");
-    zi_control_place unknown = local_place("no-such-host.invalid");
+    CHECK_FAILS(try_join(&endpoint, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT,
+                "refused (is rank 0 started");
+    zi_control_endpoint unknown = local_endpoint("no-such-host.invalid");
     CHECK_FAILS(try_join(&unknown, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "cannot be resolved");
 }
 
@@ -312,10 +313,10 @@ TEST(listeners_that_are_no_servers)
     CHECK_EQ(bind(fd, (const void *)&at, sizeof at), 0);
     CHECK_EQ(listen(fd, 16), 0);
     CHECK_EQ(getsockname(fd, (void *)&at, &bytes), 0);
-    zi_control_place place = local_place("127.0.0.1");
-    place.port = ntohs(at.sin_port);
+    zi_control_endpoint endpoint = local_endpoint("127.0.0.1");
+    endpoint.port = ntohs(at.sin_port);
     const uint64_t start_ns = zi_clock_ns();
-    CHECK_FAILS(try_join(&place, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "is no libzero");
+    CHECK_FAILS(try_join(&endpoint, 1, 2, SHORT_MS), ZERO_ERR_TIMEOUT, "is no libzero");
     CHECK(in_time(start_ns, 10000));
     CHECK_EQ(close(fd), 0);
 }
@@ -325,7 +326,7 @@ static void *serve_late(void *argument)
 {
     rig *g = argument;
     sleep_ms(400);
-    CHECK_OK(zi_control_serve(&g->place, 2, LONG_MS, &g->server));
+    CHECK_OK(zi_control_serve(&g->endpoint, 2, LONG_MS, &g->server));
     return NULL;
 }
 
@@ -334,11 +335,11 @@ TEST(rank_zero_comes_last)
     rig g = {.size = 2, .deadline_ms = LONG_MS};
     zi_control *server = NULL;
     pthread_t thread;
-    g.place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&g.place, 2, LONG_MS, &server)); /* to find a free port */
+    g.endpoint = local_endpoint("127.0.0.1");
+    CHECK_OK(zi_control_serve(&g.endpoint, 2, LONG_MS, &server)); /* to find a free port */
     zi_control_leave(server);
     CHECK_EQ(pthread_create(&thread, NULL, serve_late, &g), 0);
-    CHECK_OK(try_join(&g.place, 1, 2, LONG_MS));
+    CHECK_OK(try_join(&g.endpoint, 1, 2, LONG_MS));
     CHECK_EQ(pthread_join(thread, NULL), 0);
     zi_control_leave(g.server);
 }

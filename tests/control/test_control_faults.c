@@ -68,19 +68,19 @@ static zero_status gather_round(const world *w, zi_control *control, uint32_t ra
     return status;
 }
 
-typedef struct place {
+typedef struct joining_rank {
     world *w;
     uint32_t rank;
     pthread_t thread;
-} place;
+} joining_rank;
 
 /* Rank 0 serves. */
 static zero_status join(world *w, uint32_t rank, zi_control **control)
 {
     zi_control_desc desc = rig_desc(&w->g, rank);
-    zi_control_place served = w->g.place;
+    zi_control_endpoint served = w->g.endpoint;
     desc.join_ms = SHORT_MS;
-    desc.place = &served;
+    desc.endpoint = &served;
     if (rank == 0) {
         const zero_status status = zi_control_serve(&served, w->g.size, SHORT_MS, &desc.served);
         if (status != ZERO_OK) {
@@ -92,7 +92,7 @@ static zero_status join(world *w, uint32_t rank, zi_control **control)
 
 static void *be_a_rank(void *argument)
 {
-    const place *at = argument;
+    const joining_rank *at = argument;
     world *w = at->w;
     outcome *out = &w->of[at->rank];
     zi_control *control = NULL;
@@ -113,13 +113,13 @@ static void *be_a_rank(void *argument)
 
 static void run_world(world *w)
 {
-    place ranks[SIZE_MAX_RANKS];
+    joining_rank ranks[SIZE_MAX_RANKS];
     const uint32_t size = w->g.size;
-    w->g = (rig){.size = size, .deadline_ms = SHORT_MS, .place = local_place("127.0.0.1")};
-    w->g.place.port = PORT;
+    w->g = (rig){.size = size, .deadline_ms = SHORT_MS, .endpoint = local_endpoint("127.0.0.1")};
+    w->g.endpoint.port = PORT;
     for (uint32_t i = 0; i < size; i++) {
         w->of[i] = (outcome){0};
-        ranks[i] = (place){.w = w, .rank = i};
+        ranks[i] = (joining_rank){.w = w, .rank = i};
         CHECK_EQ(pthread_create(&ranks[i].thread, NULL, be_a_rank, &ranks[i]), 0);
     }
     for (uint32_t i = 0; i < size; i++) {

@@ -9,7 +9,7 @@
 
 #include "control_rig.h"
 
-#define RANKS 3 /* of 4: one place is left for who pretends to be a rank */
+#define RANKS 3 /* of 4: one rank is left for who pretends to be a rank */
 #define SIZE 4
 
 /* ---- a world that goes on ---- */
@@ -55,8 +55,8 @@ static void busy_start(busy *b)
     memset(b, 0, sizeof *b);
     b->g.size = SIZE;
     b->g.deadline_ms = LONG_MS;
-    b->g.place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&b->g.place, SIZE, LONG_MS, &b->g.server));
+    b->g.endpoint = local_endpoint("127.0.0.1");
+    CHECK_OK(zi_control_serve(&b->g.endpoint, SIZE, LONG_MS, &b->g.server));
     CHECK_EQ(pthread_barrier_init(&b->g.met, NULL, RANKS), 0);
     for (uint32_t i = 0; i < RANKS; i++) {
         b->ranks[i] = (rig_rank){.g = &b->g, .rank = i};
@@ -83,7 +83,7 @@ static struct sockaddr_in address_of(const busy *b)
 {
     return (struct sockaddr_in){.sin_family = AF_INET,
                                 .sin_addr = {htonl(INADDR_LOOPBACK)},
-                                .sin_port = htons((uint16_t)b->g.place.port)};
+                                .sin_port = htons((uint16_t)b->g.endpoint.port)};
 }
 
 /* -1 where the system has no port left, or the server is gone. */
@@ -149,7 +149,7 @@ static zi_control_hello make_hello(const busy *b, const zi_control_challenge *ch
                                    uint32_t rank, uint32_t size)
 {
     zi_control_hello hello = {.own = *challenge, .name = {.rank = rank, .size = size, .pid = 1}};
-    hello.proof = zi_control_proof(&b->g.place.key, &challenge->nonce, &hello.name);
+    hello.proof = zi_control_proof(&b->g.endpoint.key, &challenge->nonce, &hello.name);
     return hello;
 }
 
@@ -192,7 +192,7 @@ TEST(hellos_that_are_refused)
             hello.name.rank = 2; /* not what was proved */
         } else {
             zi_control_nonce old = {{7, 7}}; /* a proof that was heard elsewhere */
-            hello.proof = zi_control_proof(&b.g.place.key, &old, &hello.name);
+            hello.proof = zi_control_proof(&b.g.endpoint.key, &old, &hello.name);
         }
         say_hello(fd, &hello);
         expect_refusal(fd, why);
@@ -359,7 +359,7 @@ TEST(more_connections_than_can_be_accepted)
 #define FLOOD_ROUNDS 100 /* gathers meanwhile */
 
 typedef struct flood {
-    busy b; /* of which the place */
+    busy b; /* of which the endpoint */
     _Atomic uint32_t connections;
     _Atomic uint32_t worst_ms; /* that a rank waited for anything */
     _Atomic uint64_t aborted_ns;
@@ -511,8 +511,8 @@ static void break_rule(uint16_t kind, uint32_t bytes, uint64_t number)
     zi_control *server = NULL;
     zi_control *zero = NULL;
     busy b = {.stop = 0};
-    b.g.place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&b.g.place, 2, LONG_MS, &server));
+    b.g.endpoint = local_endpoint("127.0.0.1");
+    CHECK_OK(zi_control_serve(&b.g.endpoint, 2, LONG_MS, &server));
     b.g.size = 2;
     b.g.deadline_ms = LONG_MS;
     b.g.server = server;

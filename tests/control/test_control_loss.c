@@ -9,11 +9,11 @@
 
 #define RANKS 4
 
-static void share_place(zi_control_desc *desc, shared_rig *all, uint32_t rank)
+static void share_endpoint(zi_control_desc *desc, shared_rig *all, uint32_t rank)
 {
     if (rank == 0) {
-        all->place = local_place("127.0.0.1");
-        CHECK_OK(zi_control_serve(&all->place, RANKS, all->deadline_ms, &desc->served));
+        all->endpoint = local_endpoint("127.0.0.1");
+        CHECK_OK(zi_control_serve(&all->endpoint, RANKS, all->deadline_ms, &desc->served));
         atomic_store(&all->served, 1);
     }
     AWAIT(atomic_load(&all->served) == 1);
@@ -22,7 +22,7 @@ static void share_place(zi_control_desc *desc, shared_rig *all, uint32_t rank)
 /* A rank: gathers until it fails or is told to stop. */
 static void run_rank(shared_rig *all, uint32_t rank, uint32_t gone)
 {
-    zi_control_desc desc = {.place = &all->place,
+    zi_control_desc desc = {.endpoint = &all->endpoint,
                             .rank = rank,
                             .size = RANKS,
                             .deadline_ms = all->deadline_ms,
@@ -30,7 +30,7 @@ static void run_rank(shared_rig *all, uint32_t rank, uint32_t gone)
     log_watch watch = {.rig = all, .rank = rank};
     snprintf(watch.silent, sizeof watch.silent, "rank %u on ", gone);
     zero_log_set(watch_log, &watch);
-    share_place(&desc, all, rank);
+    share_endpoint(&desc, all, rank);
     zi_control *control = NULL;
     CHECK_OK(zi_silence_create(RANKS, &desc.silence));
     CHECK_OK(zi_control_join(&desc, &control));

@@ -34,11 +34,11 @@ int getaddrinfo(const char *host, const char *service, const struct addrinfo *hi
     return code;
 }
 
-static zero_status try_join(const zi_control_place *place, uint32_t join_ms, zi_control **out)
+static zero_status try_join(const zi_control_endpoint *endpoint, uint32_t join_ms, zi_control **out)
 {
     zi_silence *silence = NULL;
     CHECK_OK(zi_silence_create(2, &silence));
-    const zi_control_desc desc = {.place = place,
+    const zi_control_desc desc = {.endpoint = endpoint,
                                   .rank = 1,
                                   .size = 2,
                                   .deadline_ms = LONG_MS,
@@ -56,9 +56,9 @@ TEST(a_resolver_that_does_not_answer)
     zi_control *zero = NULL;
     zi_control *other = NULL;
     zi_control *rank = NULL;
-    zi_control_place place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &zero));
-    zi_control_place never = place;
+    zi_control_endpoint endpoint = local_endpoint("127.0.0.1");
+    CHECK_OK(zi_control_serve(&endpoint, 2, LONG_MS, &zero));
+    zi_control_endpoint never = endpoint;
     snprintf(never.hosts, sizeof never.hosts, "never.test");
     uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(try_join(&never, GIVEN_MS, &rank), ZERO_ERR_TIMEOUT,
@@ -77,7 +77,7 @@ TEST(a_resolver_that_does_not_answer)
     AWAIT(atomic_load(&ended) == 2);
     sleep_ms(300);
     CHECK_OK(zi_control_check(zero));
-    CHECK_OK(try_join(&place, LONG_MS, &rank)); /* or it would be there already */
+    CHECK_OK(try_join(&endpoint, LONG_MS, &rank)); /* or it would be there already */
     zi_control_leave(zero);
 }
 
@@ -86,9 +86,9 @@ TEST(a_resolver_that_answers_late)
 {
     zi_control *zero = NULL;
     zi_control *rank = NULL;
-    zi_control_place place = local_place("late.test");
-    CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &zero));
-    CHECK_OK(try_join(&place, LONG_MS, &rank));
+    zi_control_endpoint endpoint = local_endpoint("late.test");
+    CHECK_OK(zi_control_serve(&endpoint, 2, LONG_MS, &zero));
+    CHECK_OK(try_join(&endpoint, LONG_MS, &rank));
     CHECK_EQ(atomic_load(&ended), 2);
     zi_control_leave(zero);
 }
@@ -98,12 +98,12 @@ TEST(a_resolver_that_answers_too_late)
 {
     zi_control *zero = NULL;
     zi_control *rank = NULL;
-    zi_control_place place = local_place("127.0.0.1");
-    CHECK_OK(zi_control_serve(&place, 2, LONG_MS, &zero));
-    zi_control_place late = place;
+    zi_control_endpoint endpoint = local_endpoint("127.0.0.1");
+    CHECK_OK(zi_control_serve(&endpoint, 2, LONG_MS, &zero));
+    zi_control_endpoint late = endpoint;
     snprintf(late.hosts, sizeof late.hosts, "late.test");
     CHECK_FAILS(try_join(&late, GIVEN_MS, &rank), ZERO_ERR_TIMEOUT,
                 "its address was found too late");
-    CHECK_OK(try_join(&place, LONG_MS, &rank));
+    CHECK_OK(try_join(&endpoint, LONG_MS, &rank));
     zi_control_leave(zero);
 }

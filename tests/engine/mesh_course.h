@@ -5,7 +5,7 @@
 #define TESTS_ENGINE_MESH_COURSE_H
 
 #include "harness.h"
-#include "mesh_place.h"
+#include "mesh_rank.h"
 #include "toy.h"
 
 #define STEPS 5
@@ -158,7 +158,7 @@ static void check_state(const course *c, const toy_model *model, const toy_state
     }
 }
 
-static zero_status take_part(const place *at, void *user)
+static zero_status take_part(const mesh_rank *at, void *user)
 {
     const course *c = user;
     toy_trainer trainer;

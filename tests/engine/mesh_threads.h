@@ -7,7 +7,7 @@
 
 #include "comm/host/host_comm.h"
 #include "comm/world.h"
-#include "mesh_place.h"
+#include "mesh_rank.h"
 #include "toy.h"
 
 #define PARTS_MAX 4
@@ -20,7 +20,7 @@ struct mesh {
     uint32_t parts;
     zi_thread_ranks *worlds[PARTS_MAX];
     zi_thread_ranks *across[DATA_MAX];
-    place_fn fn;
+    mesh_fn fn;
     void *user;
 };
 
@@ -35,11 +35,11 @@ static zero_world *join_hub(zi_thread_ranks *hub, uint32_t rank)
 
 #ifdef TOY_NCCL
 
-static zero_status run_place(zero_world *base, void *user)
+static zero_status run_mesh_rank(zero_world *base, void *user)
 {
     const mesh *m = user;
     const uint32_t rank = zero_world_rank(base);
-    place at = {.data = rank % m->data, .part = rank / m->data};
+    mesh_rank at = {.data = rank % m->data, .part = rank / m->data};
     const bool mixed = m->data != 2; /* the parts are threads then, and read one another's GPUs */
     char names[2][16];
     void *lent[2] = {NULL, NULL};
@@ -62,11 +62,11 @@ static zero_status run_place(zero_world *base, void *user)
 
 #else
 
-static zero_status run_place(zero_world *base, void *user)
+static zero_status run_mesh_rank(zero_world *base, void *user)
 {
     const mesh *m = user;
     const uint32_t rank = zero_world_rank(base);
-    place at = {.data = rank % m->data, .part = rank / m->data};
+    mesh_rank at = {.data = rank % m->data, .part = rank / m->data};
     at.world = join_hub(m->worlds[at.part], at.data);
     at.parts = join_hub(m->across[at.data], at.part);
     const zero_status status = m->fn(&at, m->user);
@@ -77,7 +77,7 @@ static zero_status run_place(zero_world *base, void *user)
 
 #endif
 
-static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *user)
+static zero_status run_mesh(uint32_t data, uint32_t parts, mesh_fn fn, void *user)
 {
     mesh m = {.data = data, .parts = parts, .fn = fn, .user = user};
     for (uint32_t p = 0; p < parts; p++) {
@@ -86,7 +86,7 @@ static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *us
     for (uint32_t d = 0; d < data; d++) {
         CHECK_OK(zi_thread_ranks_create(parts, TOY_DEADLINE_MS, &m.across[d]));
     }
-    const zero_status status = zero_world_run(data * parts, TOY_DEADLINE_MS, run_place, &m);
+    const zero_status status = zero_world_run(data * parts, TOY_DEADLINE_MS, run_mesh_rank, &m);
     for (uint32_t p = 0; p < parts; p++) {
         zi_thread_ranks_release(m.worlds[p]);
     }

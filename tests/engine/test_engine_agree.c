@@ -164,7 +164,7 @@ static zero_status find_out(toy_trainer *trainer)
         status = toy_wait(trainer);
         CHECK(status != ZERO_OK);
     }
-    for (uint32_t ahead = 0; ahead < ENGINE_STEP_SLOTS && status == ZERO_OK; ahead++) {
+    for (uint32_t ahead = 0; ahead < ENGINE_STEP_BUFFERS && status == ZERO_OK; ahead++) {
         status = step_with(trainer, NULL);
     }
     (void)snprintf(text, sizeof text, "%s%u", j->odd->text, trainer->ranks - 1);
@@ -291,7 +291,7 @@ static zero_status hurry(toy_trainer *trainer)
     const job *j = trainer->user;
     const uint32_t micro_steps = trainer->rank == trainer->ranks - 1 ? 1 : 2;
     zero_status status = ZERO_OK;
-    for (uint32_t s = 0; s <= ENGINE_STEP_SLOTS + 1 && status == ZERO_OK; s++) {
+    for (uint32_t s = 0; s <= ENGINE_STEP_BUFFERS + 1 && status == ZERO_OK; s++) {
         for (uint32_t m = 0; m < micro_steps && status == ZERO_OK; m++) {
             status = toy_micro(trainer, m + 1 == micro_steps);
         }

@@ -218,7 +218,7 @@ static zero_status train(sample *s, toy_trainer *trainer)
     return ZERO_OK;
 }
 
-static zero_status take_place(const place *at, void *user)
+static zero_status take_rank(const mesh_rank *at, void *user)
 {
     sample *s = user;
     toy_trainer trainer;
@@ -265,7 +265,7 @@ TEST(planned_bytes_are_measured_bytes)
         if (test_case_is_chosen()) {
             printf("%s\n", random_case_text(&s));
         }
-        CHECK_OK(run_mesh(s.ranks, s.parts, take_place, &s));
+        CHECK_OK(run_mesh(s.ranks, s.parts, take_rank, &s));
         SAME(&s, "destroyed", "memory", 0, pages_held());
         SAME(&s, "destroyed", "files", 0, file_bytes());
         measured += !s.refused;

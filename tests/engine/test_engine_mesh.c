@@ -43,20 +43,20 @@ typedef struct trial {
     atomic_uint told;
 } trial;
 
-static bool is_at(const oddity *odd, const place *at)
+static bool is_at(const oddity *odd, const mesh_rank *at)
 {
     return (odd->data == NONE || odd->data == at->data) &&
            (odd->part == NONE || odd->part == at->part);
 }
 
-static zero_status open_part(toy_trainer *trainer, toy_run *run, const place *at)
+static zero_status open_part(toy_trainer *trainer, toy_run *run, const mesh_rank *at)
 {
     run->model = part_model(ZERO_DTYPE_F32, 1, 2, at->part);
     run->options.model_parallel = at->parts;
     return toy_open(trainer, run, at->world);
 }
 
-static zero_status find_out(const place *at, void *user)
+static zero_status find_out(const mesh_rank *at, void *user)
 {
     trial *t = user;
     toy_trainer trainer;
@@ -116,7 +116,7 @@ TEST(numbers_that_parts_decide_by_are_compared)
 }
 
 /* Two good steps' worth of state on one part only. */
-static zero_status set_states(const place *at, void *user)
+static zero_status set_states(const mesh_rank *at, void *user)
 {
     toy_trainer trainer;
     toy_run run = *(const toy_run *)user;
@@ -146,7 +146,8 @@ TEST(states_are_set_on_all_parts_or_none)
 
 typedef enum mistake { SAME_WORLD, NO_BUDGET, OTHER_SCALE, ONE_HAS_NONE, MISTAKES } mistake;
 
-static zero_status make_mistake(const place *at, toy_run *run, mistake kind, zero_engine **engine)
+static zero_status make_mistake(const mesh_rank *at, toy_run *run, mistake kind,
+                                zero_engine **engine)
 {
     zero_world *parts = at->parts;
     switch (kind) {
@@ -177,7 +178,7 @@ static const char *const mistake_texts[MISTAKES] = {
 };
 
 /* A create that is refused on all ranks, then one that is not, with the same worlds. */
-static zero_status refuse_then_train(const place *at, void *user)
+static zero_status refuse_then_train(const mesh_rank *at, void *user)
 {
     const mistake kind = *(const mistake *)user;
     toy_trainer trainer;
@@ -209,7 +210,7 @@ TEST(a_refused_create_leaves_both_worlds_good)
 
 /* A rank that gives none is told by its own world; those that gave one are told by that rank's
  * leaving theirs. */
-static zero_status give_none(const place *at, void *user)
+static zero_status give_none(const mesh_rank *at, void *user)
 {
     zero_engine *engine = NULL;
     toy_run run = toy_run_init(NULL);
@@ -228,7 +229,7 @@ static zero_status take_alone(zero_world *world, void *user)
 {
     zero_world *self = NULL;
     TOY_TRY(zero_world_create_self(&self));
-    const place at = {.world = world, .parts = self, .data = zero_world_rank(world)};
+    const mesh_rank at = {.world = world, .parts = self, .data = zero_world_rank(world)};
     TOY_TRY(take_part(&at, user));
     zero_world_destroy(self);
     return ZERO_OK;
@@ -248,11 +249,11 @@ TEST(a_model_parallel_world_of_one_is_none)
 
 /* The handle goes before the engine: calls are refused, and destroying the engine ends the world.
  */
-static zero_status destroy_first(const place *at, void *user)
+static zero_status destroy_first(const mesh_rank *at, void *user)
 {
     toy_trainer trainer;
     zero_world *parts = join_hub(user, at->part);
-    const place own = {.part = at->part, .world = at->world, .parts = parts};
+    const mesh_rank own = {.part = at->part, .world = at->world, .parts = parts};
     toy_run run = toy_run_init(NULL);
     TOY_TRY(open_part(&trainer, &run, &own));
     CHECK_OK(zero_world_barrier(parts)); /* nobody leaves while another is in create */
@@ -273,7 +274,7 @@ typedef struct absence {
 } absence;
 
 /* Rank (1, 1) goes after two steps; everybody else learns of it. */
-static void lose_rank(const place *at, const absence *a)
+static void lose_rank(const mesh_rank *at, const absence *a)
 {
     toy_trainer trainer;
     toy_run run = a->run;
@@ -300,7 +301,7 @@ static void lose_rank(const place *at, const absence *a)
     toy_close(&trainer);
 }
 
-static zero_status leave_thread(const place *at, void *user)
+static zero_status leave_thread(const mesh_rank *at, void *user)
 {
     lose_rank(at, user);
     return ZERO_OK;
@@ -332,7 +333,7 @@ static zero_world *launch_world(uint32_t rank, uint32_t size, uint32_t port)
 static void leave_process(uint32_t rank, void *user)
 {
     const uint32_t port = (uint32_t)strtoul(getenv("MASTER_PORT"), NULL, 10);
-    place at = {.data = rank % 2, .part = rank / 2};
+    mesh_rank at = {.data = rank % 2, .part = rank / 2};
     at.world = launch_world(at.data, 2, port + 1 + at.part);
     at.parts = launch_world(at.part, 2, port + 3 + at.data);
     lose_rank(&at, user);

@@ -13,16 +13,16 @@
 #define STEPS 3
 
 /* The tiers of shards, and other differences. */
-typedef struct place {
+typedef struct setup {
     zero_tier param;
     zero_tier grad;
     zero_tier state;
     bool predicted; /* every step is */
     bool sparse;    /* units are left out; what is released is poisoned */
     bool equal;     /* units are alike and take slots in turn */
-} place;
+} setup;
 
-static const place places[] = {
+static const setup setups[] = {
     {ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, false, false, false},
     {ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, false, true, false},
     {ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, ZERO_TIER_DEVICE, false, false, true},
@@ -31,9 +31,9 @@ static const place places[] = {
     {ZERO_TIER_DISK, ZERO_TIER_DISK, ZERO_TIER_DISK, false, true, false},
     {ZERO_TIER_HOST, ZERO_TIER_DISK, ZERO_TIER_DISK, true, false, false},
 };
-#define PLACES (sizeof places / sizeof places[0])
+#define SETUPS (sizeof setups / sizeof setups[0])
 
-static const place *here; /* of all ranks */
+static const setup *here; /* of all ranks */
 
 /* As experts do: each rank leaves out other units in every step, and some are left out by all. */
 static bool uses(const toy_trainer *trainer, uint32_t unit)
@@ -77,7 +77,7 @@ static zero_status train(zero_world *world, const toy_run *run, void *user)
     return ZERO_OK;
 }
 
-static toy_run run_of(const toy_model *model, const place *at)
+static toy_run run_of(const toy_model *model, const setup *at)
 {
     toy_run run = toy_run_init(model);
     run.steps = STEPS;
@@ -99,7 +99,7 @@ static toy_run run_of(const toy_model *model, const place *at)
 }
 
 /* In every sharding. world NULL: by ranks that are threads. */
-static void train_at(const place *at, zero_world *world)
+static void train_at(const setup *at, zero_world *world)
 {
     toy_model model;
     here = at;
@@ -114,12 +114,12 @@ static void train_at(const place *at, zero_world *world)
     toy_model_close(&model);
 }
 
-/* In every place, until something is wrong. */
+/* In every setup, until something is wrong. */
 static void train_all(void)
 {
     toy_samples_ways = false; /* some waits are needed in one way alone */
-    for (size_t p = 0; p < PLACES && race_faults() == 0; p++) {
-        train_at(&places[p], NULL);
+    for (size_t p = 0; p < SETUPS && race_faults() == 0; p++) {
+        train_at(&setups[p], NULL);
     }
 }
 
@@ -198,12 +198,12 @@ static void train_in_process(uint32_t rank, void *user)
     (void)rank;
     (void)user;
     CHECK_OK(zero_world_create_launched(DEADLINE_MS, &world));
-    for (size_t p = 0; p < PLACES; p++) {
-        train_at(&places[p], world);
+    for (size_t p = 0; p < SETUPS; p++) {
+        train_at(&setups[p], world);
     }
     CHECK(race_check());
     checked_start(&unseen);
-    train_at(&places[0], world);
+    train_at(&setups[0], world);
     CHECK(race_races() != 0);
     zero_world_destroy(world);
     fflush(NULL);

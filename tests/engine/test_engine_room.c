@@ -95,7 +95,7 @@ TEST(all_ranks_hear_of_one_that_is_short)
 }
 
 /* Parts of a model on one host are in different worlds. */
-static zero_status share_with_parts(const place *at, void *user)
+static zero_status share_with_parts(const mesh_rank *at, void *user)
 {
     toy_run run = *(const toy_run *)user;
     const uint64_t bytes = 4 * bytes_of(&run, at->world);

@@ -99,7 +99,7 @@ typedef struct course {
     toy_state whole;  /* at the end */
 } course;
 
-static toy_run run_for(const course *c, const toy_model *model, const place *at)
+static toy_run run_for(const course *c, const toy_model *model, const mesh_rank *at)
 {
     toy_run run = run_of(model, c->master, ZERO_DTYPE_F32);
     run.options.stage = c->stage;
@@ -162,19 +162,20 @@ static void check_state(const course *c, toy_trainer *trainer, const toy_state *
     toy_state_free(&state);
 }
 
-static zero_status open_place(const course *c, const place *at, toy_run *run, toy_trainer *trainer)
+static zero_status open_rank(const course *c, const mesh_rank *at, toy_run *run,
+                             toy_trainer *trainer)
 {
     *run = run_for(c, model_of(c->dtype, &c->cut, at->part), at);
     return toy_open(trainer, run, at->world);
 }
 
-static zero_status save_part(const place *at, void *user)
+static zero_status save_part(const mesh_rank *at, void *user)
 {
     const course *c = user;
     const zero_save_options options = run_save_options(c->name);
     toy_trainer trainer;
     toy_run run;
-    TOY_TRY(open_place(c, at, &run, &trainer));
+    TOY_TRY(open_rank(c, at, &run, &trainer));
     while (trainer.step < RUN_HALF) {
         TOY_TRY(run_step(&trainer));
     }
@@ -189,14 +190,14 @@ static zero_status save_part(const place *at, void *user)
     return ZERO_OK;
 }
 
-static zero_status load_part(const place *at, void *user)
+static zero_status load_part(const mesh_rank *at, void *user)
 {
     const course *c = user;
     const zero_load_options options = run_load_options(c->name);
     zero_load_report report = zero_load_report_init();
     toy_trainer trainer;
     toy_run run;
-    TOY_TRY(open_place(c, at, &run, &trainer));
+    TOY_TRY(open_rank(c, at, &run, &trainer));
     TOY_TRY(zero_load(trainer.engine, &options, &report));
     CHECK_EQ(report.step, RUN_HALF);
     CHECK_EQ(report.world, c->ranks);
@@ -257,7 +258,7 @@ static zero_status own_step(toy_trainer *trainer, uint32_t part)
     return toy_step_with(trainer, &params);
 }
 
-static zero_status save_own_betas(const place *at, void *user)
+static zero_status save_own_betas(const mesh_rank *at, void *user)
 {
     const course *c = user;
     const zero_save_options save = run_save_options("betas");
@@ -265,7 +266,7 @@ static zero_status save_own_betas(const place *at, void *user)
     toy_trainer trainer;
     toy_run run;
     toy_state state;
-    TOY_TRY(open_place(c, at, &run, &trainer));
+    TOY_TRY(open_rank(c, at, &run, &trainer));
     TOY_TRY(own_step(&trainer, at->part));
     TOY_TRY(zero_save(trainer.engine, &save));
     TOY_TRY(own_step(&trainer, at->part));
@@ -303,7 +304,7 @@ TEST(parts_keep_betas_of_their_own)
 /* ---- seeds of each part's own ---- */
 
 /* An engine of a part whose seed is `seed` and the part's number, before its first step. */
-static zero_status with_seed(const place *at, const course *c, uint64_t seed,
+static zero_status with_seed(const mesh_rank *at, const course *c, uint64_t seed,
                              zero_status (*then)(toy_trainer *trainer))
 {
     toy_run run = run_for(c, model_of(c->dtype, &c->cut, at->part), at);
@@ -339,7 +340,7 @@ static zero_status refuse_seed(toy_trainer *trainer)
     return run_step(trainer);
 }
 
-static zero_status own_seeds(const place *at, void *user)
+static zero_status own_seeds(const mesh_rank *at, void *user)
 {
     TOY_TRY(with_seed(at, user, 4, save_seeded));
     TOY_TRY(with_seed(at, user, 4, load_seeded));
@@ -380,7 +381,7 @@ static const toy_model *pair_model(const zero_tensor_desc *desc, uint32_t part)
     return model;
 }
 
-static zero_status open_pair(const pair *p, const place *at, toy_run *run, toy_trainer *trainer)
+static zero_status open_pair(const pair *p, const mesh_rank *at, toy_run *run, toy_trainer *trainer)
 {
     *run = toy_run_init(pair_model(&p->parts[at->part], at->part));
     run->flavour = TOY_INTEGER;
@@ -389,7 +390,7 @@ static zero_status open_pair(const pair *p, const place *at, toy_run *run, toy_t
     return toy_open(trainer, run, at->world);
 }
 
-static zero_status save_pair(const place *at, void *user)
+static zero_status save_pair(const mesh_rank *at, void *user)
 {
     const pair *p = user;
     const zero_save_options options = run_save_options(p->name);
@@ -499,7 +500,7 @@ typedef struct pair_finding {
     finding parts[2];
 } pair_finding;
 
-static zero_status find_in_part(const place *at, void *user)
+static zero_status find_in_part(const mesh_rank *at, void *user)
 {
     const pair_finding *f = user;
     toy_trainer trainer;
@@ -534,7 +535,7 @@ TEST(what_is_missing_is_listed)
 }
 
 /* Tensors that another part has are not unexpected; those that none has are so on all. */
-static zero_status find_unexpected(const place *at, void *user)
+static zero_status find_unexpected(const mesh_rank *at, void *user)
 {
     toy_trainer trainer;
     toy_run run = toy_run_init(pair_model(&((const pair *)user)->parts[0], 0));
@@ -572,7 +573,7 @@ typedef struct failing {
 } failing;
 
 /* Every n-th event of any rank fails once: the save fails on all ranks of the mesh or on none. */
-static zero_status fail_nth(const place *at, void *user)
+static zero_status fail_nth(const mesh_rank *at, void *user)
 {
     failing *f = user;
     const bool first = at->part == 0 && at->data == 0;
@@ -580,7 +581,7 @@ static zero_status fail_nth(const place *at, void *user)
     const uint32_t ranks = f->course.cut.data * parts_of(&f->course.cut);
     toy_trainer trainer;
     toy_run run;
-    TOY_TRY(open_place(&f->course, at, &run, &trainer));
+    TOY_TRY(open_rank(&f->course, at, &run, &trainer));
     TOY_TRY(run_step(&trainer));
     for (bool over = false; !over;) {
         (void)pthread_barrier_wait(&f->all);
@@ -627,7 +628,7 @@ TEST_CALL(every_allocation_may_fail, fail_each(ZI_FAULT_ALLOC, 30));
 TEST_CALL(every_thread_may_fail, fail_each(ZI_FAULT_THREAD, 4));
 
 /* One rank wants to save elsewhere, or has nowhere to save to. */
-static zero_status disagree(const place *at, void *user)
+static zero_status disagree(const mesh_rank *at, void *user)
 {
     const course *c = user;
     zero_save_options options = run_save_options("disagreed");
@@ -635,7 +636,7 @@ static zero_status disagree(const place *at, void *user)
     toy_trainer trainer;
     toy_run run;
     const bool odd = at->part == 1 && at->data == 1;
-    TOY_TRY(open_place(c, at, &run, &trainer));
+    TOY_TRY(open_rank(c, at, &run, &trainer));
     options.name = odd ? "elsewhere" : options.name;
     CHECK_FAILS(zero_save(trainer.engine, &options), ZERO_ERR_INVALID_ARGUMENT,
                 "options of a save");
@@ -653,13 +654,13 @@ static zero_status disagree(const place *at, void *user)
 }
 
 /* One rank leaves in the middle; the others learn of it. */
-static zero_status leave_early(const place *at, void *user)
+static zero_status leave_early(const mesh_rank *at, void *user)
 {
     const course *c = user;
     const zero_save_options options = run_save_options("left");
     toy_trainer trainer;
     toy_run run;
-    TOY_TRY(open_place(c, at, &run, &trainer));
+    TOY_TRY(open_rank(c, at, &run, &trainer));
     TOY_TRY(zero_save_begin(trainer.engine, &options));
     if (at->part != 1 || at->data != 1) {
         CHECK_FAILS(zero_save_end(trainer.engine), ZERO_ERR_COMM, "");
@@ -719,11 +720,11 @@ static zero_status load_damaged(toy_trainer *trainer)
     return ZERO_OK;
 }
 
-static zero_status load_damaged_part(const place *at, void *user)
+static zero_status load_damaged_part(const mesh_rank *at, void *user)
 {
     toy_trainer trainer;
     toy_run run;
-    TOY_TRY(open_place(user, at, &run, &trainer));
+    TOY_TRY(open_rank(user, at, &run, &trainer));
     const zero_status status = load_damaged(&trainer);
     toy_close(&trainer);
     return status == ZERO_OK ? ZERO_ERR_CORRUPT : status;

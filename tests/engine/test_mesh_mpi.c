@@ -17,11 +17,11 @@ static zero_world *join(int color, uint32_t rank)
     return world;
 }
 
-static zero_status run_mesh(uint32_t data, uint32_t parts, place_fn fn, void *user)
+static zero_status run_mesh(uint32_t data, uint32_t parts, mesh_fn fn, void *user)
 {
     int rank = 0;
     CHECK_EQ(MPI_Comm_rank(MPI_COMM_WORLD, &rank), MPI_SUCCESS);
-    place at = {.data = (uint32_t)rank % data, .part = (uint32_t)rank / data};
+    mesh_rank at = {.data = (uint32_t)rank % data, .part = (uint32_t)rank / data};
     CHECK(at.part < parts);
     at.world = join((int)at.part, at.data);
     at.parts = join((int)at.data, at.part);

@@ -52,7 +52,7 @@ zero_status __wrap_zi_window_acquire(zi_window *window, uint32_t range, zi_windo
 }
 
 zero_status __wrap_zi_window_acquire_before(zi_window *window, uint32_t range,
-                                            zi_window_access access, const zi_window_run *next,
+                                            zi_window_access access, const zi_window_range *next,
                                             uint32_t count, unsigned char **memory)
 {
     const zero_status status =

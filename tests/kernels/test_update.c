@@ -148,7 +148,7 @@ TEST(adamw_within_a_few_units_of_double_precision)
     }
 }
 
-static void check_splits(update_case *one, const unsigned char *expected, const uint32_t *parts,
+static void check_splits(update_case *one, const unsigned char *expected, const uint32_t *shares,
                          size_t parts_count)
 {
     unsigned char *before = case_copy(one);
@@ -158,8 +158,8 @@ static void check_splits(update_case *one, const unsigned char *expected, const 
         zi_cpu_lanes_select(set);
         for (size_t k = 0; k < parts_count; k++) {
             memcpy(one->memory, before, one->bytes);
-            for (uint32_t part = parts[k]; part-- > 0;) {
-                zi_cpu_update(&one->job, scratch, part, parts[k]);
+            for (uint32_t share = shares[k]; share-- > 0;) {
+                zi_cpu_update(&one->job, scratch, share, shares[k]);
             }
             CHECK_BYTES(one->memory, expected, one->bytes);
         }
@@ -171,12 +171,12 @@ static void check_splits(update_case *one, const unsigned char *expected, const 
 
 TEST(same_bits_for_every_type_instruction_set_and_split)
 {
-    const uint32_t parts[] = {1, 2, 3, 7, 64};
+    const uint32_t shares[] = {1, 2, 3, 7, 64};
     for (size_t t = 0; t < CASE_TYPES; t++) {
         update_case one;
         case_create(&one, case_types(t), small_counts, SMALL_COUNT, true);
         unsigned char *expected = case_expected(&one);
-        check_splits(&one, expected, parts, 5);
+        check_splits(&one, expected, shares, 5);
         free(expected);
         case_destroy(&one);
     }
@@ -191,14 +191,14 @@ TEST(same_bits_for_long_runs)
         {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, false, ZERO_OPTIMIZER_ADAMW},
     };
     const size_t counts[] = {300001, 100};
-    const uint32_t parts[] = {1, 2};
+    const uint32_t shares[] = {1, 2};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         for (size_t shift = 0; shift < 2; shift++) {
             update_case one;
             case_create(&one, types[t], counts, 2, false);
             one.job.param = (unsigned char *)one.job.param + 2 * shift;
             unsigned char *expected = case_expected(&one);
-            check_splits(&one, expected, parts, 2);
+            check_splits(&one, expected, shares, 2);
             free(expected);
             case_destroy(&one);
         }
@@ -208,7 +208,7 @@ TEST(same_bits_for_long_runs)
 TEST(callback_with_the_same_arithmetic_gives_the_same_bits)
 {
     const size_t counts[] = {5000, 1, 4096, 77};
-    const uint32_t parts[] = {1, 3};
+    const uint32_t shares[] = {1, 3};
     for (size_t t = 0; t < CASE_ADAMW_TYPES; t++) {
         update_case one;
         case_create(&one, case_types(t), counts, 4, true);
@@ -217,7 +217,7 @@ TEST(callback_with_the_same_arithmetic_gives_the_same_bits)
         one.job.update = case_callback;
         one.job.update_states = 2;
         one.job.update_user = &one.decision;
-        check_splits(&one, expected, parts, 2);
+        check_splits(&one, expected, shares, 2);
         free(expected);
         case_destroy(&one);
     }
@@ -249,8 +249,8 @@ TEST(callback_without_moments_knows_where_it_is)
     one.job.state[ZI_STATE_MOMENT2] = NULL;
     zi_cpu_scratch *scratch = malloc(sizeof *scratch);
     CHECK(scratch != NULL);
-    for (uint32_t part = 0; part < 3; part++) {
-        zi_cpu_update(&one.job, scratch, part, 3);
+    for (uint32_t share = 0; share < 3; share++) {
+        zi_cpu_update(&one.job, scratch, share, 3);
     }
     const float *grad = one.job.grad;
     const float *master = one.job.state[ZI_STATE_MASTER];
@@ -304,34 +304,34 @@ TEST(stochastic_parameters_keep_their_mean)
     for (size_t i = 0; i < COUNT; i++) {
         source[i] = value;
     }
-    zi_round_run run = {.target = rounded,
-                        .source = source,
-                        .count = COUNT,
-                        .dtype = ZERO_DTYPE_BF16,
-                        .key = {test_seed, 1, 9, ZI_ROUNDING_PARAM}};
+    zi_lanes_rounding rounding = {.target = rounded,
+                                  .source = source,
+                                  .count = COUNT,
+                                  .dtype = ZERO_DTYPE_BF16,
+                                  .key = {test_seed, 1, 9, ZI_ROUNDING_PARAM}};
     for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
         const zi_cpu_lanes *lanes = zi_cpu_lanes_at(set);
-        run.target = rounded;
-        run.first = 0;
-        run.count = COUNT;
-        run.key.update = 1;
-        lanes->round(&run);
+        rounding.target = rounded;
+        rounding.first = 0;
+        rounding.count = COUNT;
+        rounding.key.update = 1;
+        lanes->round(&rounding);
         double mean = 0.0;
         for (size_t i = 0; i < COUNT; i++) {
             mean += (double)zi_f32_from_bf16(rounded[i]) / COUNT;
         }
         CHECK_NEAR(mean, (double)value, 5.0 * 0x1p-7 * 0.5 / sqrt((double)COUNT));
-        run.target = other;
-        run.key.update = 2;
-        lanes->round(&run);
+        rounding.target = other;
+        rounding.key.update = 2;
+        lanes->round(&rounding);
         CHECK(memcmp(rounded, other, COUNT * sizeof *other) != 0);
-        run.key.update = 1;
-        for (size_t first = 0; first < COUNT; first += run.count) {
-            run.first = first;
-            run.count = first % 3 == 0 ? 1 : 517;
-            run.count = run.count < COUNT - first ? run.count : COUNT - first;
-            run.target = other + first;
-            lanes->round(&run);
+        rounding.key.update = 1;
+        for (size_t first = 0; first < COUNT; first += rounding.count) {
+            rounding.first = first;
+            rounding.count = first % 3 == 0 ? 1 : 517;
+            rounding.count = rounding.count < COUNT - first ? rounding.count : COUNT - first;
+            rounding.target = other + first;
+            lanes->round(&rounding);
         }
         CHECK_BYTES(rounded, other, COUNT * sizeof *other);
     }

@@ -1,4 +1,4 @@
-/* Owns the tests of tiers in the layout: chunks tile every optimizer part, records on disk hold
+/* Owns the tests of tiers in the layout: chunks tile every optimizer shard, records on disk hold
  * each chunk's state once and are full, budgets are kept on every tier, and the table says it. */
 #include "layout/layout.h"
 #include "plan_rig.h"
@@ -86,7 +86,7 @@ static void check_tiling(const zi_layout *l)
 }
 
 /* Extents of a role on disk hold every element of every shard once, in order and in whole pages,
- * from `at` on; a chunk of an optimizer part is one whole extent. Returns their end. */
+ * from `at` on; a chunk of an optimizer shard is one whole extent. Returns their end. */
 static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
 {
     const zi_offload_place *place = &l->offload[role];
@@ -122,13 +122,13 @@ static uint64_t check_extents(const zi_layout *l, zero_role role, uint64_t at)
         }
     }
     const uint64_t most = l->tuning.io_window + UINT64_C(1); /* two streams use the window */
-    const uint64_t slots = most < index ? most : index;
+    const uint64_t buffers = most < index ? most : index;
     CHECK_EQ(place->extent_count, index);
-    CHECK_EQ(place->window_slots, slots);
+    CHECK_EQ(place->window_buffers, buffers);
     CHECK_EQ(place->extent_bytes_max, largest);
     CHECK_EQ(place->sum_count, sums);
     CHECK(place->window_at % PAGE == 0);
-    CHECK(place->window_at + slots * largest <= l->memory.bytes[ZERO_ROLE_IO_WINDOW]);
+    CHECK(place->window_at + buffers * largest <= l->memory.bytes[ZERO_ROLE_IO_WINDOW]);
     return at;
 }
 
@@ -233,11 +233,11 @@ static void check_sums(const zi_layout *l)
     for (uint32_t r = 0; r < l->state.extent_count; r++) {
         largest = l->state.extents[r].bytes > largest ? l->state.extents[r].bytes : largest;
     }
-    const uint64_t slots =
+    const uint64_t buffers =
         l->tuning.io_window < l->state.extent_count ? l->tuning.io_window : l->state.extent_count;
-    uint64_t ring = slots * largest;
+    uint64_t ring = buffers * largest;
     for (int role = 0; role < ZI_OFFLOAD_ROLES; role++) {
-        ring += l->offload[role].window_slots * l->offload[role].extent_bytes_max;
+        ring += l->offload[role].window_buffers * l->offload[role].extent_bytes_max;
     }
     check_checksums(l);
     CHECK_EQ(l->memory.bytes[ZERO_ROLE_IO_WINDOW], ring + l->sums_bytes);

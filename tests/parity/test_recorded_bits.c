@@ -58,7 +58,7 @@ static const toy_flavour flavours[] = {TOY_REAL, TOY_INTEGER};
 #define FLAVOURS (sizeof flavours / sizeof flavours[0])
 
 /* CHECKED: on the device, and callers get copies. */
-typedef enum place { ON_DEVICE, ON_HOST, ON_DISK, PREDICTED, CHECKED, PLACES } place;
+typedef enum state_mode { ON_DEVICE, ON_HOST, ON_DISK, PREDICTED, CHECKED, MODES } state_mode;
 
 /* Heavy-ball momentum, with the second moment as a count of calls. */
 static void own_update(void *user, const zero_update_range *range)
@@ -71,20 +71,20 @@ static void own_update(void *user, const zero_update_range *range)
     }
 }
 
-static void put(toy_run *run, place where)
+static void put(toy_run *run, state_mode mode)
 {
-    static const zero_tier tiers[PLACES] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK,
-                                            ZERO_TIER_DISK, ZERO_TIER_DEVICE};
-    for (int role = where == PREDICTED ? ZERO_ROLE_MASTER : 0; role < ZI_SHARD_ROLES; role++) {
-        run->options.tier[role] = tiers[where];
+    static const zero_tier tiers[MODES] = {ZERO_TIER_DEVICE, ZERO_TIER_HOST, ZERO_TIER_DISK,
+                                           ZERO_TIER_DISK, ZERO_TIER_DEVICE};
+    for (int role = mode == PREDICTED ? ZERO_ROLE_MASTER : 0; role < ZI_SHARD_ROLES; role++) {
+        run->options.tier[role] = tiers[mode];
     }
-    if (where == ON_DISK || where == PREDICTED) {
+    if (mode == ON_DISK || mode == PREDICTED) {
         run->options.disk_directories = rig_paths;
         run->options.disk_directory_count = 1;
     }
     run->tuning.extent_bytes = 4096;
-    run->tuning.speculative_step = where == PREDICTED;
-    run->tuning.poison_released = where == CHECKED;
+    run->tuning.speculative_step = mode == PREDICTED;
+    run->tuning.poison_released = mode == CHECKED;
 }
 
 static toy_run run_of(const kind *k, toy_flavour flavour, const toy_model *model)
@@ -179,28 +179,28 @@ static zero_status check_ways(zero_world *world, void *user)
     toy_model_mixed(&model, k->dtype);
     toy_sharding ways[16];
     const uint32_t count = toy_shardings(ranks, flavours[j->flavour] == TOY_INTEGER, ways);
-    for (uint32_t w = 0; w < (j->print != NULL ? 1 : count * PLACES); w++) {
-        const place where = (place)(w / count);
+    for (uint32_t w = 0; w < (j->print != NULL ? 1 : count * MODES); w++) {
+        const state_mode mode = (state_mode)(w / count);
         uint64_t hash = 0;
-        /* Every sharding on the device, one of them at each other place. */
-        if (where != ON_DEVICE && w % count != (j->kind + ranks + where) % count) {
+        /* Every sharding on the device, one of them in each other mode. */
+        if (mode != ON_DEVICE && w % count != (j->kind + ranks + mode) % count) {
             continue;
         }
         if (w != 0 && !IN_SAMPLE(w + j->kind + ranks)) {
             continue;
         }
         toy_run run = run_of(k, flavours[j->flavour], &model);
-        put(&run, where);
-        run.predicted = where == PREDICTED;
+        put(&run, mode);
+        run.predicted = mode == PREDICTED;
         toy_sharding_apply(&ways[w % count], &run);
         TOY_TRY(train(&run, world, &hash));
         if (j->print != NULL && zero_world_rank(world) == 0) {
             *j->print = hash;
         }
         if (j->print == NULL && hash != recorded[j->kind][j->flavour][ranks - 1]) {
-            TEST_FAIL("%s, flavour %zu, %u ranks, %s, place %d: %016" PRIx64
+            TEST_FAIL("%s, flavour %zu, %u ranks, %s, mode %d: %016" PRIx64
                       ", recorded %016" PRIx64,
-                      k->name, j->flavour, ranks, ways[w % count].name, where, hash,
+                      k->name, j->flavour, ranks, ways[w % count].name, mode, hash,
                       recorded[j->kind][j->flavour][ranks - 1]);
         }
     }

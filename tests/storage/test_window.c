@@ -18,7 +18,7 @@ typedef struct rig {
     zi_extent extents[EXTENTS];
     uint64_t round[EXTENTS]; /* content of an extent; 0: zeros */
     uint64_t bytes;          /* of all extents */
-    uint32_t slot_count;
+    uint32_t buffer_count;
     char *folder;
     zi_store *store;
     unsigned char *memory;
@@ -27,12 +27,12 @@ typedef struct rig {
     zi_window *window;
     uint32_t held; /* acquired; ZI_NO_INDEX: none */
     bool dirty;
-    zi_window_run next[ZI_WINDOW_AHEAD];
+    zi_window_range next[ZI_WINDOW_AHEAD];
     uint32_t next_count;
     bool named;
 } rig;
 
-static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *faults,
+static void open_rig_at(rig *r, uint32_t buffer_count, bool in_memory, faulty *faults,
                         uint32_t io_depth)
 {
     memset(r, 0, sizeof *r);
@@ -40,12 +40,12 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
         r->extents[i] = (zi_extent){.at = r->bytes, .bytes = PAGE * (1 + i * 5 % 3)};
         r->bytes += r->extents[i].bytes;
     }
-    r->slot_count = slot_count;
+    r->buffer_count = buffer_count;
     r->held = ZI_NO_INDEX;
     r->folder = rig_folder(in_memory);
     const char *folder = r->folder;
     r->store = rig_store(&folder, 1, 2 * r->bytes);
-    r->memory_bytes = in_place ? r->bytes : slot_count * 3 * PAGE;
+    r->memory_bytes = in_place ? r->bytes : buffer_count * 3 * PAGE;
     r->memory = rig_memory(r->memory_bytes);
     r->sums = calloc(2 * zi_extent_sum_count(r->extents, EXTENTS), sizeof *r->sums);
     CHECK(r->sums != NULL);
@@ -55,8 +55,8 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
     }
     const zi_window_desc desc = {.extents = r->extents,
                                  .extent_count = EXTENTS,
-                                 .slot_count = slot_count,
-                                 .slot_bytes = 3 * PAGE,
+                                 .buffer_count = buffer_count,
+                                 .buffer_bytes = 3 * PAGE,
                                  .memory = r->memory,
                                  .in_place = in_place,
                                  .io_depth = io_depth,
@@ -68,9 +68,9 @@ static void open_rig_at(rig *r, uint32_t slot_count, bool in_memory, faulty *fau
     CHECK_OK(zi_window_create(&desc, &r->window));
 }
 
-static void open_rig(rig *r, uint32_t slot_count, bool in_memory, faulty *faults)
+static void open_rig(rig *r, uint32_t buffer_count, bool in_memory, faulty *faults)
 {
-    open_rig_at(r, slot_count, in_memory, faults, 0);
+    open_rig_at(r, buffer_count, in_memory, faults, 0);
 }
 
 /* The next call releases what the one before acquired. */
@@ -93,7 +93,7 @@ static void name(rig *r, const uint32_t *next, uint32_t count)
     r->named = true;
     r->next_count = count;
     for (uint32_t i = 0; i < count; i++) {
-        r->next[i] = (zi_window_run){next[i], next[i]};
+        r->next[i] = (zi_window_range){next[i], next[i]};
     }
 }
 
@@ -211,18 +211,18 @@ static uint64_t last_bytes(const rig *r, bool down, uint32_t count)
     return bytes;
 }
 
-static void zig_zag(uint32_t slot_count, bool in_memory)
+static void zig_zag(uint32_t buffer_count, bool in_memory)
 {
     rig r;
-    open_rig(&r, slot_count, in_memory, NULL);
+    open_rig(&r, buffer_count, in_memory, NULL);
     zi_window_counts expected = {0};
     for (uint32_t step = 0; step < 9; step++) {
         const bool down = step % 2 == 1;
         CHECK_OK(walk_all(&r, down));
         expected.write_bytes += r.bytes;
         if (step != 0) { /* an extent never written is not read */
-            expected.read_bytes += r.bytes - last_bytes(&r, !down, slot_count);
-            expected.hits += slot_count;
+            expected.read_bytes += r.bytes - last_bytes(&r, !down, buffer_count);
+            expected.hits += buffer_count;
         }
         const zi_window_counts counts = zi_window_count(r.window);
         CHECK_EQ(counts.read_bytes, expected.read_bytes);
@@ -593,7 +593,7 @@ TEST(replaced_extents_are_not_read)
 }
 
 /* Each extent is written from where it is and read back to there, where the memory is another one
- * too; walks read and write no byte more than with slots. */
+ * too; walks read and write no byte more than with buffers. */
 TEST(extents_in_place)
 {
     rig r;
@@ -641,8 +641,8 @@ static void *use_own(void *user)
     for (uint64_t turn = 0; turn < TURNS; turn++) {
         const uint64_t salt = own->salt + turn;
         const uint32_t extent = own->first + test_chance(salt, own->end - own->first);
-        const zi_window_run next[2] = {{test_chance(salt + 1, EXTENTS), 0},
-                                       {EXTENTS - 1, test_chance(salt + 2, EXTENTS)}};
+        const zi_window_range next[2] = {{test_chance(salt + 1, EXTENTS), 0},
+                                         {EXTENTS - 1, test_chance(salt + 2, EXTENTS)}};
         const bool replaces = test_chance(salt + 3, 4) == 0;
         const zi_extent *place = &r->extents[extent];
         unsigned char *memory = NULL;
@@ -660,8 +660,8 @@ static void *use_own(void *user)
     return NULL;
 }
 
-/* Each holds one of three slots at most, so neither ever finds none; over a disk that answers late
- * and in any order, and the machine's best. */
+/* Each holds one of three buffers at most, so neither ever finds none; over a disk that answers
+ * late and in any order, and the machine's best. */
 TEST(two_threads_share_a_window)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {

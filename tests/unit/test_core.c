@@ -117,19 +117,19 @@ TEST(random_moments)
 }
 
 typedef struct loop_state {
-    atomic_uint parts[8];
+    atomic_uint shares[8];
     atomic_uint calls;
 } loop_state;
 
-static void count_part(void *argument, uint32_t part, uint32_t parts)
+static void count_share(void *argument, uint32_t share, uint32_t shares)
 {
     loop_state *state = argument;
-    CHECK(part < parts);
-    atomic_fetch_add(&state->parts[part], 1);
+    CHECK(share < shares);
+    atomic_fetch_add(&state->shares[share], 1);
     atomic_fetch_add(&state->calls, 1);
 }
 
-TEST(pool_runs_every_part_once)
+TEST(pool_runs_every_share_once)
 {
     for (uint32_t threads = 1; threads <= 8; threads++) {
         zi_pool *pool = NULL;
@@ -137,16 +137,16 @@ TEST(pool_runs_every_part_once)
         CHECK_OK(zi_pool_create(threads, &pool));
         CHECK_EQ(zi_pool_threads(pool), threads);
         for (int round = 0; round < 50; round++) {
-            zi_pool_run(pool, count_part, &state);
+            zi_pool_run(pool, count_share, &state);
         }
         CHECK_EQ(atomic_load(&state.calls), 50 * threads);
-        for (uint32_t part = 0; part < threads; part++) {
-            CHECK_EQ(atomic_load(&state.parts[part]), 50);
+        for (uint32_t share = 0; share < threads; share++) {
+            CHECK_EQ(atomic_load(&state.shares[share]), 50);
         }
         zi_pool_destroy(pool);
     }
     loop_state alone = {0};
-    zi_pool_run(NULL, count_part, &alone);
+    zi_pool_run(NULL, count_share, &alone);
     CHECK_EQ(atomic_load(&alone.calls), 1);
     zi_pool_destroy(NULL);
 }

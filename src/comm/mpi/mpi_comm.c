@@ -364,7 +364,7 @@ static bool several_hosts(const zi_mpi_comm *comm)
 static zero_status join_plane(zi_mpi_comm *comm)
 {
     struct {
-        zi_control_place place;
+        zi_control_endpoint place;
         zi_failure told;
     } said = {.told.status = ZERO_OK};
     zi_control *control = NULL;
@@ -386,7 +386,7 @@ static zero_status join_plane(zi_mpi_comm *comm)
         return zi_failure_hear(&said.told, "", 0);
     }
     const zi_control_desc desc = {
-        .place = &said.place,
+        .endpoint = &said.place,
         .rank = comm->base.rank,
         .size = comm->base.size,
         .deadline_ms = comm->base.deadline_ms,

@@ -13,6 +13,6 @@ zero_status zi_nccl_can_launch(const zi_launch *launch);
  * - Collective over the ranks.
  * - Errors: those of zi_control_serve, zi_control_join and zi_control_gather. */
 zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms,
-                           const zi_control_place *place, zi_comm **out);
+                           const zi_control_endpoint *place, zi_comm **out);
 
 #endif

@@ -127,11 +127,11 @@ static zero_status nccl_world_make_comm(uint32_t rank, uint32_t size, uint32_t d
 }
 
 /* Join the control plane, and count the ranks of this host. served: rank 0's, which this owns. */
-static zero_status nccl_world_join(nccl_comm *comm, const zi_control_place *place,
+static zero_status nccl_world_join(nccl_comm *comm, const zi_control_endpoint *place,
                                    zi_control *served, uint32_t join_ms)
 {
     const zi_control_desc desc = {
-        .place = place,
+        .endpoint = place,
         .rank = comm->base.rank,
         .size = comm->base.size,
         .deadline_ms = comm->base.deadline_ms,
@@ -184,11 +184,11 @@ zero_status zi_nccl_can_launch(const zi_launch *launch)
 }
 
 zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms,
-                           const zi_control_place *place, zi_comm **out)
+                           const zi_control_endpoint *place, zi_comm **out)
 {
     nccl_comm *comm = NULL;
     zi_control *served = NULL;
-    zi_control_place own = *place;
+    zi_control_endpoint own = *place;
     *out = NULL;
     ZI_TRY(nccl_world_make_comm(launch->rank, launch->size, deadline_ms, &comm));
     zero_status status = ZERO_OK;
@@ -206,7 +206,7 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
 {
     zi_control *served = NULL;
     struct {
-        zi_control_place place;
+        zi_control_endpoint place;
         zi_failure told;
     } said = {.told.status = ZERO_OK};
     ZI_TRY(zi_nccl_base_make(&comm->base, borrowed));

@@ -49,25 +49,25 @@ static float *job_master(const zi_update_job *job)
     return job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->state[ZI_STATE_MASTER];
 }
 
-/* A run of a segment: elements [start, start + count) of it. */
-typedef struct segment_run {
+/* Elements [start, start + count) of it. */
+typedef struct segment_range {
     const zi_segment *segment;
     uint64_t start;
     uint64_t count;
-} segment_run;
+} segment_range;
 
-static zi_rounding_key run_key(const zi_update_job *job, const segment_run *run)
+static zi_rounding_key range_key(const zi_update_job *job, const segment_range *elements)
 {
     return (zi_rounding_key){.seed = job->seed,
                              .update = job->decision->update,
-                             .tensor = run->segment->tensor,
+                             .tensor = elements->segment->tensor,
                              .purpose = ZI_ROUNDING_PARAM};
 }
 
-static void update_lanes(const zi_update_job *job, const segment_run *run)
+static void update_lanes(const zi_update_job *job, const segment_range *elements)
 {
-    const zi_segment *segment = run->segment;
-    const uint64_t at = segment->offset + run->start;
+    const zi_segment *segment = elements->segment;
+    const uint64_t at = segment->offset + elements->start;
     zi_assert_cmp(segment->group, <, job->decision->group_count);
     const bool own_master = job->param_dtype == ZERO_DTYPE_F32 || job->param == NULL;
     const zi_lanes_update update = {
@@ -77,15 +77,15 @@ static void update_lanes(const zi_update_job *job, const segment_run *run)
         .master = (float *)(void *)cpu_kernels_element(job_master(job), ZERO_DTYPE_F32, at),
         .moment1 = cpu_kernels_element(job->state[ZI_STATE_MOMENT1], job->moment_dtype, at),
         .moment2 = cpu_kernels_element(job->state[ZI_STATE_MOMENT2], job->moment_dtype, at),
-        .count = run->count,
+        .count = elements->count,
         .grad_dtype = job->grad_dtype,
         .param_dtype = own_master ? ZERO_DTYPE_NONE : job->param_dtype,
         .moment_dtype = job->moment_dtype,
         .grad_scale = job->decision->grad_scale,
         .coeffs = zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group],
                                       segment->flags),
-        .key = run_key(job, run),
-        .first = segment->tensor_first + run->start,
+        .key = range_key(job, elements),
+        .first = segment->tensor_first + elements->start,
     };
     zi_cpu_lanes_current()->update(&update);
 }
@@ -102,17 +102,17 @@ static float *moment_open(const zi_update_job *job, void *moment, uint64_t at, u
     return scratch;
 }
 
-static void round_back(const zi_update_job *job, const segment_run *run, void *base,
+static void round_back(const zi_update_job *job, const segment_range *elements, void *base,
                        const float *values, zi_rounding_purpose purpose)
 {
     const zero_dtype dtype = purpose == ZI_ROUNDING_PARAM ? job->param_dtype : job->moment_dtype;
-    zi_round_run round = {
-        .target = cpu_kernels_element(base, dtype, run->segment->offset + run->start),
+    zi_lanes_rounding round = {
+        .target = cpu_kernels_element(base, dtype, elements->segment->offset + elements->start),
         .source = values,
-        .count = run->count,
+        .count = elements->count,
         .dtype = dtype,
-        .key = run_key(job, run),
-        .first = run->segment->tensor_first + run->start,
+        .key = range_key(job, elements),
+        .first = elements->segment->tensor_first + elements->start,
     };
     round.key.purpose = purpose;
     zi_cpu_lanes_current()->round(&round);
@@ -120,29 +120,29 @@ static void round_back(const zi_update_job *job, const segment_run *run, void *b
 
 /* At most ZI_CPU_RANGE_COUNT elements through the caller's own optimizer. */
 static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
-                            const segment_run *run)
+                            const segment_range *elements)
 {
-    const zi_segment *segment = run->segment;
-    const uint64_t at = segment->offset + run->start;
+    const zi_segment *segment = elements->segment;
+    const uint64_t at = segment->offset + elements->start;
     float *master = job_master(job);
     float *param = master != NULL ? master + at : scratch->param;
     if (master == NULL) {
         zi_cpu_cast(param, ZERO_DTYPE_F32, cpu_kernels_element(job->param, job->param_dtype, at),
-                    job->param_dtype, run->count);
+                    job->param_dtype, elements->count);
     }
     float *moment1 = job->update_states >= 1 ? moment_open(job, job->state[ZI_STATE_MOMENT1], at,
-                                                           run->count, scratch->moment1)
+                                                           elements->count, scratch->moment1)
                                              : NULL;
     float *moment2 = job->update_states >= 2 ? moment_open(job, job->state[ZI_STATE_MOMENT2], at,
-                                                           run->count, scratch->moment2)
+                                                           elements->count, scratch->moment2)
                                              : NULL;
     zi_cpu_lanes_current()->scale(scratch->grad, element_const(job->grad, job->grad_dtype, at),
-                                  job->grad_dtype, job->decision->grad_scale, run->count);
+                                  job->grad_dtype, job->decision->grad_scale, elements->count);
     const zero_update_range range = {
         .struct_bytes = sizeof range,
         .tensor = segment->tensor,
-        .first = segment->tensor_first + run->start,
-        .count = run->count,
+        .first = segment->tensor_first + elements->start,
+        .count = elements->count,
         .step = job->decision->update,
         .group = segment->group,
         .flags = segment->flags,
@@ -153,30 +153,30 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
     };
     job->update(job->update_user, &range);
     if (master == NULL) {
-        round_back(job, run, job->param, param, ZI_ROUNDING_PARAM);
+        round_back(job, elements, job->param, param, ZI_ROUNDING_PARAM);
     } else if (job->param_dtype != ZERO_DTYPE_F32 && job->param != NULL) {
         zi_cpu_cast(cpu_kernels_element(job->param, job->param_dtype, at), job->param_dtype, param,
-                    ZERO_DTYPE_F32, run->count);
+                    ZERO_DTYPE_F32, elements->count);
     }
     if (moment1 == scratch->moment1) {
-        round_back(job, run, job->state[ZI_STATE_MOMENT1], moment1, ZI_ROUNDING_MOMENT1);
+        round_back(job, elements, job->state[ZI_STATE_MOMENT1], moment1, ZI_ROUNDING_MOMENT1);
     }
     if (moment2 == scratch->moment2) {
-        round_back(job, run, job->state[ZI_STATE_MOMENT2], moment2, ZI_ROUNDING_MOMENT2);
+        round_back(job, elements, job->state[ZI_STATE_MOMENT2], moment2, ZI_ROUNDING_MOMENT2);
     }
 }
 
-static void update_run(const zi_update_job *job, zi_cpu_scratch *scratch, segment_run run)
+static void update_range(const zi_update_job *job, zi_cpu_scratch *scratch, segment_range elements)
 {
     if (job->optimizer != ZERO_OPTIMIZER_CALLBACK) {
-        update_lanes(job, &run);
+        update_lanes(job, &elements);
         return;
     }
-    const uint64_t end = run.start + run.count;
-    while (run.start < end) {
-        run.count = zi_min_u64(ZI_CPU_RANGE_COUNT, end - run.start);
-        update_callback(job, scratch, &run);
-        run.start += run.count;
+    const uint64_t end = elements.start + elements.count;
+    while (elements.start < end) {
+        elements.count = zi_min_u64(ZI_CPU_RANGE_COUNT, end - elements.start);
+        update_callback(job, scratch, &elements);
+        elements.start += elements.count;
     }
 }
 
@@ -190,19 +190,20 @@ static uint64_t unit_count(const zi_segment *segments, size_t count)
     return units;
 }
 
-void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t part, uint32_t parts)
+void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t share,
+                   uint32_t shares)
 {
     if (job->decision->skip) {
         return;
     }
-    zi_assert_cmp(part, <, parts);
+    zi_assert_cmp(share, <, shares);
     zi_assert(job->optimizer != ZERO_OPTIMIZER_CALLBACK || scratch != NULL);
     const uint64_t units = unit_count(job->segments, job->segment_count);
-    /* Parts differ by at most one unit; written so that nothing wraps. */
-    const uint64_t share = units / parts;
-    const uint64_t extra = units % parts;
-    const uint64_t begin = share * part + zi_min_u64(part, extra);
-    const uint64_t end = begin + share + (part < extra);
+    /* Shares differ by at most one unit; written so that nothing wraps. */
+    const uint64_t each = units / shares;
+    const uint64_t extra = units % shares;
+    const uint64_t begin = each * share + zi_min_u64(share, extra);
+    const uint64_t end = begin + each + (share < extra);
     uint64_t passed = 0;
     for (size_t i = 0; i < job->segment_count && passed < end; i++) {
         const zi_segment *segment = &job->segments[i];
@@ -212,7 +213,7 @@ void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t p
         if (from < until) {
             const uint64_t start = (from - passed) * UNIT;
             const uint64_t stop = zi_min_u64((until - passed) * UNIT, segment->count);
-            update_run(job, scratch, (segment_run){segment, start, stop - start});
+            update_range(job, scratch, (segment_range){segment, start, stop - start});
         }
         passed += own;
     }

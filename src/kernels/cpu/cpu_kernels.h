@@ -35,9 +35,9 @@ typedef struct zi_cpu_scratch {
     float moment2[ZI_CPU_RANGE_COUNT];
 } zi_cpu_scratch;
 
-/* Part `part` of `parts` of a job. Nothing is touched when the job's decision says skip.
+/* Share `share` of `shares` of a job. Nothing is touched when the job's decision says skip.
  * scratch: this thread's; may be NULL for the library's optimizers. */
-void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t part,
-                   uint32_t parts);
+void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t share,
+                   uint32_t shares);
 
 #endif

@@ -188,22 +188,23 @@ ALWAYS_INLINE void round_loop(void *restrict target, zero_dtype dtype, const flo
     }
 }
 
-static void lanes_round(const zi_round_run *run)
+static void lanes_round(const zi_lanes_rounding *rounding)
 {
     size_t count = 0;
-    for (size_t i = 0; i < run->count; i += count) {
-        const uint64_t element = run->first + i;
+    for (size_t i = 0; i < rounding->count; i += count) {
+        const uint64_t element = rounding->first + i;
         const zi_rounding_sequence sequence = zi_rounding_sequence_for(
-            zi_rounding_block_of(run->key, element / ZI_ROUNDING_BLOCK), run->key.purpose);
+            zi_rounding_block_of(rounding->key, element / ZI_ROUNDING_BLOCK),
+            rounding->key.purpose);
         const uint32_t first = zi_rounding_at(sequence, (uint32_t)(element % ZI_ROUNDING_BLOCK));
-        count = rounding_span(element, run->count - i);
-        if (run->dtype == ZERO_DTYPE_BF16) {
-            round_loop(at(run->target, ZERO_DTYPE_BF16, i), ZERO_DTYPE_BF16, run->source + i, count,
-                       first, sequence.step, run->key.purpose);
+        count = rounding_span(element, rounding->count - i);
+        if (rounding->dtype == ZERO_DTYPE_BF16) {
+            round_loop(at(rounding->target, ZERO_DTYPE_BF16, i), ZERO_DTYPE_BF16,
+                       rounding->source + i, count, first, sequence.step, rounding->key.purpose);
         } else {
-            zi_assert(run->dtype == ZERO_DTYPE_F16);
-            round_loop(at(run->target, ZERO_DTYPE_F16, i), ZERO_DTYPE_F16, run->source + i, count,
-                       first, sequence.step, run->key.purpose);
+            zi_assert(rounding->dtype == ZERO_DTYPE_F16);
+            round_loop(at(rounding->target, ZERO_DTYPE_F16, i), ZERO_DTYPE_F16,
+                       rounding->source + i, count, first, sequence.step, rounding->key.purpose);
         }
     }
 }
@@ -437,35 +438,35 @@ static bool fold_is_non_temporal(const zi_fold *fold)
     return non_temporal;
 }
 
-/* Squares of a fold, by chunks: their totals are added many at a time. */
-typedef struct square_part {
+/* Adds the squares of a fold, by chunks: their totals are added many at a time. */
+typedef struct square_adder {
     zi_norm_sum sum;
     uint64_t additions; /* since the sum was normalised */
     uint32_t waiting;
     double totals[ZI_CHUNK_TOTALS];
-} square_part;
+} square_adder;
 
-static void add_waiting(square_part *part)
+static void add_waiting(square_adder *adder)
 {
-    zi_chunk_totals_add(&part->sum, part->totals, part->waiting);
-    part->additions += part->waiting;
-    part->waiting = 0;
-    if (part->additions >= ZI_NORM_ADDITIONS_MAX / 2) {
-        zi_norm_normalise(&part->sum);
-        part->additions = 0;
+    zi_chunk_totals_add(&adder->sum, adder->totals, adder->waiting);
+    adder->additions += adder->waiting;
+    adder->waiting = 0;
+    if (adder->additions >= ZI_NORM_ADDITIONS_MAX / 2) {
+        zi_norm_normalise(&adder->sum);
+        adder->additions = 0;
     }
 }
 
 /* Adds the squares of `count` values, and fills up the last chunk with zeros. */
-ALWAYS_INLINE void add_squares(square_part *part, float *values, size_t count)
+ALWAYS_INLINE void add_squares(square_adder *adder, float *values, size_t count)
 {
     for (size_t k = count; k % ZI_NORM_CHUNK != 0; k++) {
         values[k] = 0.0f;
     }
     for (size_t k = 0; k < count; k += ZI_NORM_CHUNK) {
-        part->totals[part->waiting++] = zi_chunk_squares(values + k);
-        if (part->waiting == ZI_CHUNK_TOTALS) {
-            add_waiting(part);
+        adder->totals[adder->waiting++] = zi_chunk_squares(values + k);
+        if (adder->waiting == ZI_CHUNK_TOTALS) {
+            add_waiting(adder);
         }
     }
 }
@@ -486,10 +487,10 @@ _Static_assert(STEP % (HELD_MOST * WIDE_COUNT) == 0 && STEP == ZI_NORM_CHUNK,
 ALWAYS_INLINE void add_held(wide_f32 *sum, const void *source, zero_dtype dtype, size_t held)
 {
     for (size_t i = 0; i < held; i++) {
-        float part[WIDE_COUNT];
+        float loaded[WIDE_COUNT];
         wide_f32 values;
-        load_step(part, at_const(source, dtype, i * WIDE_COUNT), dtype, WIDE_COUNT);
-        memcpy(&values, part, sizeof values);
+        load_step(loaded, at_const(source, dtype, i * WIDE_COUNT), dtype, WIDE_COUNT);
+        memcpy(&values, loaded, sizeof values);
         sum[i] += values;
     }
 }
@@ -497,9 +498,9 @@ ALWAYS_INLINE void add_held(wide_f32 *sum, const void *source, zero_dtype dtype,
 /* A fold as it goes on. */
 typedef struct fold_state {
     const zi_fold *fold;
-    square_part *part; /* NULL: no squares */
-    bool many;         /* it reads more arrays than FOLLOWED_MAX */
-    float scale;       /* of the sources' sum */
+    square_adder *adder; /* NULL: no squares */
+    bool many;           /* it reads more arrays than FOLLOWED_MAX */
+    float scale;         /* of the sources' sum */
 } fold_state;
 
 /* The sources' sum of the elements from `i` on, as many as `held` registers have, scaled and added
@@ -596,7 +597,7 @@ ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size
     _Alignas(64) uint16_t narrow[STEP];
     const void *values = sums;
     if (dst_dtype != ZERO_DTYPE_F32) {
-        fold_narrow(narrow, sums, dst_dtype, count, state->part != NULL);
+        fold_narrow(narrow, sums, dst_dtype, count, state->adder != NULL);
         values = narrow;
     }
     void *dst = at(state->fold->dst, dst_dtype, i);
@@ -605,8 +606,8 @@ ALWAYS_INLINE void fold_put(const fold_state *state, float *sums, size_t i, size
     } else {
         memcpy(dst, values, count * width(dst_dtype));
     }
-    if (state->part != NULL) {
-        add_squares(state->part, sums, count);
+    if (state->adder != NULL) {
+        add_squares(state->adder, sums, count);
     }
 }
 
@@ -662,8 +663,8 @@ static fold_fn fold_choose(zero_dtype source_dtype, zero_dtype dst_dtype)
 
 static void lanes_fold(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares)
 {
-    square_part part = {{{0}, 0, 0}, 0, 0, {0.0}};
-    const fold_state state = {fold, squares != NULL ? &part : NULL,
+    square_adder adder = {{{0}, 0, 0}, 0, 0, {0.0}};
+    const fold_state state = {fold, squares != NULL ? &adder : NULL,
                               fold->source_count + (fold->accumulate ? 1u : 0u) > FOLLOWED_MAX,
                               zi_fold_scale(fold)};
     const bool non_temporal = fold_is_non_temporal(fold);
@@ -672,8 +673,8 @@ static void lanes_fold(const zi_fold *fold, size_t begin, size_t end, zi_norm_su
         zi_stream_fence();
     }
     if (squares != NULL) {
-        add_waiting(&part);
-        zi_norm_merge(squares, &part.sum);
+        add_waiting(&adder);
+        zi_norm_merge(squares, &adder.sum);
     }
 }
 
@@ -689,12 +690,12 @@ static void lanes_cast(void *target, zero_dtype target_dtype, const void *source
     }
     const bool non_temporal = count >= STREAM_COUNT_MIN && (uintptr_t)target % LINE_BYTES == 0;
     for (size_t i = 0; i < count; i += BLOCK) {
-        const size_t part = least(BLOCK, count - i);
-        lanes_load(values, at_const(source, source_dtype, i), source_dtype, part);
+        const size_t block = least(BLOCK, count - i);
+        lanes_load(values, at_const(source, source_dtype, i), source_dtype, block);
         if (non_temporal) {
-            store_non_temporal(at(target, target_dtype, i), target_dtype, values, part);
+            store_non_temporal(at(target, target_dtype, i), target_dtype, values, block);
         } else {
-            store(at(target, target_dtype, i), target_dtype, values, part);
+            store(at(target, target_dtype, i), target_dtype, values, block);
         }
     }
     if (non_temporal) {
@@ -714,14 +715,14 @@ static void lanes_scale(float *restrict target, const void *restrict source,
 static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum)
 {
     _Alignas(64) float values[BLOCK];
-    square_part part = {{{0}, 0, 0}, 0, 0, {0.0}};
+    square_adder adder = {{{0}, 0, 0}, 0, 0, {0.0}};
     for (size_t i = 0; i < count; i += BLOCK) {
         const size_t block = least(BLOCK, count - i);
         lanes_load(values, at_const(source, dtype, i), dtype, block);
-        add_squares(&part, values, block);
+        add_squares(&adder, values, block);
     }
-    add_waiting(&part);
-    zi_norm_merge(sum, &part.sum);
+    add_waiting(&adder);
+    zi_norm_merge(sum, &adder.sum);
 }
 
 const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {

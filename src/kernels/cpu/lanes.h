@@ -28,21 +28,21 @@ typedef struct zi_lanes_update {
     uint64_t first;      /* index in the tensor of the first element */
 } zi_lanes_update;
 
-/* Fp32 values rounded stochastically to BF16 or F16. */
-typedef struct zi_round_run {
+/* Fp32 values to round stochastically to BF16 or F16. */
+typedef struct zi_lanes_rounding {
     void *target;
     const float *source;
     size_t count;
     zero_dtype dtype;
     zi_rounding_key key;
     uint64_t first;
-} zi_round_run;
+} zi_lanes_rounding;
 
 typedef struct zi_cpu_lanes {
     size_t struct_bytes;
     const char *name;
     void (*update)(const zi_lanes_update *update);
-    void (*round)(const zi_round_run *run);
+    void (*round)(const zi_lanes_rounding *rounding);
     /* As zi_cpu_fold_range. */
     void (*fold)(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares);
     void (*cast)(void *target, zero_dtype target_dtype, const void *source, zero_dtype source_dtype,

@@ -44,11 +44,11 @@ static void spread(launcher *owner, size_t count, zi_pool_fn fn, void *argument)
     zi_pool_run(count < SPREAD_COUNT_MIN ? NULL : owner->pool, fn, argument);
 }
 
-/* The elements of part `part`: whole chunks, the last part takes the tail. */
-static size_t part_begin(size_t count, uint32_t part, uint32_t parts)
+/* The first element of share `share`: whole chunks, the last share takes the tail. */
+static size_t share_begin(size_t count, uint32_t share, uint32_t shares)
 {
     const uint64_t chunks = zi_div_up(count, ZI_NORM_CHUNK);
-    const uint64_t begin = chunks / parts * part + zi_min_u64(part, chunks % parts);
+    const uint64_t begin = chunks / shares * share + zi_min_u64(share, chunks % shares);
     return (size_t)zi_min_u64(begin * ZI_NORM_CHUNK, count);
 }
 
@@ -62,10 +62,10 @@ static void *target_at(const launch *work, size_t index)
     return (unsigned char *)work->target + index * zero_dtype_bytes(work->target_dtype);
 }
 
-static void update_part(void *argument, uint32_t part, uint32_t parts)
+static void update_share(void *argument, uint32_t share, uint32_t shares)
 {
     const launch *work = argument;
-    zi_cpu_update(work->job, &work->owner->scratch[part], part, parts);
+    zi_cpu_update(work->job, &work->owner->scratch[share], share, shares);
 }
 
 static zero_status update_task(void *argument)
@@ -79,7 +79,7 @@ static zero_status update_task(void *argument)
     if (needs_scratch) {
         (void)pthread_mutex_lock(&work->owner->scratch_mutex);
     }
-    spread(work->owner, count, update_part, work);
+    spread(work->owner, count, update_share, work);
     if (needs_scratch) {
         (void)pthread_mutex_unlock(&work->owner->scratch_mutex);
     }
@@ -93,11 +93,11 @@ static void merge_sum(launcher *owner, zi_norm_sum *sum, const zi_norm_sum *own)
     (void)pthread_mutex_unlock(&owner->sum_mutex);
 }
 
-static void square_sum_part(void *argument, uint32_t part, uint32_t parts)
+static void square_sum_share(void *argument, uint32_t share, uint32_t shares)
 {
     const launch *work = argument;
-    const size_t begin = part_begin(work->count, part, parts);
-    const size_t end = part_begin(work->count, part + 1, parts);
+    const size_t begin = share_begin(work->count, share, shares);
+    const size_t end = share_begin(work->count, share + 1, shares);
     zi_norm_sum own = {{0}, 0, 0};
     zi_cpu_square_sum(source_at(work, begin), work->source_dtype, end - begin, &own);
     merge_sum(work->owner, work->sum, &own);
@@ -106,15 +106,15 @@ static void square_sum_part(void *argument, uint32_t part, uint32_t parts)
 static zero_status square_sum_task(void *argument)
 {
     launch *work = argument;
-    spread(work->owner, work->count, square_sum_part, work);
+    spread(work->owner, work->count, square_sum_share, work);
     return ZERO_OK;
 }
 
-static void cast_part(void *argument, uint32_t part, uint32_t parts)
+static void cast_share(void *argument, uint32_t share, uint32_t shares)
 {
     const launch *work = argument;
-    const size_t begin = part_begin(work->count, part, parts);
-    const size_t end = part_begin(work->count, part + 1, parts);
+    const size_t begin = share_begin(work->count, share, shares);
+    const size_t end = share_begin(work->count, share + 1, shares);
     zi_cpu_cast(target_at(work, begin), work->target_dtype, source_at(work, begin),
                 work->source_dtype, end - begin);
 }
@@ -122,7 +122,7 @@ static void cast_part(void *argument, uint32_t part, uint32_t parts)
 static zero_status cast_task(void *argument)
 {
     launch *work = argument;
-    spread(work->owner, work->count, cast_part, work);
+    spread(work->owner, work->count, cast_share, work);
     return ZERO_OK;
 }
 
@@ -190,12 +190,12 @@ typedef struct fold_work {
 
 _Static_assert(sizeof(fold_work) <= ZI_TASK_ARGUMENT_BYTES, "a fold travels by value");
 
-static void fold_part(void *argument, uint32_t part, uint32_t parts)
+static void fold_share(void *argument, uint32_t share, uint32_t shares)
 {
     const fold_work *work = argument;
     const zi_fold *fold = &work->fold;
-    const size_t begin = part_begin(fold->count, part, parts);
-    const size_t end = part_begin(fold->count, part + 1, parts);
+    const size_t begin = share_begin(fold->count, share, shares);
+    const size_t end = share_begin(fold->count, share + 1, shares);
     if (fold->squares == NULL) {
         zi_cpu_fold_range(fold, begin, end, NULL);
         return;
@@ -208,7 +208,7 @@ static void fold_part(void *argument, uint32_t part, uint32_t parts)
 static zero_status fold_task(void *argument)
 {
     fold_work *work = argument;
-    spread(work->owner, work->fold.count, fold_part, work);
+    spread(work->owner, work->fold.count, fold_share, work);
     return ZERO_OK;
 }
 

@@ -103,8 +103,8 @@ ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
     return args;
 }
 
-/* Neighbouring elements of one segment, and all that they have in common. */
-typedef struct zi_update_run {
+/* A walk over neighbouring elements of one segment, and what they have in common. */
+typedef struct zi_update_walk {
     uint64_t at;      /* in the shard */
     uint64_t left;    /* elements from there on */
     uint64_t element; /* place of `at` in the tensor */
@@ -113,7 +113,7 @@ typedef struct zi_update_run {
     uint64_t block;           /* that of the lane's last quad */
     zi_coeffs coeffs;
     float grad_scale;
-} zi_update_run;
+} zi_update_walk;
 
 /* The first segment that ends behind `place`; segment_count: none does. */
 ZI_LANE uint64_t zi_segment_find(const zi_segment *segments, uint64_t segment_count, uint64_t place)
@@ -133,43 +133,43 @@ ZI_LANE uint64_t zi_segment_find(const zi_segment *segments, uint64_t segment_co
 
 /* The part of the segment in the warp's range; the segment begins before the range's end and does
  * not end before its begin. */
-ZI_LANE zi_update_run zi_update_run_of(zi_update_form form, const zi_update_args *args,
-                                       const zi_segment *segment, zi_warp_range range)
+ZI_LANE zi_update_walk zi_update_walk_of(zi_update_form form, const zi_update_args *args,
+                                         const zi_segment *segment, zi_warp_range range)
 {
     const zi_step_decision *const decision = args->decision;
     const uint64_t segment_end = segment->offset + segment->count;
     const uint64_t end = segment_end < range.end ? segment_end : range.end;
-    zi_update_run run;
-    run.at = segment->offset > range.begin ? segment->offset : range.begin;
-    run.left = end - run.at;
-    run.element = segment->tensor_first + (run.at - segment->offset);
-    run.key.seed = args->seed;
-    run.key.update = decision->update;
-    run.key.tensor = segment->tensor;
-    run.key.purpose = ZI_ROUNDING_PARAM;
-    run.block = UINT64_MAX;
-    run.coeffs = zi_optimizer_coeffs((uint32_t)form.optimizer, decision->groups[segment->group],
-                                     segment->flags);
-    run.grad_scale = decision->grad_scale;
-    return run;
+    zi_update_walk walk;
+    walk.at = segment->offset > range.begin ? segment->offset : range.begin;
+    walk.left = end - walk.at;
+    walk.element = segment->tensor_first + (walk.at - segment->offset);
+    walk.key.seed = args->seed;
+    walk.key.update = decision->update;
+    walk.key.tensor = segment->tensor;
+    walk.key.purpose = ZI_ROUNDING_PARAM;
+    walk.block = UINT64_MAX;
+    walk.coeffs = zi_optimizer_coeffs((uint32_t)form.optimizer, decision->groups[segment->group],
+                                      segment->flags);
+    walk.grad_scale = decision->grad_scale;
+    return walk;
 }
 
 /* To the block of the lane's quad that begins with `element`. A lane's elements ascend, so it calls
  * Philox once for each block that it comes to. */
-ZI_LANE void zi_update_move_to(zi_update_run *run, uint64_t element)
+ZI_LANE void zi_update_move_to(zi_update_walk *walk, uint64_t element)
 {
-    if (element / ZI_ROUNDING_BLOCK != run->block) {
-        run->block = element / ZI_ROUNDING_BLOCK;
-        run->random = zi_rounding_block_of(run->key, run->block);
+    if (element / ZI_ROUNDING_BLOCK != walk->block) {
+        walk->block = element / ZI_ROUNDING_BLOCK;
+        walk->random = zi_rounding_block_of(walk->key, walk->block);
     }
 }
 
-/* The random words of the quad that begins with `element`, a multiple of ZI_QUAD in run->block. */
-ZI_LANE zi_quad_words zi_quad_random(const zi_update_run *run, zi_rounding_purpose purpose,
+/* The random words of the quad that begins with `element`, a multiple of ZI_QUAD in walk->block. */
+ZI_LANE zi_quad_words zi_quad_random(const zi_update_walk *walk, zi_rounding_purpose purpose,
                                      uint64_t element)
 {
     zi_quad_words words;
-    const zi_rounding_sequence sequence = zi_rounding_sequence_for(run->random, purpose);
+    const zi_rounding_sequence sequence = zi_rounding_sequence_for(walk->random, purpose);
     const uint32_t index = (uint32_t)(element % ZI_ROUNDING_BLOCK);
     ZI_UNROLL
     for (uint32_t i = 0; i < ZI_QUAD; i++) {
@@ -218,14 +218,14 @@ ZI_LANE zi_element_state zi_update_quickly(zi_update_form form, zi_element_state
 
 /* The quad's elements. 0: some argument was not usual, and what came of the quad is not to be used.
  */
-ZI_LANE int zi_update_advance(zi_update_form form, const zi_update_run *run, zi_update_quad *quad)
+ZI_LANE int zi_update_advance(zi_update_form form, const zi_update_walk *walk, zi_update_quad *quad)
 {
     int usual = 1;
     ZI_UNROLL
     for (int i = 0; i < ZI_QUAD; i++) {
         const zi_element_state state = {quad->p.value[i], quad->m.value[i], quad->v.value[i]};
-        const zi_element_state next =
-            zi_update_quickly(form, state, quad->g.value[i] * run->grad_scale, run->coeffs, &usual);
+        const zi_element_state next = zi_update_quickly(
+            form, state, quad->g.value[i] * walk->grad_scale, walk->coeffs, &usual);
         quad->p.value[i] = next.p;
         quad->m.value[i] = next.m;
         quad->v.value[i] = next.v;
@@ -235,10 +235,10 @@ ZI_LANE int zi_update_advance(zi_update_form form, const zi_update_run *run, zi_
 
 /* A quad of the moments, rounded stochastically unless it is F32. */
 ZI_LANE void zi_update_store_moments(zi_update_form form, const zi_update_args *args,
-                                     const zi_update_run *run, uint64_t offset,
+                                     const zi_update_walk *walk, uint64_t offset,
                                      const zi_update_quad *quad)
 {
-    const uint64_t place = run->at + offset;
+    const uint64_t place = walk->at + offset;
     if (form.moment == ZERO_DTYPE_F32) {
         zi_quad_store(args->moment1, ZERO_DTYPE_F32, place, quad->m, ZI_USE_AGAIN);
         if (zi_update_has_second(form)) {
@@ -246,7 +246,7 @@ ZI_LANE void zi_update_store_moments(zi_update_form form, const zi_update_args *
         }
         return;
     }
-    const zi_quad_words random = zi_quad_random(run, ZI_ROUNDING_MOMENT1, run->element + offset);
+    const zi_quad_words random = zi_quad_random(walk, ZI_ROUNDING_MOMENT1, walk->element + offset);
     zi_quad_round(args->moment1, form.moment, place, quad->m, random, ZI_ROUNDING_MOMENT1);
     if (zi_update_has_second(form)) {
         zi_quad_round(args->moment2, form.moment, place, quad->v, random, ZI_ROUNDING_MOMENT2);
@@ -255,11 +255,12 @@ ZI_LANE void zi_update_store_moments(zi_update_form form, const zi_update_args *
 
 /* A quad of the parameter: as fp32 with its copy, or rounded stochastically. */
 ZI_LANE void zi_update_store_param(zi_update_form form, const zi_update_args *args,
-                                   const zi_update_run *run, uint64_t offset, zi_quad p)
+                                   const zi_update_walk *walk, uint64_t offset, zi_quad p)
 {
-    const uint64_t place = run->at + offset;
+    const uint64_t place = walk->at + offset;
     if (!form.has_master) {
-        const zi_quad_words random = zi_quad_random(run, ZI_ROUNDING_PARAM, run->element + offset);
+        const zi_quad_words random =
+            zi_quad_random(walk, ZI_ROUNDING_PARAM, walk->element + offset);
         zi_quad_round(args->param, form.param, place, p, random, ZI_ROUNDING_PARAM);
         return;
     }
@@ -276,22 +277,22 @@ ZI_LANE void zi_element_round(void *base, zero_dtype dtype, uint64_t index, floa
     ((uint16_t *)base)[index] = zi_narrow_stochastic(value, dtype, zi_rounding_half(word, purpose));
 }
 
-/* Element `i` of a run. */
+/* Element `i` from where the walk is. */
 ZI_LANE void zi_update_element(zi_update_form form, const zi_update_args *args,
-                               const zi_update_run *run, uint64_t i)
+                               const zi_update_walk *walk, uint64_t i)
 {
-    const uint64_t at = run->at + i;
+    const uint64_t at = walk->at + i;
     const int has_second = zi_update_has_second(form);
     const zi_element_state state = {
         form.has_master ? args->master[at] : zi_element_get(args->param, form.param, at),
         zi_element_get(args->moment1, form.moment, at),
         has_second ? zi_element_get(args->moment2, form.moment, at) : 0.0f};
-    const float grad = zi_element_get(args->grad, form.grad, at) * run->grad_scale;
+    const float grad = zi_element_get(args->grad, form.grad, at) * walk->grad_scale;
     const zi_element_state next =
-        zi_optimizer_lane((uint32_t)form.optimizer, state, grad, run->coeffs);
+        zi_optimizer_lane((uint32_t)form.optimizer, state, grad, walk->coeffs);
     if (!form.has_master) {
-        zi_element_round(args->param, form.param, at, next.p, run->key, ZI_ROUNDING_PARAM,
-                         run->element + i);
+        zi_element_round(args->param, form.param, at, next.p, walk->key, ZI_ROUNDING_PARAM,
+                         walk->element + i);
     } else {
         args->master[at] = next.p;
         if (form.param != ZERO_DTYPE_NONE) {
@@ -305,57 +306,57 @@ ZI_LANE void zi_update_element(zi_update_form form, const zi_update_args *args,
         }
         return;
     }
-    zi_element_round(args->moment1, form.moment, at, next.m, run->key, ZI_ROUNDING_MOMENT1,
-                     run->element + i);
+    zi_element_round(args->moment1, form.moment, at, next.m, walk->key, ZI_ROUNDING_MOMENT1,
+                     walk->element + i);
     if (has_second) {
-        zi_element_round(args->moment2, form.moment, at, next.v, run->key, ZI_ROUNDING_MOMENT2,
-                         run->element + i);
+        zi_element_round(args->moment2, form.moment, at, next.v, walk->key, ZI_ROUNDING_MOMENT2,
+                         walk->element + i);
     }
 }
 
-ZI_LANE void zi_update_store(zi_update_form form, const zi_update_args *args, zi_update_run *run,
+ZI_LANE void zi_update_store(zi_update_form form, const zi_update_args *args, zi_update_walk *walk,
                              uint64_t offset, const zi_update_quad *quad)
 {
     if (zi_update_is_random(form)) {
-        zi_update_move_to(run, run->element + offset);
+        zi_update_move_to(walk, walk->element + offset);
     }
-    zi_update_store_param(form, args, run, offset, quad->p);
-    zi_update_store_moments(form, args, run, offset, quad);
+    zi_update_store_param(form, args, walk, offset, quad->p);
+    zi_update_store_moments(form, args, walk, offset, quad);
 }
 
 /* A lane's quads of a tile, element by element. */
 ZI_LANE void zi_update_tile_slowly(zi_update_form form, const zi_update_args *args,
-                                   const zi_update_run *run, uint64_t offset)
+                                   const zi_update_walk *walk, uint64_t offset)
 {
     ZI_NO_UNROLL
     for (uint64_t i = 0; i < ZI_UPDATE_QUADS * ZI_QUAD; i++) {
-        zi_update_element(form, args, run, offset + i / ZI_QUAD * ZI_WARP_QUADS + i % ZI_QUAD);
+        zi_update_element(form, args, walk, offset + i / ZI_QUAD * ZI_WARP_QUADS + i % ZI_QUAD);
     }
 }
 
-/* The first ZI_UPDATE_TILE elements of a run, of aligned arrays. */
-ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args, zi_update_run *run,
+/* The next ZI_UPDATE_TILE elements of a walk, of aligned arrays. */
+ZI_LANE void zi_update_tile(zi_update_form form, const zi_update_args *args, zi_update_walk *walk,
                             uint32_t lane)
 {
     const uint64_t offset = (uint64_t)lane * ZI_QUAD;
-    zi_update_quad first = zi_update_load(form, args, run->at + offset);
-    zi_update_quad second = zi_update_load(form, args, run->at + offset + ZI_WARP_QUADS);
-    const int usual = zi_update_advance(form, run, &first);
-    if (!(zi_update_advance(form, run, &second) & usual)) {
-        zi_update_tile_slowly(form, args, run, offset);
+    zi_update_quad first = zi_update_load(form, args, walk->at + offset);
+    zi_update_quad second = zi_update_load(form, args, walk->at + offset + ZI_WARP_QUADS);
+    const int usual = zi_update_advance(form, walk, &first);
+    if (!(zi_update_advance(form, walk, &second) & usual)) {
+        zi_update_tile_slowly(form, args, walk, offset);
         return;
     }
-    zi_update_store(form, args, run, offset, &first);
-    zi_update_store(form, args, run, offset + ZI_WARP_QUADS, &second);
+    zi_update_store(form, args, walk, offset, &first);
+    zi_update_store(form, args, walk, offset + ZI_WARP_QUADS, &second);
 }
 
-/* True if the first elements of a run can be updated as a tile. Quads are rounded by whole quads of
+/* True if the next elements of a walk can be updated as a tile. Quads are rounded by whole quads of
  * the tensor; no layout of ours lets a segment begin elsewhere. */
 ZI_LANE int zi_update_has_tile(zi_update_form form, const zi_update_args *args,
-                               const zi_update_run *run)
+                               const zi_update_walk *walk)
 {
-    return args->aligned && run->left >= ZI_UPDATE_TILE &&
-           (!zi_update_is_random(form) || run->element % ZI_QUAD == 0);
+    return args->aligned && walk->left >= ZI_UPDATE_TILE &&
+           (!zi_update_is_random(form) || walk->element % ZI_QUAD == 0);
 }
 
 /* All work of lane `lane` of warp `warp`. */
@@ -369,17 +370,17 @@ ZI_LANE void zi_update_lane(zi_update_form form, const zi_update_args *args, uin
     uint64_t index = zi_segment_find(args->segments, args->segment_count, range.begin);
     ZI_NO_UNROLL
     for (; index < args->segment_count && args->segments[index].offset < range.end; index++) {
-        zi_update_run run = zi_update_run_of(form, args, &args->segments[index], range);
+        zi_update_walk walk = zi_update_walk_of(form, args, &args->segments[index], range);
         ZI_NO_UNROLL
-        while (zi_update_has_tile(form, args, &run)) {
-            zi_update_tile(form, args, &run, lane);
-            run.at += ZI_UPDATE_TILE;
-            run.element += ZI_UPDATE_TILE;
-            run.left -= ZI_UPDATE_TILE;
+        while (zi_update_has_tile(form, args, &walk)) {
+            zi_update_tile(form, args, &walk, lane);
+            walk.at += ZI_UPDATE_TILE;
+            walk.element += ZI_UPDATE_TILE;
+            walk.left -= ZI_UPDATE_TILE;
         }
         ZI_NO_UNROLL
-        for (uint64_t i = lane; i < run.left; i += ZI_WARP_LANES) {
-            zi_update_element(form, args, &run, i);
+        for (uint64_t i = lane; i < walk.left; i += ZI_WARP_LANES) {
+            zi_update_element(form, args, &walk, i);
         }
     }
 }

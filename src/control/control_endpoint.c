@@ -1,6 +1,6 @@
 /* Owns the sockets of the control plane: resolving, binding, connecting. Invariants: sockets never
  * block, and a forked child has none of them. */
-#include "control/control_place.h"
+#include "control/control_endpoint.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,17 +28,17 @@ static struct {
     fd_set open;
 } sockets = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static void control_place_before_fork(void)
+static void control_endpoint_before_fork(void)
 {
     (void)pthread_mutex_lock(&sockets.mutex);
 }
 
-static void control_place_after_fork(void)
+static void control_endpoint_after_fork(void)
 {
     (void)pthread_mutex_unlock(&sockets.mutex);
 }
 
-static void control_place_in_child(void)
+static void control_endpoint_in_child(void)
 {
     for (int i = 0; i < FD_SETSIZE; i++) {
         if (FD_ISSET(i, &sockets.open)) {
@@ -46,13 +46,13 @@ static void control_place_in_child(void)
         }
     }
     FD_ZERO(&sockets.open);
-    control_place_after_fork();
+    control_endpoint_after_fork();
 }
 
-static void control_place_watch_forks(void)
+static void control_endpoint_watch_forks(void)
 {
-    (void)pthread_atfork(control_place_before_fork, control_place_after_fork,
-                         control_place_in_child);
+    (void)pthread_atfork(control_endpoint_before_fork, control_endpoint_after_fork,
+                         control_endpoint_in_child);
 }
 
 /* Open or accept a socket, and keep it from children. Beyond FD_SETSIZE, where a server has many
@@ -60,7 +60,7 @@ static void control_place_watch_forks(void)
 static int make_socket(int family, int listener)
 {
     const int on = 1;
-    (void)pthread_once(&sockets.once, control_place_watch_forks);
+    (void)pthread_once(&sockets.once, control_endpoint_watch_forks);
     (void)pthread_mutex_lock(&sockets.mutex);
     const int fd = listener < 0 ? socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
                                 : accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -107,7 +107,7 @@ zero_status zi_control_random(void *words, size_t bytes)
 
 /* ---- addresses ---- */
 
-static bool control_place_is_loopback(const struct sockaddr *at)
+static bool control_endpoint_is_loopback(const struct sockaddr *at)
 {
     if (at->sa_family == AF_INET) {
         const struct sockaddr_in *four = (const void *)at;
@@ -127,17 +127,17 @@ static void add_address(const struct addrinfo *found, uint32_t port, zi_control_
     const in_port_t number = htons((uint16_t)port);
     char host[64] = "?";
     zi_control_address added = {.bytes = found->ai_addrlen,
-                                .loopback = control_place_is_loopback(found->ai_addr)};
+                                .loopback = control_endpoint_is_loopback(found->ai_addr)};
     memcpy(&added.at, found->ai_addr, found->ai_addrlen);
     memcpy((char *)&added.at + offsetof(struct sockaddr_in6, sin6_port), &number, sizeof number);
     (void)getnameinfo(found->ai_addr, found->ai_addrlen, host, sizeof host, NULL, 0,
                       NI_NUMERICHOST);
     (void)snprintf(added.text, sizeof added.text, "%s port %u", host, port);
-    uint32_t place = (*count)++;
-    for (; place > 0 && addresses[place - 1].loopback && !added.loopback; place--) {
-        addresses[place] = addresses[place - 1];
+    uint32_t endpoint = (*count)++;
+    for (; endpoint > 0 && addresses[endpoint - 1].loopback && !added.loopback; endpoint--) {
+        addresses[endpoint] = addresses[endpoint - 1];
     }
-    addresses[place] = added;
+    addresses[endpoint] = added;
 }
 
 static zero_status resolve_host(const char *host, uint32_t port, zi_control_address *addresses,
@@ -163,15 +163,15 @@ static zero_status resolve_host(const char *host, uint32_t port, zi_control_addr
     return ZERO_OK;
 }
 
-zero_status zi_control_resolve(const zi_control_place *place, zi_control_address *addresses,
+zero_status zi_control_resolve(const zi_control_endpoint *endpoint, zi_control_address *addresses,
                                uint32_t *count)
 {
-    char hosts[sizeof place->hosts + 1] = "";
+    char hosts[sizeof endpoint->hosts + 1] = "";
     char *rest = hosts;
     *count = 0;
-    memcpy(hosts, place->hosts, sizeof place->hosts);
+    memcpy(hosts, endpoint->hosts, sizeof endpoint->hosts);
     for (const char *host = strsep(&rest, " "); host != NULL; host = strsep(&rest, " ")) {
-        ZI_TRY(resolve_host(host, place->port, addresses, count));
+        ZI_TRY(resolve_host(host, endpoint->port, addresses, count));
     }
     return ZERO_OK;
 }
@@ -182,7 +182,7 @@ static uint32_t port_of(int listener)
     struct sockaddr_in6 at = {0};
     socklen_t bytes = sizeof at;
     (void)getsockname(listener, (void *)&at, &bytes);
-    return ntohs(at.sin6_port); /* at the same place for both families */
+    return ntohs(at.sin6_port); /* at the same offset for both families */
 }
 
 /* The addresses of this host that others may reach it at. */
@@ -233,29 +233,29 @@ static int listen_at(const zi_control_address *address)
     return fd;
 }
 
-zero_status zi_control_listen(zi_control_place *place, int *listener)
+zero_status zi_control_listen(zi_control_endpoint *endpoint, int *listener)
 {
     zi_control_address addresses[ZI_CONTROL_ADDRESSES];
-    zi_control_place anywhere = {.port = place->port, .hosts = ":: 0.0.0.0"};
-    const bool given = place->hosts[0] != '\0';
+    zi_control_endpoint anywhere = {.port = endpoint->port, .hosts = ":: 0.0.0.0"};
+    const bool given = endpoint->hosts[0] != '\0';
     const zi_control_address *refused = addresses;
     uint32_t count = 0;
     int code = EADDRNOTAVAIL;
     *listener = -1;
     if (!given) {
-        ZI_TRY(zi_control_random(&place->key, sizeof place->key));
-        ZI_TRY(own_hosts(place->hosts, sizeof place->hosts));
+        ZI_TRY(zi_control_random(&endpoint->key, sizeof endpoint->key));
+        ZI_TRY(own_hosts(endpoint->hosts, sizeof endpoint->hosts));
     }
-    ZI_TRY(zi_control_resolve(given ? place : &anywhere, addresses, &count));
+    ZI_TRY(zi_control_resolve(given ? endpoint : &anywhere, addresses, &count));
     for (const zi_control_address *at = addresses; at < addresses + count; at++) {
         *listener = listen_at(at);
         if (*listener >= 0) {
-            place->port = port_of(*listener);
+            endpoint->port = port_of(*listener);
             if (at->loopback) {
                 zi_log(ZERO_LOG_WARN,
                        "rank 0 listens at %s ('%.60s'), which other hosts cannot reach; see "
                        "/etc/hosts",
-                       at->text, place->hosts);
+                       at->text, endpoint->hosts);
             }
             return ZERO_OK;
         }
@@ -264,7 +264,7 @@ zero_status zi_control_listen(zi_control_place *place, int *listener)
             code = errno;
         }
     }
-    ZI_FAIL_NATIVE(ZERO_ERR_COMM, code, "rank 0 cannot listen at '%.60s': %s%s%s", place->hosts,
+    ZI_FAIL_NATIVE(ZERO_ERR_COMM, code, "rank 0 cannot listen at '%.60s': %s%s%s", endpoint->hosts,
                    refused->text, code == EADDRNOTAVAIL ? " is no address of its host" : ": ",
                    code == EADDRNOTAVAIL ? "; set MASTER_ADDR to the host that rank 0 runs on"
                    : code == EADDRINUSE  ? "another program does; choose another MASTER_PORT, "

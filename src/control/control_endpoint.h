@@ -1,7 +1,7 @@
 /* The place where the control plane is served: sockets, names and addresses. Sockets never
  * block. */
-#ifndef ZI_CONTROL_CONTROL_PLACE_H
-#define ZI_CONTROL_CONTROL_PLACE_H
+#ifndef ZI_CONTROL_CONTROL_ENDPOINT_H
+#define ZI_CONTROL_CONTROL_ENDPOINT_H
 
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -10,14 +10,14 @@
 #include "zero/status.h"
 
 /* The address at which rank 0 serves; the same bytes on all ranks. */
-typedef struct zi_control_place {
+typedef struct zi_control_endpoint {
     zi_control_key key;
     uint32_t port;
     uint32_t unused;
     char hosts[488]; /* names or addresses of rank 0's host, a blank between them */
-} zi_control_place;
+} zi_control_endpoint;
 
-_Static_assert(sizeof(zi_control_place) == 512, "sent as bytes");
+_Static_assert(sizeof(zi_control_endpoint) == 512, "sent as bytes");
 
 typedef struct zi_control_address {
     struct sockaddr_storage at;
@@ -28,15 +28,16 @@ typedef struct zi_control_address {
 
 #define ZI_CONTROL_ADDRESSES 16
 
-/* The addresses of the place's hosts, ZI_CONTROL_ADDRESSES at most, loopback last. COMM naming a
+/* The addresses of the endpoint's hosts, ZI_CONTROL_ADDRESSES at most, loopback last. COMM naming a
  * host that cannot be resolved. The resolver's own limits hold: half a minute may pass. */
-zero_status zi_control_resolve(const zi_control_place *place, zi_control_address *addresses,
+zero_status zi_control_resolve(const zi_control_endpoint *endpoint, zi_control_address *addresses,
                                uint32_t *count);
 
-/* Listen at the first of the place's addresses that is one of this host, loopback last. A place
- * without hosts is filled: all interfaces, a free port, and a random key. Port 0 is filled too.
+/* Listen at the first of the endpoint's addresses that is one of this host, loopback last. An
+ * endpoint without hosts is filled: all interfaces, a free port, and a random key. Port 0 is filled
+ * too.
  * - Errors: COMM naming address and port, or as zi_control_resolve, which it calls. */
-zero_status zi_control_listen(zi_control_place *place, int *listener);
+zero_status zi_control_listen(zi_control_endpoint *endpoint, int *listener);
 
 /* Begin to connect. Returns 0, or errno; what else goes wrong is found when the socket is read. */
 int zi_control_connect(const zi_control_address *address, int *socket);

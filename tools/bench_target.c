@@ -1,20 +1,20 @@
-/* Owns the CPU as a place, and what is measured there: what is put on the host stream has run when
+/* Owns the CPU as a target, and what is measured there: what is put on the host stream has run when
  * the call returns. */
-#include "bench_place.h"
+#include "bench_target.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static int wait_for_stream(const bench_place *place)
+static int wait_for_stream(const bench_target *target)
 {
-    (void)place;
+    (void)target;
     return 0;
 }
 
-static int fetch(const bench_place *place, void *host, const void *data, size_t bytes)
+static int fetch(const bench_target *target, void *host, const void *data, size_t bytes)
 {
-    (void)place;
+    (void)target;
     memcpy(host, data, bytes);
     return 0;
 }
@@ -77,7 +77,7 @@ static uint64_t used_most(void)
     return forgets ? bench_resident_most() : resident_bytes();
 }
 
-const bench_place bench_cpu_place = {
+const bench_target bench_cpu_target = {
     .device = ZERO_DEVICE_CPU,
     .suffix = "",
     .used = "resident pages",
@@ -91,13 +91,13 @@ const bench_place bench_cpu_place = {
 
 int bench_hooks(const bench_options *options, bench_report *report)
 {
-    return bench_hooks_at(&bench_cpu_place, options, report);
+    return bench_hooks_at(&bench_cpu_target, options, report);
 }
 
 /* Memory first, while the process is still small. */
 int bench_step(const bench_options *options, bench_report *report)
 {
-    const int memory_failed = bench_peak_memory_at(&bench_cpu_place, options, report);
+    const int memory_failed = bench_peak_memory_at(&bench_cpu_target, options, report);
     const int speed_failed = bench_stage_speed(options, report);
     return memory_failed || speed_failed;
 }
