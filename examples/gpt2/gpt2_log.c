@@ -47,6 +47,7 @@ typedef struct staged_text {
     FILE *out;
     char *text;
     size_t bytes;
+    bool lost; /* some of it */
 } staged_text;
 
 static bool begin_text(staged_text *self, gpt2_error *error)
@@ -59,7 +60,7 @@ static bool begin_text(staged_text *self, gpt2_error *error)
 /* Adds it to the file; closing: see gpt2_file_add. */
 static bool end_text(staged_text *self, gpt2_file *file, const char *closing, gpt2_error *error)
 {
-    bool good = ferror(self->out) == 0;
+    bool good = ferror(self->out) == 0 && !self->lost;
     good = fclose(self->out) == 0 && good;
     good = good ? gpt2_file_add(file, self->text, self->bytes, closing, error)
                 : gpt2_fail(error, "no memory for a line of %s", file->path);
@@ -158,7 +159,7 @@ static bool begin_json(gpt2_log *log, const gpt2_run_facts *facts, gpt2_error *e
         return false;
     }
     (void)fprintf(text.out, "{\"settings\": {");
-    gpt2_options_json(log->options, text.out);
+    text.lost = !gpt2_options_json(log->options, text.out);
     (void)fprintf(text.out,
                   "},\n\"world\": %u, \"backend\": \"%s\", \"gather\": \"%s\", \"reduce\": \"%s\", "
                   "\"isa\": \"%s\", \"products\": \"%s\", \"parameters\": %llu, \"vocab\": %u, "

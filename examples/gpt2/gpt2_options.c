@@ -5,6 +5,7 @@
 #include "zero/option.h"
 #include "zero/status.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -624,33 +625,46 @@ bool gpt2_options_parse(gpt2_options *options, int argc, char **argv, gpt2_error
 
 /* --- printing --------------------------------------------------------------------------------- */
 
-void gpt2_json_string(FILE *file, const char *text)
+/* A path may be no UTF-8: then its bytes are taken for Latin-1. */
+static json_t *text_json(const char *text)
 {
-    (void)fputc('"', file);
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
-        if (*at == '"' || *at == '\\') {
-            (void)fprintf(file, "\\%c", *at);
-        } else if (*at < 0x20 || *at >= 0x7f) {
-            (void)fprintf(file, "\\u%04x", *at); /* bytes beyond ASCII as if they were Latin-1 */
+    json_t *json = json_string(text);
+    char *latin = json == NULL ? calloc(strlen(text) + 1, 2) : NULL;
+    char *to = latin;
+    for (const char *at = text; latin != NULL && *at != '\0'; at++) {
+        const unsigned byte = (unsigned char)*at;
+        if (byte < 0x80) {
+            *to++ = *at;
         } else {
-            (void)fputc(*at, file);
+            *to++ = (char)(0xc0 | byte >> 6);
+            *to++ = (char)(0x80 | (byte & 0x3f));
         }
     }
-    (void)fputc('"', file);
+    json = latin != NULL ? json_string(latin) : json;
+    free(latin);
+    return json;
 }
 
-static void print_disks(const gpt2_options *options, FILE *file)
+/* False, and nothing is written: there is no memory for the value. */
+static bool put_json(FILE *file, json_t *json)
 {
-    (void)fputc('[', file);
+    const bool good = json_dumpf(json, file, JSON_ENCODE_ANY) == 0;
+    json_decref(json);
+    return good;
+}
+
+static bool print_disks(const gpt2_options *options, FILE *file)
+{
+    json_t *array = json_array();
+    bool good = true;
     for (uint32_t i = 0; i < gpt2_options_disks(options); i++) {
-        (void)fputs(i == 0 ? "" : ", ", file);
-        gpt2_json_string(file, options->disks[i]);
+        good = json_array_append_new(array, text_json(options->disks[i])) == 0 && good;
     }
-    (void)fputc(']', file);
+    return put_json(file, array) && good;
 }
 
 /* A number as it is, anything else by its name. */
-static void print_engine(const gpt2_options *options, const gpt2_option *row, FILE *file, bool json)
+static bool print_engine(const gpt2_options *options, const gpt2_option *row, FILE *file, bool json)
 {
     const struct alias *alias = alias_of(row);
     const zero_option *option = engine_option(row);
@@ -673,12 +687,16 @@ static void print_engine(const gpt2_options *options, const gpt2_option *row, FI
         memcpy(&bytes, field, sizeof bytes);
         (void)snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
     }
-    const bool number = text[strspn(text, "0123456789.e+-")] == '\0';
-    (void)fprintf(file, "%s%s%s", json && !number ? "\"" : "", text, json && !number ? "\"" : "");
+    if (json && text[strspn(text, "0123456789.e+-")] != '\0') {
+        return put_json(file, text_json(text));
+    }
+    (void)fputs(text, file);
+    return true;
 }
 
-/* The value as it is written on a command line; JSON quotes texts and names. */
-static void print_value(const gpt2_options *options, const gpt2_option *row, FILE *file, bool json)
+/* The value as it is written on a command line; JSON quotes texts and names.
+ * False: there is no memory for it. */
+static bool print_value(const gpt2_options *options, const gpt2_option *row, FILE *file, bool json)
 {
     const void *field = field_of(options, row);
     const char *quote = json ? "\"" : "";
@@ -687,12 +705,7 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
     case KIND_TEXT: {
         const char *text = NULL;
         memcpy(&text, field, sizeof text);
-        if (json && text == NULL) {
-            (void)fputs("null", file);
-        } else {
-            gpt2_json_string(file, text == NULL ? "" : text);
-        }
-        break;
+        return put_json(file, text == NULL ? json_null() : text_json(text));
     }
     case KIND_SEED: {
         uint64_t value = 0;
@@ -707,8 +720,7 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
         break;
     }
     case KIND_DISK:
-        print_disks(options, file);
-        break;
+        return print_disks(options, file);
     case KIND_TIER:
     case KIND_DTYPE: {
         int value = 0;
@@ -720,8 +732,7 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
         break;
     }
     case KIND_ENGINE:
-        print_engine(options, row, file, json);
-        break;
+        return print_engine(options, row, file, json);
     case KIND_COUNT:
     case KIND_FLAG: {
         uint32_t value = 0;
@@ -730,6 +741,7 @@ static void print_value(const gpt2_options *options, const gpt2_option *row, FIL
         break;
     }
     }
+    return true;
 }
 
 /* True if the help shows the row's default, which its text or another option does not give. */
@@ -760,7 +772,7 @@ void gpt2_options_usage(FILE *file)
         (void)fprintf(file, "  --%-13s %s", row->name, row->help);
         if (shows_default(row)) {
             (void)fputs(" [", file);
-            print_value(&options, row, file, false);
+            (void)print_value(&options, row, file, false);
             (void)fputs("]", file);
         }
         (void)fputc('\n', file);
@@ -772,13 +784,15 @@ void gpt2_options_usage(FILE *file)
     }
 }
 
-void gpt2_options_json(const gpt2_options *options, FILE *file)
+bool gpt2_options_json(const gpt2_options *options, FILE *file)
 {
+    bool good = true;
     for (size_t r = 0; r < table_rows; r++) {
         if (is_row(&table[r], "help") || is_row(&table[r], "version")) {
             continue;
         }
         (void)fprintf(file, "%s\"%s\": ", r == 0 ? "" : ", ", table[r].name);
-        print_value(options, &table[r], file, true);
+        good = print_value(options, &table[r], file, true) && good;
     }
+    return good;
 }

@@ -91,10 +91,8 @@ bool gpt2_options_check_files(const gpt2_options *options, gpt2_error *error);
 /* One line an option, with its default. */
 void gpt2_options_usage(FILE *file);
 
-/* The settings as the members of a JSON object, without the braces. */
-void gpt2_options_json(const gpt2_options *options, FILE *file);
-
-/* `text` as a JSON string with its quotes. */
-void gpt2_json_string(FILE *file, const char *text);
+/* The settings as the members of a JSON object, without the braces. False: there is no memory for
+ * all of them. */
+bool gpt2_options_json(const gpt2_options *options, FILE *file);
 
 #endif

@@ -35,7 +35,7 @@ static bool write_json(const gpt2_options *options, const gpt2_config *config,
         return false;
     }
     (void)fputs("{\"settings\": {", out);
-    gpt2_options_json(options, out);
+    const bool whole = gpt2_options_json(options, out);
     (void)fprintf(out,
                   "},\n\"world\": %u, \"parameters\": %llu, \"vocab\": %u,\n"
                   "\"sharding\": {\"param\": %u, \"grad\": %u, \"optimizer\": %u},\n\"memory\": {",
@@ -59,7 +59,7 @@ static bool write_json(const gpt2_options *options, const gpt2_config *config,
                       zero_tier_name((zero_tier)i), (unsigned long long)memory.tier_bytes[i]);
     }
     (void)fputs("}\n}\n", out);
-    return true;
+    return whole;
 }
 
 static bool write_file(const char *path, const char *text, size_t bytes, gpt2_error *error)

@@ -10,7 +10,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "core/utf8.h"
-#include "format/json_text.h"
+#include "format/json.h"
 
 #define NAME_BYTES_MAX 127
 /* Of all tensors. So sizes of files, and pieces over all roles, stay far below 2^63. */
@@ -148,7 +148,7 @@ static void for_each(const zi_checkpoint_map *map, const zi_checkpoint_file *fil
 
 /* A header while it is written. */
 typedef struct header_writer {
-    zi_json_out out;
+    zi_json_writer json;
     zero_role role;
     uint64_t at; /* of the next tensor, behind the header */
 } header_writer;
@@ -161,49 +161,46 @@ static const char *type_name(zero_dtype dtype)
 static void put_entry(void *user, zi_checkpoint_tensor *tensor)
 {
     header_writer *header = user;
-    zi_json_out *out = &header->out;
-    zi_json_put(out, ",");
-    zi_json_put_text(out, tensor->name);
-    zi_json_put(out, ":{\"dtype\":\"");
-    zi_json_put(out, type_name(tensor->role[header->role].dtype));
-    zi_json_put(out, "\",\"shape\":[");
-    for (uint32_t i = 0; i < tensor->dims; i++) {
-        zi_json_put(out, i == 0 ? "" : ",");
-        zi_json_put_number(out, tensor->shape[i]);
-    }
-    zi_json_put(out, "],\"data_offsets\":[");
-    zi_json_put_number(out, header->at);
-    zi_json_put(out, ",");
-    header->at += role_bytes(tensor, header->role);
-    zi_json_put_number(out, header->at);
-    zi_json_put(out, "]}");
+    zi_json_writer *json = &header->json;
+    const uint64_t offsets[] = {header->at, header->at + role_bytes(tensor, header->role)};
+    zi_json_raw(json, ",");
+    zi_json_put(json, json_string(tensor->name));
+    zi_json_raw(json, ":{\"dtype\":\"");
+    zi_json_raw(json, type_name(tensor->role[header->role].dtype));
+    zi_json_raw(json, "\",\"shape\":");
+    zi_json_put(json, zi_json_of_numbers(tensor->shape, tensor->dims));
+    zi_json_raw(json, ",\"data_offsets\":");
+    zi_json_put(json, zi_json_of_numbers(offsets, 2));
+    zi_json_raw(json, "}");
+    header->at = offsets[1];
 }
 
-/* Returns the bytes of all tensors. */
-static uint64_t put_header(const zi_checkpoint_map *map, const zi_checkpoint_file *file,
-                           zi_json_out *out)
+/* *data_at: what the header has; tensor_bytes: out, of all tensors. */
+static zero_status make_header(const zi_checkpoint_map *map, const zi_checkpoint_file *file,
+                               char **header, size_t *data_at, uint64_t *tensor_bytes)
 {
-    header_writer header = {.out = *out, .role = file->role};
-    zi_json_put(&header.out, "{\"__metadata__\":{\"format\":\"pt\"}");
-    for_each(map, file, put_entry, &header);
-    zi_json_put(&header.out, "}");
-    *out = header.out;
-    return header.at;
+    header_writer writer = {.role = file->role};
+    zi_json_begin(&writer.json, JSON_COMPACT);
+    zi_json_raw(&writer.json, "        {\"__metadata__\":{\"format\":\"pt\"}");
+    for_each(map, file, put_entry, &writer);
+    zi_json_raw(&writer.json, "}");
+    while (writer.json.bytes % ZI_CHECKPOINT_ALIGN != 0 && !writer.json.lost) {
+        zi_json_raw(&writer.json, " ");
+    }
+    *tensor_bytes = writer.at;
+    ZI_TRY(zi_json_end(&writer.json, header, data_at));
+    for (int i = 0; i < 8; i++) {
+        (*header)[i] = (char)((*data_at - 8) >> (8 * i) & 0xff);
+    }
+    return ZERO_OK;
 }
 
 zero_status zi_checkpoint_header(const zi_checkpoint_map *map, uint32_t file, char **header)
 {
-    const uint64_t data_at = map->files[file].data_at;
-    const uint64_t length = data_at - 8;
-    *header = NULL;
-    ZI_TRY(zi_calloc(1, (size_t)data_at, (void **)header));
-    for (int i = 0; i < 8; i++) {
-        (*header)[i] = (char)(length >> (8 * i) & 0xff);
-    }
-    memset(*header + 8, ' ', (size_t)length);
-    zi_json_out out = {.text = *header + 8};
-    (void)put_header(map, &map->files[file], &out);
-    zi_assert_cmp(out.bytes, <=, length);
+    size_t data_at = 0;
+    uint64_t unused = 0;
+    ZI_TRY(make_header(map, &map->files[file], header, &data_at, &unused));
+    zi_assert_cmp(data_at, ==, map->files[file].data_at);
     return ZERO_OK;
 }
 
@@ -221,13 +218,17 @@ static void checkpoint_map_place(void *user, zi_checkpoint_tensor *tensor)
     next->at += role_bytes(tensor, next->role);
 }
 
-static void place_file(const zi_checkpoint_map *map, zi_checkpoint_file *file)
+static zero_status place_file(const zi_checkpoint_map *map, zi_checkpoint_file *file)
 {
-    zi_json_out counted = {0};
-    const uint64_t bytes = put_header(map, file, &counted);
-    file->data_at = zi_align_up(counted.bytes + 8, ZI_CHECKPOINT_ALIGN);
-    file->bytes = file->data_at + bytes;
+    char *header = NULL;
+    size_t data_at = 0;
+    uint64_t tensor_bytes = 0;
+    ZI_TRY(make_header(map, file, &header, &data_at, &tensor_bytes));
+    zi_free(header);
+    file->data_at = data_at;
+    file->bytes = data_at + tensor_bytes;
     for_each(map, file, checkpoint_map_place, &(placer){file->role, file->data_at});
+    return ZERO_OK;
 }
 
 /* A part's files of one role. */
@@ -288,10 +289,14 @@ zero_status zi_checkpoint_map_make(zi_checkpoint_map *map)
         }
         number_pieces(map, part);
     }
-    for (uint32_t i = 0; i < files; i++) {
-        place_file(map, &map->files[i]);
+    zero_status status = ZERO_OK;
+    for (uint32_t i = 0; i < files && status == ZERO_OK; i++) {
+        status = place_file(map, &map->files[i]);
     }
-    return ZERO_OK;
+    if (status != ZERO_OK) {
+        zi_checkpoint_map_free(map);
+    }
+    return status;
 }
 
 void zi_checkpoint_map_move_pieces(zi_checkpoint_map *map, uint64_t before)

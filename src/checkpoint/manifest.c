@@ -16,7 +16,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "format/json_text.h"
+#include "format/json.h"
 #include "optimizer/optimizer_table.h"
 
 #define TAIL_BEGIN ",\n\"xxh3\": "
@@ -44,244 +44,188 @@ uint64_t zi_manifest_model_hash(const zi_checkpoint_map *map)
 
 /* ---- members ---- */
 
-static void manifest_put_name(zi_json_out *out, const char *name)
-{
-    zi_json_put(out, ",\n\"");
-    zi_json_put(out, name);
-    zi_json_put(out, "\": ");
-}
-
-static void put_number(zi_json_out *out, const char *name, uint64_t number)
-{
-    manifest_put_name(out, name);
-    zi_json_put_number(out, number);
-}
-
-static void put_quoted(zi_json_out *out, const char *name, uint64_t number)
-{
-    manifest_put_name(out, name);
-    zi_json_put_quoted(out, number);
-}
-
-static void put_hash(zi_json_out *out, const char *name, uint64_t hash)
-{
-    manifest_put_name(out, name);
-    zi_json_put_hash(out, hash);
-}
-
-static void manifest_put_group(zi_json_out *out, const zi_hyper *hyper, const double *carried,
-                               bool has_numbers)
+static json_t *group_json(const zi_hyper *hyper, const double *carried, bool has_numbers)
 {
     const zi_optimizer *optimizer = zi_optimizer_of(hyper->kind);
-    zi_json_put(out, "{\"optimizer\": ");
-    zi_json_put_text(out, optimizer->name);
+    json_t *group = json_object();
+    json_t *reals = json_array();
     for (int i = 0; i < ZI_CARRIED; i++) {
-        zi_json_put(out, i == 0 ? ", \"carried\": [" : ", ");
-        zi_json_put_real(out, carried[i]);
+        zi_json_append(&reals, json_real(carried[i]));
     }
-    zi_json_put(out, "]");
+    zi_json_set(&group, "optimizer", json_string(optimizer->name));
+    zi_json_set(&group, "carried", reals);
     for (uint32_t i = 0; i < optimizer->number_count && has_numbers; i++) {
-        zi_json_put(out, ", \"");
-        zi_json_put(out, optimizer->numbers[i].name);
-        zi_json_put(out, "\": ");
-        zi_json_put_float(out, hyper->number[i]);
+        zi_json_set(&group, optimizer->numbers[i].name, json_real((double)hyper->number[i]));
     }
-    zi_json_put(out, "}");
+    return group;
 }
 
 /* All groups: their optimizers and what these carry on, and the numbers of the first group_count.
  */
-static void put_groups(zi_json_out *out, const zi_hyper *groups, uint32_t group_count,
-                       const double carried[][ZERO_STEP_CARRIED])
+static json_t *groups_json(const zi_hyper *groups, uint32_t group_count,
+                           const double carried[][ZERO_STEP_CARRIED])
 {
-    manifest_put_name(out, "groups");
+    json_t *array = json_array();
     for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
-        zi_json_put(out, g == 0 ? "[\n" : ",\n");
-        manifest_put_group(out, &groups[g], carried[g], g < group_count);
+        zi_json_append(&array, group_json(&groups[g], carried[g], g < group_count));
     }
-    zi_json_put(out, "]");
+    return array;
 }
 
-static void manifest_put_parts(zi_json_out *out, const zi_manifest *manifest)
+static json_t *part_json(const zi_manifest_part *part, uint32_t number)
 {
-    manifest_put_name(out, "parts");
-    zi_json_put(out, "[");
-    for (uint32_t i = 0; i < manifest->map.part_count; i++) {
-        const zi_manifest_part *part = &manifest->parts[i];
-        zi_json_put(out, i == 0 ? "\n{\"part\": " : "},\n{\"part\": ");
-        zi_json_put_number(out, i);
-        put_groups(out, part->groups, part->group_count, part->carried);
-    }
-    zi_json_put(out, "}]");
+    json_t *json = json_object();
+    zi_json_set(&json, "part", zi_json_of_number(number));
+    zi_json_set(&json, "groups", groups_json(part->groups, part->group_count, part->carried));
+    return json;
 }
 
-static void put_user(zi_json_out *out, const zi_manifest *manifest)
+static json_t *user_json(const zi_manifest *manifest)
 {
     static const char digits[] = "0123456789abcdef";
     const unsigned char *bytes = manifest->user;
-    manifest_put_name(out, "user");
-    zi_json_put(out, "\"");
+    char *text = NULL;
+    if (zi_calloc((size_t)manifest->user_bytes + 1, 2, (void **)&text) != ZERO_OK) {
+        return NULL;
+    }
     for (uint64_t i = 0; i < manifest->user_bytes; i++) {
-        const char pair[] = {digits[bytes[i] >> 4], digits[bytes[i] & 15], '\0'};
-        zi_json_put(out, pair);
+        text[2 * i] = digits[bytes[i] >> 4];
+        text[2 * i + 1] = digits[bytes[i] & 15];
     }
-    zi_json_put(out, "\"");
+    json_t *json = json_string(text);
+    zi_free(text);
+    return json;
 }
 
-static void put_sums(zi_json_out *out, const zi_manifest *manifest)
+static json_t *sums_json(const zi_manifest *manifest)
 {
-    manifest_put_name(out, "sums");
-    zi_json_put(out, "{\"name\": \"" ZI_SUMS_NAME "\", \"pieces\": ");
-    zi_json_put_number(out, manifest->map.piece_count);
-    zi_json_put(out, ", \"piece_elements\": ");
-    zi_json_put_number(out, ZI_PIECE_COUNT);
-    zi_json_put(out, ", \"xxh3\": ");
-    zi_json_put_hash(out, manifest->sums_hash);
-    zi_json_put(out, "}");
+    json_t *sums = json_object();
+    zi_json_set(&sums, "name", json_string(ZI_SUMS_NAME));
+    zi_json_set(&sums, "pieces", zi_json_of_number(manifest->map.piece_count));
+    zi_json_set(&sums, "piece_elements", zi_json_of_number(ZI_PIECE_COUNT));
+    zi_json_set(&sums, "xxh3", zi_json_of_hash(manifest->sums_hash));
+    return sums;
 }
 
-static void put_files(zi_json_out *out, const zi_manifest *manifest)
+static json_t *file_json(const zi_checkpoint_file *file, uint64_t header_hash)
 {
-    manifest_put_name(out, "files");
-    zi_json_put(out, "[");
-    for (uint32_t i = 0; i < manifest->map.file_count; i++) {
-        const zi_checkpoint_file *file = &manifest->map.files[i];
-        zi_json_put(out, i == 0 ? "\n{\"name\": " : ",\n{\"name\": ");
-        zi_json_put_text(out, file->name);
-        zi_json_put(out, ", \"role\": ");
-        zi_json_put_text(out, zero_role_name(file->role));
-        zi_json_put(out, ", \"data_at\": ");
-        zi_json_put_number(out, file->data_at);
-        zi_json_put(out, ", \"bytes\": ");
-        zi_json_put_number(out, file->bytes);
-        zi_json_put(out, ", \"header_xxh3\": ");
-        zi_json_put_hash(out, manifest->header_hash[i]);
-        zi_json_put(out, "}");
-    }
-    zi_json_put(out, "]");
+    json_t *json = json_object();
+    zi_json_set(&json, "name", json_string(file->name));
+    zi_json_set(&json, "role", json_string(zero_role_name(file->role)));
+    zi_json_set(&json, "data_at", zi_json_of_number(file->data_at));
+    zi_json_set(&json, "bytes", zi_json_of_number(file->bytes));
+    zi_json_set(&json, "header_xxh3", zi_json_of_hash(header_hash));
+    return json;
 }
 
 /* "param": ["f32", file, at, first_piece] */
-static void put_places(zi_json_out *out, const zi_checkpoint_tensor *tensor)
+static json_t *places_json(const zi_checkpoint_tensor *tensor)
 {
-    const char *before = "";
+    json_t *places = json_object();
     for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
         const zi_checkpoint_place *place = &tensor->role[role];
         if (role == ZERO_ROLE_GRAD || zero_dtype_bytes(place->dtype) == 0) {
             continue;
         }
-        zi_json_put(out, before);
-        zi_json_put_text(out, zero_role_name(role));
-        zi_json_put(out, ": [");
-        zi_json_put_text(out, zero_dtype_name(place->dtype));
-        zi_json_put(out, ", ");
-        zi_json_put_number(out, place->file);
-        zi_json_put(out, ", ");
-        zi_json_put_number(out, place->at);
-        zi_json_put(out, ", ");
-        zi_json_put_number(out, place->first_piece);
-        zi_json_put(out, "]");
-        before = ", ";
+        json_t *entry = json_array();
+        zi_json_append(&entry, json_string(zero_dtype_name(place->dtype)));
+        zi_json_append(&entry, zi_json_of_number(place->file));
+        zi_json_append(&entry, zi_json_of_number(place->at));
+        zi_json_append(&entry, zi_json_of_number(place->first_piece));
+        zi_json_set(&places, zero_role_name(role), entry);
+    }
+    return places;
+}
+
+static json_t *tensor_json(const zi_checkpoint_map *map, const zi_checkpoint_tensor *tensor)
+{
+    json_t *json = json_object();
+    zi_json_set(&json, "name", json_string(tensor->name));
+    if (map->part_count > 1) {
+        zi_json_set(&json, "part", zi_json_of_number(tensor->part));
+    }
+    zi_json_set(&json, "shape", zi_json_of_numbers(tensor->shape, tensor->dims));
+    if (tensor->is_box) {
+        zi_json_set(&json, "global_shape", zi_json_of_numbers(tensor->global_shape, tensor->dims));
+        zi_json_set(&json, "box_first", zi_json_of_numbers(tensor->box_first, tensor->dims));
+    }
+    zi_json_set(&json, "flags", zi_json_of_number(tensor->flags));
+    zi_json_set(&json, "group", zi_json_of_number(tensor->group));
+    const uint64_t cuts[] = {tensor->cut_first, tensor->cut_every};
+    zi_json_set(&json, "cuts", zi_json_of_numbers(cuts, 2));
+    zi_json_set(&json, "places", places_json(tensor));
+    return json;
+}
+
+/* How far a run was, and the numbers of its step. */
+static void put_state(zi_json_writer *json, const zi_manifest *manifest)
+{
+    const zero_step_state *state = &manifest->state;
+    zi_json_member(json, "format", json_string(ZI_MANIFEST_FORMAT));
+    zi_json_member(json, "version",
+                   zi_json_of_number(manifest->map.part_count > 1 ? ZI_MANIFEST_VERSION_PARTS
+                                                                  : ZI_MANIFEST_VERSION));
+    zi_json_member(json, "updates", zi_json_of_digits(state->updates));
+    zi_json_member(json, "skipped", zi_json_of_digits(state->skipped));
+    zi_json_member(json, "commit", zi_json_of_digits(manifest->commit));
+    zi_json_member(json, "kind", json_string(manifest->weights ? "weights" : "full"));
+    zi_json_member(json, "byte_order", json_string("little"));
+    zi_json_member(json, "world", zi_json_of_number(manifest->world));
+    zi_json_member(json, "seed", zi_json_of_digits(manifest->seed));
+    zi_json_member(json, "model_hash", zi_json_of_hash(manifest->model_hash));
+    zi_json_member(json, "loss_scale", json_real((double)state->loss_scale));
+    zi_json_member(json, "loss_scale_dynamic", json_boolean(manifest->scale_dynamic));
+    zi_json_member(json, "good_steps", zi_json_of_number(state->good_steps));
+    zi_json_member(json, "overflows", zi_json_of_number(state->overflows));
+    zi_json_list(json, "groups");
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        zi_json_entry(
+            json, group_json(&manifest->groups[g], state->carried[g], g < manifest->group_count));
     }
 }
 
-/* "name": [2, 3] */
-static void put_extents(zi_json_out *out, const char *name, uint32_t dims, const uint64_t *extents)
+static void put_members(zi_json_writer *json, const zi_manifest *manifest)
 {
-    zi_json_put(out, ", \"");
-    zi_json_put(out, name);
-    zi_json_put(out, "\": [");
-    for (uint32_t d = 0; d < dims; d++) {
-        zi_json_put(out, d == 0 ? "" : ", ");
-        zi_json_put_number(out, extents[d]);
+    const zi_checkpoint_map *map = &manifest->map;
+    put_state(json, manifest);
+    if (map->part_count > 1) {
+        zi_json_list(json, "parts");
     }
-    zi_json_put(out, "]");
-}
-
-static void put_tensors(zi_json_out *out, const zi_checkpoint_map *map)
-{
-    manifest_put_name(out, "tensors");
-    zi_json_put(out, "[");
+    for (uint32_t i = 0; i < map->part_count && map->part_count > 1; i++) {
+        zi_json_entry(json, part_json(&manifest->parts[i], i));
+    }
+    zi_json_member(json, "data_position", zi_json_of_digits(manifest->data_position));
+    zi_json_member(json, "random_seed", zi_json_of_digits(manifest->random_seed));
+    zi_json_member(json, "random_position", zi_json_of_digits(manifest->random_position));
+    zi_json_member(json, "user", user_json(manifest));
+    zi_json_member(json, "sums", sums_json(manifest));
+    zi_json_list(json, "files");
+    for (uint32_t i = 0; i < map->file_count; i++) {
+        zi_json_entry(json, file_json(&map->files[i], manifest->header_hash[i]));
+    }
+    zi_json_list(json, "tensors");
     for (uint32_t i = 0; i < map->tensor_count; i++) {
-        const zi_checkpoint_tensor *tensor = &map->tensors[i];
-        zi_json_put(out, i == 0 ? "\n{\"name\": " : ",\n{\"name\": ");
-        zi_json_put_text(out, tensor->name);
-        if (map->part_count > 1) {
-            zi_json_put(out, ", \"part\": ");
-            zi_json_put_number(out, tensor->part);
-        }
-        put_extents(out, "shape", tensor->dims, tensor->shape);
-        if (tensor->is_box) {
-            put_extents(out, "global_shape", tensor->dims, tensor->global_shape);
-            put_extents(out, "box_first", tensor->dims, tensor->box_first);
-        }
-        zi_json_put(out, ", \"flags\": ");
-        zi_json_put_number(out, tensor->flags);
-        zi_json_put(out, ", \"group\": ");
-        zi_json_put_number(out, tensor->group);
-        zi_json_put(out, ", \"cuts\": [");
-        zi_json_put_number(out, tensor->cut_first);
-        zi_json_put(out, ", ");
-        zi_json_put_number(out, tensor->cut_every);
-        zi_json_put(out, "], \"places\": {");
-        put_places(out, tensor);
-        zi_json_put(out, "}}");
+        zi_json_entry(json, tensor_json(map, &map->tensors[i]));
     }
-    zi_json_put(out, "]");
 }
 
-/* All but the last member. */
-static void put_body(zi_json_out *out, const zi_manifest *manifest)
+/* The last member of a manifest whose text before it is `body`; with a NUL. */
+static void put_tail(char tail[TAIL_BYTES + 1], const char *body, size_t bytes)
 {
-    zi_json_put(out, "{\n\"format\": \"" ZI_MANIFEST_FORMAT "\",\n\"version\": ");
-    zi_json_put_number(out, manifest->map.part_count > 1 ? ZI_MANIFEST_VERSION_PARTS
-                                                         : ZI_MANIFEST_VERSION);
-    put_quoted(out, "updates", manifest->state.updates);
-    put_quoted(out, "skipped", manifest->state.skipped);
-    put_quoted(out, "commit", manifest->commit);
-    manifest_put_name(out, "kind");
-    zi_json_put_text(out, manifest->weights ? "weights" : "full");
-    manifest_put_name(out, "byte_order");
-    zi_json_put_text(out, "little");
-    put_number(out, "world", manifest->world);
-    put_quoted(out, "seed", manifest->seed);
-    put_hash(out, "model_hash", manifest->model_hash);
-    manifest_put_name(out, "loss_scale");
-    zi_json_put_float(out, manifest->state.loss_scale);
-    manifest_put_name(out, "loss_scale_dynamic");
-    zi_json_put(out, manifest->scale_dynamic ? "true" : "false");
-    put_number(out, "good_steps", manifest->state.good_steps);
-    put_number(out, "overflows", manifest->state.overflows);
-    put_groups(out, manifest->groups, manifest->group_count, manifest->state.carried);
-    if (manifest->map.part_count > 1) {
-        manifest_put_parts(out, manifest);
-    }
-    put_quoted(out, "data_position", manifest->data_position);
-    put_quoted(out, "random_seed", manifest->random_seed);
-    put_quoted(out, "random_position", manifest->random_position);
-    put_user(out, manifest);
-    put_sums(out, manifest);
-    put_files(out, manifest);
-    put_tensors(out, &manifest->map);
-}
-
-static void put_tail(zi_json_out *out, uint64_t hash)
-{
-    zi_json_put(out, TAIL_BEGIN);
-    zi_json_put_hash(out, hash);
-    zi_json_put(out, TAIL_END);
+    (void)snprintf(tail, TAIL_BYTES + 1, TAIL_BEGIN "\"%016" PRIx64 "\"" TAIL_END,
+                   zi_checkpoint_hash(body, bytes));
 }
 
 zero_status zi_manifest_write(const zi_manifest *manifest, char **text, size_t *bytes)
 {
-    zi_json_out out = {0};
-    *text = NULL;
-    put_body(&out, manifest);
-    ZI_TRY(zi_calloc(1, out.bytes + TAIL_BYTES + 1, (void **)text));
-    out = (zi_json_out){.text = *text};
-    put_body(&out, manifest);
-    put_tail(&out, zi_checkpoint_hash(*text, out.bytes));
-    *bytes = out.bytes;
+    zi_json_writer json;
+    zi_json_begin(&json, 0);
+    put_members(&json, manifest);
+    zi_json_member(&json, "xxh3",
+                   zi_json_of_hash(0)); /* of what is ahead of it, when it is there */
+    ZI_TRY(zi_json_end(&json, text, bytes));
+    const size_t body = *bytes - TAIL_BYTES;
+    put_tail(*text + body, *text, body);
     return ZERO_OK;
 }
 
@@ -336,8 +280,7 @@ static bool is_manifest(const zi_manifest_text *text)
 
 static zero_status manifest_check_hash(const zi_manifest_text *text)
 {
-    char tail[TAIL_BYTES];
-    zi_json_out out = {.text = tail};
+    char tail[TAIL_BYTES + 1];
     const size_t body = text->bytes - TAIL_BYTES;
     if (!is_manifest(text)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
@@ -346,7 +289,7 @@ static zero_status manifest_check_hash(const zi_manifest_text *text)
                 text->path);
     }
     if (text->bytes > TAIL_BYTES) {
-        put_tail(&out, zi_checkpoint_hash(text->text, body));
+        put_tail(tail, text->text, body);
     }
     if (text->bytes <= TAIL_BYTES || memcmp(text->text + body, tail, TAIL_BYTES) != 0) {
         ZI_FAIL(ZERO_ERR_CORRUPT,

@@ -4,8 +4,8 @@
  * Spans are in a ring that is made once, so the oldest are overwritten. A span whose times are
  * still to come keeps its place; a new one that would need it is lost instead.
  *
- * Threads: spans begin and end on any thread. Writing needs that nobody begins or ends one
- * meanwhile. */
+ * Threads: spans begin and end on any thread. Writing (format/timeline_file.h) needs that nobody
+ * begins or ends one meanwhile. */
 #ifndef ZI_CORE_TIMELINE_H
 #define ZI_CORE_TIMELINE_H
 
@@ -116,21 +116,5 @@ zi_mark *zi_timeline_mark(zi_timeline *timeline, uint32_t track, zi_span span, c
 zi_mark *zi_timeline_begin(zi_timeline *timeline, uint32_t track, zi_span span, const char *name,
                            uint64_t bytes);
 void zi_timeline_end(zi_timeline *timeline, zi_mark *mark); /* accepts mark NULL */
-
-/* A file's facts of its rank. */
-typedef struct zi_timeline_file {
-    const char *version; /* of the library */
-    uint32_t rank;
-    uint32_t world;
-    uint32_t part; /* of the model, and how many there are */
-    uint32_t parts;
-    int64_t clock_offset_ns; /* of this rank's clock, from rank 0's */
-    uint64_t clock_error_ns; /* that offset's, at most */
-} zi_timeline_file;
-
-/* Write the spans whose times are known as JSON in Chrome's trace event format, for each track by
- * time. Errors: IO, naming the path; OUT_OF_MEMORY. (timeline_write.c) */
-zero_status zi_timeline_write(const zi_timeline *timeline, const zi_timeline_file *file,
-                              const char *path);
 
 #endif

@@ -17,7 +17,7 @@
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "engine/groups.h"
-#include "format/json_text.h"
+#include "format/json.h"
 #include "format/whole_file.h"
 #include "zero/version.h"
 
@@ -94,61 +94,48 @@ static void copy_all(const zero_engine *engine, const zero_error *error, file_co
     copy->written_ns = zi_clock_ns(); /* no time in it is later, but for batches under way */
 }
 
-static void put_key_number(zi_json_out *out, const char *key, uint64_t number)
+static json_t *time_json(uint64_t ns)
 {
-    zi_json_put(out, key);
-    zi_json_put_number(out, number);
-}
-
-static void put_key_text(zi_json_out *out, const char *key, const char *text)
-{
-    zi_json_put(out, key);
-    zi_json_put_text(out, text);
-}
-
-static void put_time(zi_json_out *out, const char *key, uint64_t ns)
-{
-    if (ns != 0) {
-        put_key_number(out, key, ns);
-    } else {
-        zi_json_put(out, key);
-        zi_json_put(out, "null");
-    }
+    return ns != 0 ? zi_json_of_number(ns) : json_null();
 }
 
 /* The first collective of a batch.
  * - layout: has the names of its units; NULL: it is a world's own, about no unit. */
-static void put_terms(zi_json_out *out, const zi_layout *layout, const zi_record *record)
+static void set_terms(json_t **batch, const zi_layout *layout, const zi_record *record)
 {
     zi_collective_terms terms;
     char text[ZI_COLLECTIVE_TEXT_BYTES] = "an empty batch";
     memcpy(&terms, record->terms, sizeof terms);
     if (record->collectives != 0) {
+        const zi_collective_kind kind = (zi_collective_kind)terms.kind;
         (void)zi_collective_terms_text(&terms, text, sizeof text);
-        put_key_text(out, ",\"kind\":", zi_collective_kind_name((zi_collective_kind)terms.kind));
-        put_key_text(out, ",\"dtype\":", zero_dtype_name((zero_dtype)terms.send_dtype));
-        put_key_number(out, ",\"count\":", terms.count);
-        zi_json_put(out, (terms.flags & ZI_COLLECTIVE_LAST) != 0 ? ",\"last\":true" : "");
+        zi_json_set(batch, "kind", json_string(zi_collective_kind_name(kind)));
+        zi_json_set(batch, "dtype", json_string(zero_dtype_name((zero_dtype)terms.send_dtype)));
+        zi_json_set(batch, "count", zi_json_of_number(terms.count));
+    }
+    if (record->collectives != 0 && (terms.flags & ZI_COLLECTIVE_LAST) != 0) {
+        zi_json_set(batch, "last", json_true());
     }
     if (record->collectives != 0 && layout != NULL && terms.tag < layout->unit_count) {
-        put_key_number(out, ",\"unit\":", terms.tag);
-        put_key_text(out, ",\"of\":", layout->unit_infos[terms.tag].name);
+        zi_json_set(batch, "unit", zi_json_of_number(terms.tag));
+        zi_json_set(batch, "of", zi_json_of_text(layout->unit_infos[terms.tag].name));
     }
-    put_key_text(out, ",\"text\":", text);
+    zi_json_set(batch, "text", zi_json_of_text(text));
 }
 
-static void put_record(zi_json_out *out, const zi_layout *layout, const zi_record *record)
+static json_t *batch_json(const zi_layout *layout, const zi_record *record)
 {
-    put_key_number(out, "    {\"batch\":", record->number);
-    put_key_text(out, ",\"state\":", zi_record_state_text(record->state));
-    put_terms(out, layout, record);
-    put_key_number(out, ",\"collectives\":", record->collectives);
-    put_key_number(out, ",\"bytes\":", record->bytes);
-    put_key_number(out, ",\"hash\":", record->hash);
-    put_time(out, ",\"enqueued_ns\":", record->enqueued_ns);
-    put_time(out, ",\"started_ns\":", record->started_ns);
-    put_time(out, ",\"ended_ns\":", record->ended_ns);
-    zi_json_put(out, "}");
+    json_t *batch = json_object();
+    zi_json_set(&batch, "batch", zi_json_of_number(record->number));
+    zi_json_set(&batch, "state", json_string(zi_record_state_text(record->state)));
+    set_terms(&batch, layout, record);
+    zi_json_set(&batch, "collectives", zi_json_of_number(record->collectives));
+    zi_json_set(&batch, "bytes", zi_json_of_number(record->bytes));
+    zi_json_set(&batch, "hash", zi_json_of_number(record->hash)); /* it has 32 bits */
+    zi_json_set(&batch, "enqueued_ns", time_json(record->enqueued_ns));
+    zi_json_set(&batch, "started_ns", time_json(record->started_ns));
+    zi_json_set(&batch, "ended_ns", time_json(record->ended_ns));
+    return batch;
 }
 
 /* A number for a rank of a part of the model, among all. */
@@ -157,74 +144,75 @@ static uint64_t collectives_file_process(const zero_engine *engine, uint32_t par
     return (uint64_t)part * zero_world_size(engine->world) + rank;
 }
 
-static void put_members(zi_json_out *out, const zero_engine *engine, const group_copy *copy)
+static json_t *members_json(const zero_engine *engine, const group_copy *copy)
 {
     const zi_group *group = copy->group;
+    json_t *members = json_array();
     for (uint32_t i = 0; i < group->size; i++) {
         const uint32_t member = group->members != NULL ? group->members[i] : i;
-        put_key_number(
-            out, i == 0 ? "" : ",",
-            copy->world == engine->mesh
-                ? collectives_file_process(engine, member, zero_world_rank(engine->world))
-                : collectives_file_process(engine, zero_world_rank(engine->mesh), member));
+        zi_json_append(
+            &members,
+            zi_json_of_number(
+                copy->world == engine->mesh
+                    ? collectives_file_process(engine, member, zero_world_rank(engine->world))
+                    : collectives_file_process(engine, zero_world_rank(engine->mesh), member)));
     }
+    return members;
 }
 
-static void collectives_file_put_group(zi_json_out *out, const zero_engine *engine,
-                                       const group_copy *copy)
+static json_t *copy_json(const zero_engine *engine, const group_copy *copy)
 {
-    put_key_text(out, "  {\"name\":", copy->group->name);
-    zi_json_put(out, ",\"members\":[");
-    put_members(out, engine, copy);
-    put_key_number(out, "],\"enqueued\":", copy->enqueued);
-    put_key_number(out, ",\"done\":", copy->done);
-    zi_json_put(out, ",\"batches\":[");
+    json_t *group = json_object();
+    json_t *batches = json_array();
+    const zi_layout *layout = copy->group->members != NULL ? engine->layout : NULL;
     for (uint32_t i = 0; i < copy->count; i++) {
-        zi_json_put(out, i == 0 ? "\n" : ",\n");
-        put_record(out, copy->group->members != NULL ? engine->layout : NULL, &copy->records[i]);
+        zi_json_append(&batches, batch_json(layout, &copy->records[i]));
     }
-    zi_json_put(out, "]}");
+    zi_json_set(&group, "name", zi_json_of_text(copy->group->name));
+    zi_json_set(&group, "members", members_json(engine, copy));
+    zi_json_set(&group, "enqueued", zi_json_of_number(copy->enqueued));
+    zi_json_set(&group, "done", zi_json_of_number(copy->done));
+    zi_json_set(&group, "batches", batches);
+    return group;
 }
 
-static void collectives_file_put_file(zi_json_out *out, const file_copy *copy)
+static void put_copy(zi_json_writer *json, const file_copy *copy)
 {
     const zero_engine *engine = copy->engine;
     const zero_world *mesh = engine->mesh;
-    const char *separator = "\n";
-    zi_json_put(out, "{\"format\":\"libzero collectives\"");
-    put_key_number(out, ",\"version\":", FORMAT_VERSION);
-    put_key_text(out, ",\"producer\":", zero_version());
-    put_key_text(out, ",\n \"host\":", copy->host);
-    put_key_number(out, ",\"pid\":", (uint64_t)getpid());
-    put_key_number(out, ",\"rank\":", zero_world_rank(engine->world));
-    put_key_number(out, ",\"world\":", zero_world_size(engine->world));
-    put_key_number(out, ",\"part\":", zero_world_rank(mesh));
-    put_key_number(out, ",\"parts\":", mesh != NULL ? zero_world_size(mesh) : 1);
-    put_key_number(out, ",\n \"written_at_ns\":", copy->written_at_ns);
-    put_key_number(out, ",\"written_ns\":", copy->written_ns);
-    put_key_text(
-        out, ",\n \"status\":", copy->error != NULL ? zero_status_name(copy->error->status) : "OK");
-    put_key_text(out, ",\"error\":", copy->error != NULL ? copy->error->message : "");
-    zi_json_put(out, ",\n \"groups\":[");
+    const zero_error *error = copy->error;
+    zi_json_member(json, "format", json_string("libzero collectives"));
+    zi_json_member(json, "version", zi_json_of_number(FORMAT_VERSION));
+    zi_json_member(json, "producer", json_string(zero_version()));
+    zi_json_member(json, "host", zi_json_of_text(copy->host));
+    zi_json_member(json, "pid", zi_json_of_number((uint64_t)getpid()));
+    zi_json_member(json, "rank", zi_json_of_number(zero_world_rank(engine->world)));
+    zi_json_member(json, "world", zi_json_of_number(zero_world_size(engine->world)));
+    zi_json_member(json, "part", zi_json_of_number(zero_world_rank(mesh)));
+    zi_json_member(json, "parts", zi_json_of_number(mesh != NULL ? zero_world_size(mesh) : 1));
+    zi_json_member(json, "written_at_ns", zi_json_of_number(copy->written_at_ns));
+    zi_json_member(json, "written_ns", zi_json_of_number(copy->written_ns));
+    zi_json_member(json, "status",
+                   json_string(error != NULL ? zero_status_name(error->status) : "OK"));
+    zi_json_member(json, "error", zi_json_of_text(error != NULL ? error->message : ""));
+    zi_json_list(json, "groups");
     for (uint32_t i = 0; i < GROUPS; i++) {
         if (copy->groups[i].group != NULL) {
-            zi_json_put(out, separator);
-            collectives_file_put_group(out, engine, &copy->groups[i]);
-            separator = ",\n";
+            zi_json_entry(json, copy_json(engine, &copy->groups[i]));
         }
     }
-    zi_json_put(out, "]}\n");
 }
 
 static zero_status write_copy(const file_copy *copy, const char *path)
 {
-    zi_json_out out = {NULL, 0};
-    collectives_file_put_file(&out, copy);
-    ZI_TRY(zi_calloc(1, out.bytes, (void **)&out.text));
-    out.bytes = 0;
-    collectives_file_put_file(&out, copy);
-    const zero_status status = zi_whole_file_replace(path, out.text, out.bytes);
-    zi_free(out.text);
+    zi_json_writer json;
+    char *text = NULL;
+    size_t bytes = 0;
+    zi_json_begin(&json, JSON_COMPACT);
+    put_copy(&json, copy);
+    ZI_TRY(zi_json_end(&json, &text, &bytes));
+    const zero_status status = zi_whole_file_replace(path, text, bytes);
+    zi_free(text);
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "engine/collectives_file.h"
 #include "engine/guard.h"
+#include "format/timeline_file.h"
 #include "zero/version.h"
 
 /* Block until all that was put on the engine's streams has run. What it failed with is not asked:

@@ -1,17 +1,46 @@
-/* Owns reading JSON. */
+/* Owns reading and writing JSON. Invariant: no locale changes what is read or written. */
 #include "format/json.h"
 
 #include <inttypes.h>
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/utf8.h"
+
+/* Any value, and a real with as many digits as are needed to read it back exactly. */
+#define ANY_VALUE (JSON_ENCODE_ANY | JSON_REAL_PRECISION(17))
+
+/* jansson takes the decimal point of the thread's locale for one byte. In some it has more, so
+ * jansson is called in the locale C. */
+static locale_t enter_plain_locale(locale_t *before)
+{
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    *before = uselocale(plain);
+    return plain;
+}
+
+static void leave_plain_locale(locale_t plain, locale_t before)
+{
+    (void)uselocale(before);
+    if (plain != (locale_t)0) {
+        freelocale(plain);
+    }
+}
+
+/* ---- reading ---- */
 
 zero_status zi_json_parse(zi_json *json, const char *path, const char *text, size_t bytes)
 {
     json_error_t error;
     json->path = path;
     json->root = NULL;
+    locale_t before;
+    const locale_t plain = enter_plain_locale(&before);
     json->root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    leave_plain_locale(plain, before);
     if (json->root == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s, line %d: %s", json->path, error.line, error.text);
     }
@@ -107,5 +136,169 @@ zero_status zi_json_text(const zi_json *json, zi_json_key key, const char **valu
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "\"%s\" of %s is no text", key.name, json->path);
     }
     *value = found != NULL ? json_string_value(found) : *value;
+    return ZERO_OK;
+}
+
+/* ---- writing ---- */
+
+json_t *zi_json_of_text(const char *text)
+{
+    char *good = NULL;
+    size_t at = 0;
+    if (zi_calloc(strlen(text) + 1, 2, (void **)&good) != ZERO_OK) {
+        return NULL;
+    }
+    while (*text != '\0') {
+        const unsigned char byte = (unsigned char)*text;
+        const size_t bytes = zi_utf8_bytes((const unsigned char *)text);
+        if (bytes == 0) { /* from U+0080 to U+00FF */
+            good[at++] = (char)(0xc0 | byte >> 6);
+            good[at++] = (char)(0x80 | (byte & 0x3f));
+            text++;
+        } else {
+            memcpy(good + at, text, bytes);
+            at += bytes;
+            text += bytes;
+        }
+    }
+    json_t *json = json_string(good);
+    zi_free(good);
+    return json;
+}
+
+json_t *zi_json_of_number(uint64_t number)
+{
+    return json_integer((json_int_t)number);
+}
+
+json_t *zi_json_of_digits(uint64_t number)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "%" PRIu64, number);
+    return json_string(text);
+}
+
+json_t *zi_json_of_hash(uint64_t hash)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "%016" PRIx64, hash);
+    return json_string(text);
+}
+
+static void lose(json_t **value, bool lost)
+{
+    if (lost) {
+        json_decref(*value);
+        *value = NULL;
+    }
+}
+
+void zi_json_set(json_t **object, const char *name, json_t *part)
+{
+    lose(object, json_object_set_new(*object, name, part) != 0);
+}
+
+void zi_json_append(json_t **array, json_t *part)
+{
+    lose(array, json_array_append_new(*array, part) != 0);
+}
+
+json_t *zi_json_of_numbers(const uint64_t *numbers, uint32_t count)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < count; i++) {
+        zi_json_append(&array, zi_json_of_number(numbers[i]));
+    }
+    return array;
+}
+
+static zero_status make_room(zi_json_writer *writer, size_t bytes)
+{
+    char *text = NULL;
+    const size_t room = 2 * (writer->bytes + bytes) + 1;
+    ZI_TRY(zi_calloc(room, 1, (void **)&text));
+    if (writer->bytes != 0) {
+        memcpy(text, writer->text, writer->bytes);
+    }
+    zi_free(writer->text);
+    writer->text = text;
+    writer->room = room;
+    return ZERO_OK;
+}
+
+static int add_bytes(const char *bytes, size_t count, void *user)
+{
+    zi_json_writer *writer = user;
+    if (writer->lost ||
+        (writer->bytes + count >= writer->room && make_room(writer, count) != ZERO_OK)) {
+        writer->lost = true;
+        return -1;
+    }
+    memcpy(writer->text + writer->bytes, bytes, count);
+    writer->bytes += count;
+    return 0;
+}
+
+void zi_json_begin(zi_json_writer *writer, size_t flags)
+{
+    *writer = (zi_json_writer){.flags = flags, .member = "{\n"};
+    writer->plain = enter_plain_locale(&writer->before);
+}
+
+void zi_json_raw(zi_json_writer *writer, const char *text)
+{
+    (void)add_bytes(text, strlen(text), writer);
+}
+
+void zi_json_put(zi_json_writer *writer, json_t *value)
+{
+    if (json_dump_callback(value, add_bytes, writer, writer->flags | ANY_VALUE) != 0) {
+        writer->lost = true;
+    }
+    json_decref(value);
+}
+
+static void put_name(zi_json_writer *writer, const char *name)
+{
+    zi_json_raw(writer, writer->member);
+    zi_json_raw(writer, "\"");
+    zi_json_raw(writer, name);
+    zi_json_raw(writer, "\": ");
+}
+
+void zi_json_member(zi_json_writer *writer, const char *name, json_t *value)
+{
+    put_name(writer, name);
+    zi_json_put(writer, value);
+    writer->member = ",\n";
+}
+
+void zi_json_list(zi_json_writer *writer, const char *name)
+{
+    put_name(writer, name);
+    zi_json_raw(writer, "[");
+    writer->entry = "\n";
+    writer->member = "],\n";
+}
+
+void zi_json_entry(zi_json_writer *writer, json_t *value)
+{
+    zi_json_raw(writer, writer->entry);
+    zi_json_put(writer, value);
+    writer->entry = ",\n";
+}
+
+zero_status zi_json_end(zi_json_writer *writer, char **text, size_t *bytes)
+{
+    const char first = writer->member[0];
+    zi_json_raw(writer, first == '{' ? "" : first == ']' ? "]\n}\n" : "\n}\n");
+    leave_plain_locale(writer->plain, writer->before);
+    *text = writer->text;
+    *bytes = writer->bytes;
+    if (writer->lost) {
+        zi_free(writer->text);
+        *text = NULL;
+        ZI_FAIL(ZERO_ERR_OUT_OF_MEMORY, "the host has no memory left for a text of JSON");
+    }
     return ZERO_OK;
 }

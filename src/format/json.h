@@ -1,9 +1,12 @@
-/* Files of JSON that people wrote or downloaded: read whole, checked key by key. Every error names
- * the file and, where it is about one, the key. */
+/* JSON by jansson. Files that people wrote or downloaded are read whole and checked key by key;
+ * every error names the file and, where it is about one, the key. Files of the library are made of
+ * values and written with as many digits as are needed to read a real back exactly, in any locale.
+ */
 #ifndef ZI_FORMAT_JSON_H
 #define ZI_FORMAT_JSON_H
 
 #include <jansson.h>
+#include <locale.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -44,5 +47,49 @@ ZI_PRIVATE_API zero_status zi_json_number(const zi_json *json, zi_json_key key, 
 ZI_PRIVATE_API zero_status zi_json_flag(const zi_json *json, zi_json_key key, bool *value);
 /* The file's memory. */
 ZI_PRIVATE_API zero_status zi_json_text(const zi_json *json, zi_json_key key, const char **value);
+
+/* Values to write. NULL: there is no memory. */
+
+/* A text; a byte that is no UTF-8 becomes the character of its number. */
+json_t *zi_json_of_text(const char *text);
+/* A number below 2^63, as jansson reads them. */
+json_t *zi_json_of_number(uint64_t number);
+json_t *zi_json_of_numbers(const uint64_t *numbers, uint32_t count);
+/* Decimal digits in quotes: a number that may need all 64 bits, of which many readers lose some. */
+json_t *zi_json_of_digits(uint64_t number);
+/* 16 hexadecimal digits, in quotes. */
+json_t *zi_json_of_hash(uint64_t hash);
+
+/* Give a part to an object or an array that is made. Where either is NULL or there is no memory for
+ * both, the whole is given back, and becomes NULL. */
+void zi_json_set(json_t **object, const char *name, json_t *part);
+void zi_json_append(json_t **array, json_t *part);
+
+/* A text of JSON while it is written, in the locale C until it ends. Its values are given up to it;
+ * one may be NULL, which is lost. */
+typedef struct zi_json_writer {
+    char *text; /* with a NUL at its end */
+    size_t bytes;
+    size_t room;
+    size_t flags; /* jansson's, of values */
+    bool lost;
+    const char *member; /* what goes ahead of the next one, and of the next entry of a list */
+    const char *entry;
+    locale_t plain;
+    locale_t before;
+} zi_json_writer;
+
+void zi_json_begin(zi_json_writer *writer, size_t flags);
+/* As it is. */
+void zi_json_raw(zi_json_writer *writer, const char *text);
+void zi_json_put(zi_json_writer *writer, json_t *value);
+/* Of an object that has a member a line, whose names need no escapes. */
+void zi_json_member(zi_json_writer *writer, const char *name, json_t *value);
+/* A member that is an array with an entry a line: those that follow, to the next member. */
+void zi_json_list(zi_json_writer *writer, const char *name);
+void zi_json_entry(zi_json_writer *writer, json_t *value);
+/* Closes an object that has members so. *text: zi_free gives it back; it ends with a NUL, which
+ * does not count. Errors: OUT_OF_MEMORY. */
+zero_status zi_json_end(zi_json_writer *writer, char **text, size_t *bytes);
 
 #endif

@@ -317,6 +317,18 @@ static inline zi_manifest case_manifest(const case_model *c, uint64_t step)
     return m;
 }
 
+/* Of a manifest's last member. */
+#define CASE_TAIL_BYTES (sizeof ",\n\"xxh3\": \"0123456789abcdef\"\n}\n" - 1)
+
+/* Give the text of a manifest that was changed a right hash at its end. */
+static inline void case_seal(char *text, size_t bytes)
+{
+    char tail[CASE_TAIL_BYTES + 1];
+    const uint64_t hash = zi_checkpoint_hash(text, bytes - CASE_TAIL_BYTES);
+    (void)snprintf(tail, sizeof tail, ",\n\"xxh3\": \"%016llx\"\n}\n", (unsigned long long)hash);
+    memcpy(text + bytes - CASE_TAIL_BYTES, tail, CASE_TAIL_BYTES);
+}
+
 /* The files of a checkpoint in NAME.part, and its manifest's text, for zi_free. */
 static inline char *case_begin(const case_model *c, const char *run, const char *name,
                                uint64_t step, size_t *bytes)

@@ -349,3 +349,28 @@ TEST(a_plan_is_json_too)
     check_plan_json(load(json));
     check_output("param slots");
 }
+
+static void check_setting(const json_t *plan, const char *name, const char *text)
+{
+    const json_t *setting = json_object_get(json_object_get(plan, "settings"), name);
+    setting = json_is_array(setting) ? json_array_get(setting, 0) : setting;
+    if (setting == NULL || strcmp(json_string_value(setting), text) != 0) {
+        TEST_FAIL("%s is %s, expected %s", name, json_string_value(setting), text);
+    }
+}
+
+/* Text that is no UTF-8 is taken for Latin-1. */
+TEST(paths_are_json_whatever_they_are)
+{
+    begin();
+    CHECK_EQ(run_shell(test_text("'%s' --plan --json - --val 'é\"\\\n' --trace '\xe9\x80\xff' "
+                                 "--hang-directory '%s/a\"é' --disk '\"\xff'",
+                                 GPT2_TRAIN, folder)),
+             0);
+    json_t *plan = load(output_path);
+    check_setting(plan, "val", "é\"\\\n");
+    check_setting(plan, "trace", "é\xc2\x80ÿ");
+    check_setting(plan, "hang-directory", test_text("%s/a\"é", folder));
+    check_setting(plan, "disk", "\"ÿ");
+    json_decref(plan);
+}

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 
 #include "core/memory.h"
-#include "core/timeline.h"
 #include "engine/tracing.h"
+#include "format/json.h"
+#include "format/timeline_file.h"
 
 #define MARKS 8
 
@@ -96,8 +97,8 @@ TEST(names_are_escaped)
      * sequence cut short, a slash in two bytes, a surrogate. */
     add(timeline, 0, "\"\\\n\xc3\xa9\xf0\x9f\x98\x80|\xff|\xe2\x82|\xc0\xaf|\xed\xa0\x80", 1, 2);
     char *text = written(timeline);
-    check_has(text, "\"update \\\"\\\\\\u000a\xc3\xa9\xf0\x9f\x98\x80|\\u00ff|\\u00e2\\u0082|"
-                    "\\u00c0\\u00af|\\u00ed\\u00a0\\u0080\"");
+    check_has(text, "\"update \\\"\\\\\\n\xc3\xa9\xf0\x9f\x98\x80|\xc3\xbf|\xc3\xa2\xc2\x82|"
+                    "\xc3\x80\xc2\xaf|\xc3\xad\xc2\xa0\xc2\x80\"");
     free(text);
     zi_timeline_destroy(timeline);
 }
@@ -181,6 +182,29 @@ TEST(a_file_that_cannot_be_written)
     CHECK_FAILS(zi_timeline_write(timeline, &file, "/nowhere/at/all"), ZERO_ERR_IO,
                 "/nowhere/at/all");
     CHECK_FAILS(zi_timeline_write(timeline, &file, "/dev/full"), ZERO_ERR_IO, "/dev/full");
+    zi_timeline_destroy(timeline);
+}
+
+static void *refuse(size_t bytes)
+{
+    (void)bytes;
+    return NULL;
+}
+
+TEST(a_file_that_memory_lacks_for_is_empty)
+{
+    zi_timeline *timeline = open_timeline();
+    const zi_timeline_file file = {.version = "1", .parts = 1};
+    char path[] = "/tmp/test_timeline.XXXXXX";
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    add(timeline, 0, "span", 1, 2);
+    json_set_alloc_funcs(refuse, free);
+    CHECK_FAILS(zi_timeline_write(timeline, &file, path), ZERO_ERR_OUT_OF_MEMORY, "memory");
+    json_set_alloc_funcs(malloc, free);
+    CHECK_EQ(lseek(fd, 0, SEEK_END), 0);
+    (void)close(fd);
+    (void)unlink(path);
     zi_timeline_destroy(timeline);
 }
 

@@ -1,4 +1,6 @@
 /* Owns the file of a timeline: Chrome's trace event format, its object form. One event a line. */
+#include "format/timeline_file.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -6,49 +8,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "core/timeline.h"
-#include "core/utf8.h"
+#include "format/json.h"
 
 /* Times of a GPU are read from events, and tied to the host's clock anew once a second. Where spans
  * of a track overlap by no more than that can explain, the second begins when the first ends. */
 #define SLACK_NS 20000
 #define LINE_BYTES 512
 
-__attribute__((format(printf, 2, 3))) static void put(FILE *out, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void put(zi_json_writer *out, const char *format, ...)
 {
     char line[LINE_BYTES];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    (void)fputs(line, out);
-}
-
-/* The inside of a JSON string. A byte that is no UTF-8 is written as the character of its number.
- */
-static void timeline_write_put_text(FILE *out, const char *name)
-{
-    const unsigned char *text = (const unsigned char *)name;
-    while (*text != '\0') {
-        const size_t bytes = zi_utf8_bytes(text);
-        if (bytes == 0 || *text < 0x20 || *text == 0x7f) {
-            put(out, "\\u%04x", *text);
-        } else {
-            if (*text == '"' || *text == '\\') {
-                (void)fputc('\\', out);
-            }
-            (void)fwrite(text, 1, bytes, out);
-        }
-        text += bytes != 0 ? bytes : 1;
-    }
+    zi_json_raw(out, line);
 }
 
 /* By track, then time; of two that begin together the one that ends later is around the other. */
-static int timeline_write_compare(const void *left, const void *right)
+static int timeline_file_compare(const void *left, const void *right)
 {
     const zi_mark *a = left;
     const zi_mark *b = right;
@@ -74,7 +57,7 @@ static size_t list_marks(const zi_timeline *timeline, zi_mark *marks)
             marks[count++] = mark;
         }
     }
-    qsort(marks, count, sizeof *marks, timeline_write_compare);
+    qsort(marks, count, sizeof *marks, timeline_file_compare);
     return count;
 }
 
@@ -86,7 +69,7 @@ typedef struct open_spans {
     uint64_t last_ns; /* begin of the last */
 } open_spans;
 
-static void timeline_write_fit(open_spans *open, zi_mark *mark)
+static void timeline_file_fit(open_spans *open, zi_mark *mark)
 {
     if (open->track != mark->track) {
         *open = (open_spans){.track = mark->track};
@@ -112,7 +95,7 @@ static void timeline_write_fit(open_spans *open, zi_mark *mark)
 
 /* Ranks of all parts of a model are processes of one file. Process 0 and thread 0 are the kernel's
  * to some readers, so numbers begin at 1. */
-static uint64_t timeline_write_process(const zi_timeline_file *file)
+static uint64_t timeline_file_process(const zi_timeline_file *file)
 {
     return (uint64_t)file->part * file->world + file->rank + 1;
 }
@@ -122,88 +105,106 @@ static uint32_t thread(uint32_t track)
     return track + 1;
 }
 
-static void put_mark(FILE *out, const zi_timeline_file *file, const zi_mark *mark)
+static void put_mark(zi_json_writer *out, const zi_timeline_file *file, const zi_mark *mark)
 {
     const uint64_t duration_ns = mark->end_ns - mark->begin_ns;
     const char *text = zi_span_text((zi_span)mark->span);
-    const char *separator = "";
+    json_t *args = json_object();
+    char name[LINE_BYTES];
+    (void)snprintf(name, sizeof name, mark->name[0] != '\0' ? "%s %s" : "%s", text, mark->name);
     put(out,
         ",\n{\"ph\":\"X\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32 ",\"ts\":%" PRIu64 ".%03u"
-        ",\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",\"name\":\"%s%s",
-        timeline_write_process(file), thread(mark->track), mark->begin_ns / 1000,
-        (unsigned)(mark->begin_ns % 1000), duration_ns / 1000, (unsigned)(duration_ns % 1000), text,
-        text, mark->name[0] != '\0' ? " " : "");
-    timeline_write_put_text(out, mark->name);
-    put(out, "\",\"args\":{");
+        ",\"dur\":%" PRIu64 ".%03u,\"cat\":\"%s\",\"name\":",
+        timeline_file_process(file), thread(mark->track), mark->begin_ns / 1000,
+        (unsigned)(mark->begin_ns % 1000), duration_ns / 1000, (unsigned)(duration_ns % 1000),
+        text);
+    zi_json_put(out, zi_json_of_text(name));
+    put(out, ",\"args\":");
     if (mark->name[0] != '\0') {
-        put(out, "\"of\":\"");
-        timeline_write_put_text(out, mark->name);
-        put(out, "\"");
-        separator = ",";
+        zi_json_set(&args, "of", zi_json_of_text(mark->name));
     }
     if (mark->bytes != 0) {
-        put(out, "%s\"bytes\":%" PRIu64, separator, mark->bytes);
-        separator = ",";
+        zi_json_set(&args, "bytes", zi_json_of_number(mark->bytes));
     }
     if (mark->batch.group != NULL) {
-        put(out, "%s\"group\":\"", separator);
-        timeline_write_put_text(out, mark->batch.group);
-        put(out, "\",\"leader\":%" PRIu32 ",\"ranks\":%" PRIu32 ",\"batch\":%" PRIu64,
-            mark->batch.leader, mark->batch.ranks, mark->batch.number);
+        zi_json_set(&args, "group", zi_json_of_text(mark->batch.group));
+        zi_json_set(&args, "leader", zi_json_of_number(mark->batch.leader));
+        zi_json_set(&args, "ranks", zi_json_of_number(mark->batch.ranks));
+        zi_json_set(&args, "batch", zi_json_of_number(mark->batch.number));
     }
+    zi_json_put(out, args);
+    put(out, "}");
+}
+
+static void timeline_file_put_name(zi_json_writer *out, const zi_timeline_file *file,
+                                   uint32_t track, const char *what, const char *name)
+{
+    put(out,
+        ",\n{\"ph\":\"M\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32
+        ",\"name\":\"%s\",\"args\":{\"name\":",
+        timeline_file_process(file), thread(track), what);
+    zi_json_put(out, zi_json_of_text(name));
     put(out, "}}");
 }
 
-static void timeline_write_put_name(FILE *out, const zi_timeline_file *file, uint32_t track,
-                                    const char *what, const char *name)
-{
-    put(out, ",\n{\"ph\":\"M\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32 ",\"name\":\"%s\",\"args\":{",
-        timeline_write_process(file), thread(track), what);
-    put(out, "\"name\":\"");
-    timeline_write_put_text(out, name);
-    put(out, "\"}}");
-}
-
-static void put_order(FILE *out, const zi_timeline_file *file, uint32_t track)
+static void put_order(zi_json_writer *out, const zi_timeline_file *file, uint32_t track)
 {
     put(out,
         ",\n{\"ph\":\"M\",\"pid\":%" PRIu64 ",\"tid\":%" PRIu32
         ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}}",
-        timeline_write_process(file), thread(track), track);
+        timeline_file_process(file), thread(track), track);
 }
 
-static void timeline_write_put_file(FILE *out, const zi_timeline *timeline,
-                                    const zi_timeline_file *file, zi_mark *marks)
+/* All but the spans. */
+static void put_head(zi_json_writer *out, const zi_timeline *timeline, const zi_timeline_file *file,
+                     uint64_t lost)
 {
-    const size_t count = list_marks(timeline, marks);
-    const uint64_t begun = atomic_load_explicit(&timeline->head, memory_order_relaxed);
     const uint32_t tracks = atomic_load_explicit(&timeline->track_count, memory_order_acquire);
     char rank[32];
-    open_spans open = {.track = ZI_TRACKS_MAX};
     put(out,
         "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"producer\":\"libzero %s\",\"rank\":%" PRIu32
         ",\"world\":%" PRIu32 ",\"part\":%" PRIu32 ",\"parts\":%" PRIu32
         ",\"clock_offset_ns\":%" PRId64 ",\"clock_error_ns\":%" PRIu64 ",\"lost\":%" PRIu64
         "},\n\"traceEvents\":[\n",
         file->version, file->rank, file->world, file->part, file->parts, file->clock_offset_ns,
-        file->clock_error_ns, begun - count);
+        file->clock_error_ns, lost);
     put(out,
         "{\"ph\":\"M\",\"pid\":%" PRIu64
         ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%" PRIu64 "}}",
-        timeline_write_process(file), timeline_write_process(file));
+        timeline_file_process(file), timeline_file_process(file));
     (void)snprintf(rank, sizeof rank,
                    file->parts > 1 ? "rank %" PRIu32 " of part %" PRIu32 : "rank %" PRIu32,
                    file->rank, file->part);
-    timeline_write_put_name(out, file, ZI_TRACK_HOST, "process_name", rank);
+    timeline_file_put_name(out, file, ZI_TRACK_HOST, "process_name", rank);
     for (uint32_t i = 0; i < tracks; i++) {
-        timeline_write_put_name(out, file, i, "thread_name", timeline->tracks[i].text);
+        timeline_file_put_name(out, file, i, "thread_name", timeline->tracks[i].text);
         put_order(out, file, i);
     }
-    for (size_t i = 0; i < count; i++) {
-        timeline_write_fit(&open, &marks[i]);
-        put_mark(out, file, &marks[i]);
+}
+
+/* Line by line, so that no more than one is in memory. */
+static zero_status write_lines(FILE *out, const zi_timeline *timeline, const zi_timeline_file *file,
+                               zi_mark *marks)
+{
+    const size_t count = list_marks(timeline, marks);
+    const uint64_t begun = atomic_load_explicit(&timeline->head, memory_order_relaxed);
+    open_spans open = {.track = ZI_TRACKS_MAX};
+    zi_json_writer json;
+    char *text = NULL;
+    size_t bytes = 0;
+    zi_json_begin(&json, JSON_COMPACT);
+    put_head(&json, timeline, file, begun - count);
+    for (size_t i = 0; i < count && !json.lost; i++) {
+        timeline_file_fit(&open, &marks[i]);
+        put_mark(&json, file, &marks[i]);
+        (void)fwrite(json.text, 1, json.bytes, out);
+        json.bytes = 0;
     }
-    put(out, "\n]}\n");
+    put(&json, "\n]}\n");
+    ZI_TRY(zi_json_end(&json, &text, &bytes));
+    (void)fwrite(text, 1, bytes, out);
+    zi_free(text);
+    return ZERO_OK;
 }
 
 static zero_status write_failed(const char *path, int code)
@@ -223,12 +224,13 @@ zero_status zi_timeline_write(const zi_timeline *timeline, const zi_timeline_fil
         zi_free(marks);
         return write_failed(path, errno);
     }
-    timeline_write_put_file(out, timeline, file, marks);
+    const zero_status status = write_lines(out, timeline, file, marks);
     zi_free(marks);
     errno = 0;
     const bool failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed) {
         return write_failed(path, errno != 0 ? errno : EIO);
     }
-    return ZERO_OK;
+    /* No half of it stays. */
+    return status == ZERO_OK || truncate(path, 0) == 0 ? status : write_failed(path, errno);
 }
