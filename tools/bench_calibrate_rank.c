@@ -402,7 +402,7 @@ static int open_gpu(calibrate_rank *rank)
 static int open_cpu(calibrate_rank *rank)
 {
     rank->device = &rank->world->device;
-    rank->group = rank->world->control;
+    rank->group = rank->world->coordination;
     return BENCH_TRY(
         rank->device->ops->stream_wrap(rank->device->self, zero_stream_host(), &rank->batches));
 }

@@ -104,7 +104,7 @@ static double run_side(void *argument)
 static int call_ours(comm_run *run, uint32_t way)
 {
     (void)way;
-    return zi_group_submit(run->world->control, run->host, &run->job, 1) == ZERO_OK
+    return zi_group_submit(run->world->coordination, run->host, &run->job, 1) == ZERO_OK
                ? 0
                : bench_fail_zero("the library's collective");
 }

@@ -61,14 +61,14 @@ static double run_way(void *argument)
 {
     const host_side *side = argument;
     host_run *run = side->run;
-    const zi_mpi_group *group = (const zi_mpi_group *)run->world->control;
+    const zi_mpi_group *group = (const zi_mpi_group *)run->world->coordination;
     zi_collective job = run->job;
     job.flags = ways[side->way];
     memset(run->recv, 0, run->recv_bytes);
     (void)MPI_Barrier(MPI_COMM_WORLD);
     const uint64_t before = group->crossed_bytes;
     double seconds = -bench_now();
-    if (BENCH_TRY(zi_group_submit(run->world->control, run->host, &job, 1))) {
+    if (BENCH_TRY(zi_group_submit(run->world->coordination, run->host, &job, 1))) {
         return -1.0;
     }
     seconds += bench_now();

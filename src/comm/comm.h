@@ -198,13 +198,13 @@ struct zi_comm {
     zi_call_note own_call;
 };
 
-/* One rank's membership: the public zero_world. `control` is a group of all ranks for small
+/* One rank's membership: the public zero_world. `coordination` is a group of all ranks for small
  * host-side exchanges, on the host stream of `device`. */
 struct zero_world {
     zi_comm *comm;
     zi_device device;
     zi_kernels kernels; /* of `device`, on the stream's own thread */
-    zi_group *control;
+    zi_group *coordination;
     uint32_t born; /* zi_fork_generation then */
     uint32_t gate; /* the same; 0 once the handle is destroyed, while engines still use the world */
     pid_t pid;     /* of the process it was made in */

@@ -1,6 +1,6 @@
-/* Owns the public world: a comm with a device and a control group, and the threads of in-process
- * worlds. Invariant: a rank that fails aborts the comm before its handles are freed, so no other
- * waits for it. */
+/* Owns the public world: a comm with a device and a coordination group, and the threads of
+ * in-process worlds. Invariant: a rank that fails aborts the comm before its handles are freed, so
+ * no other waits for it. */
 #include "comm/world.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ static zero_status world_build(zero_world *world, zi_comm *comm)
         members[i] = i;
     }
     const zero_status status = comm->ops->group_create(comm, &world->kernels, members, comm->size,
-                                                       "control", &world->control);
+                                                       "coordination", &world->coordination);
     zi_free(members);
     return status;
 }
@@ -92,7 +92,7 @@ zero_status zi_world_create(zi_comm *comm, zero_world **out)
         const zero_error error = *zero_last_error();
         comm->ops->abort(comm, &error);
         if (memory != NULL) {
-            zi_group_destroy(memory->world.control);
+            zi_group_destroy(memory->world.coordination);
             zi_kernels_destroy(&memory->world.kernels);
             zi_device_destroy(&memory->world.device);
             zi_free(memory);
@@ -134,7 +134,7 @@ void zi_world_release(zero_world *world)
     if (atomic_fetch_sub(&world->users, 1) != 1) {
         return;
     }
-    zi_group_destroy(world->control);
+    zi_group_destroy(world->coordination);
     zi_comm_destroy_parent(world->comm);
     zi_kernels_destroy(&world->kernels);
     zi_device_destroy(&world->device);
@@ -408,7 +408,8 @@ static uint32_t tag_of(uint32_t call, uint32_t bytes)
 static zero_status barrier(zero_world *world, uint32_t call)
 {
     unsigned char *buffers = ((world_memory *)world)->buffers;
-    return zi_group_gather(world->control, tag_of(call, 0), buffers, buffers + GATHER_BYTES, 0);
+    return zi_group_gather(world->coordination, tag_of(call, 0), buffers, buffers + GATHER_BYTES,
+                           0);
 }
 
 static zero_status world_gather(zero_world *world, uint32_t call, const void *send, void *recv,
@@ -424,7 +425,7 @@ static zero_status world_gather(zero_world *world, uint32_t call, const void *se
         if (part != 0) {
             memcpy(send_buffer, (const unsigned char *)send + done, part);
         }
-        ZI_TRY(zi_group_gather(world->control, tag, send_buffer, recv_buffer, sent));
+        ZI_TRY(zi_group_gather(world->coordination, tag, send_buffer, recv_buffer, sent));
         for (uint32_t i = 0; i < zero_world_size(world) && part != 0; i++) {
             memcpy((unsigned char *)recv + (size_t)i * bytes + done, recv_buffer + i * sent, part);
         }
@@ -472,7 +473,7 @@ zero_status zero_world_mean(zero_world *world, double value, double *mean)
     const uint32_t size = zero_world_size(world);
     double sum = 0.0;
     memcpy(send, &value, sizeof value);
-    ZI_TRY(zi_group_gather(world->control, ZI_TAG_WORLD + (uint32_t)sizeof value, send, recv,
+    ZI_TRY(zi_group_gather(world->coordination, ZI_TAG_WORLD + (uint32_t)sizeof value, send, recv,
                            sizeof value));
     for (uint32_t i = 0; i < size; i++) {
         double own;

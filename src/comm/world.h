@@ -9,9 +9,9 @@
 /* As zero_plan_create. */
 #define ZI_WORLD_RANKS_MAX 65536
 
-/* Make a world over `comm`, with its device and control group. Takes ownership of comm, also on
- * failure, when it aborts the comm first so that the other ranks do not wait. Collective over the
- * world. */
+/* Make a world over `comm`, with its device and coordination group. Takes ownership of comm, also
+ * on failure, when it aborts the comm first so that the other ranks do not wait. Collective over
+ * the world. */
 ZI_PRIVATE_API zero_status zi_world_create(zi_comm *comm, zero_world **world);
 
 /* Set *world to NULL. INVALID_ARGUMENT where `world` itself is NULL. */

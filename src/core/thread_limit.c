@@ -37,10 +37,10 @@ static void lower_by_file(zi_limit *limit, const char *path, uint64_t per_thread
     }
 }
 
-/* The control group's own limit; those above it may be lower. */
+/* The cgroup's own limit; those above it may be lower. */
 static void lower_by_cgroup(zi_limit *limit)
 {
-    static const char by[] = "pids.max of the control group; raise it (docker --pids-limit, "
+    static const char by[] = "pids.max of the cgroup; raise it (docker --pids-limit, "
                              "systemd TasksMax)";
     char groups[4096];
     if (!thread_limit_read_text("/proc/self/cgroup", groups, sizeof groups)) {

@@ -267,7 +267,7 @@ static zero_status broadcast_values(zero_engine *engine, uint32_t tensor, float 
                                .count = 2 * count,
                                .send = is_root ? halves : NULL,
                                .recv = halves};
-    ZI_TRY(zi_group_submit(world->control, host, &sum, 1));
+    ZI_TRY(zi_group_submit(world->coordination, host, &sum, 1));
     for (uint64_t i = 0; i < count; i++) {
         values[i] = zi_f32_from_bits((uint32_t)halves[2 * i] << 16 | (uint32_t)halves[2 * i + 1]);
     }
@@ -584,7 +584,7 @@ static zero_status gather_round(export_rounds *rounds, uint64_t done)
         .count = rounds->shard_elements,
         .send = rounds->own,
         .recv = rounds->all};
-    return zi_group_submit(world->control, host, &gather, 1);
+    return zi_group_submit(world->coordination, host, &gather, 1);
 }
 
 /* Copy the round's elements of shard `index` into the caller's array. */

@@ -24,7 +24,7 @@
 #define FORMAT_VERSION 1
 /* Batches of a group that have ended and are written; of the others all are that are recorded. */
 #define ENDED_WRITTEN 64
-/* The engine's groups, and the control group of either world. */
+/* The engine's groups, and the coordination group of either world. */
 #define GROUPS (ENGINE_GROUPS + 2)
 #define PATH_BYTES 4096
 /* Files of one rank and process that a directory holds at most. */
@@ -85,9 +85,9 @@ static void copy_all(const zero_engine *engine, const zero_error *error, file_co
                        &copy->groups[i]);
         }
     }
-    copy_group(engine->world->control, engine->world, &copy->groups[ENGINE_GROUPS]);
+    copy_group(engine->world->coordination, engine->world, &copy->groups[ENGINE_GROUPS]);
     if (engine->mesh != NULL) {
-        copy_group(engine->mesh->control, engine->mesh, &copy->groups[ENGINE_GROUPS + 1]);
+        copy_group(engine->mesh->coordination, engine->mesh, &copy->groups[ENGINE_GROUPS + 1]);
     }
     (void)clock_gettime(CLOCK_REALTIME, &now);
     copy->written_at_ns = (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;

@@ -86,7 +86,7 @@ static zero_status open_queue(zi_window *window)
 }
 
 /* No extent is in any. */
-static void empty_slots(zi_window *window)
+static void empty_buffers(zi_window *window)
 {
     for (uint32_t i = 0; i < window->desc.buffer_count; i++) {
         window->buffers[i] = (window_buffer){
@@ -111,7 +111,7 @@ static zero_status window_build(zi_window *window)
     ZI_TRY(zi_calloc(window->desc.extent_count, sizeof *window->places, (void **)&window->places));
     ZI_TRY(
         zi_calloc(window->desc.buffer_count, sizeof *window->buffers, (void **)&window->buffers));
-    empty_slots(window);
+    empty_buffers(window);
     place_sums(window);
     return ZERO_OK;
 }
@@ -661,7 +661,7 @@ zero_status zi_window_resume(zi_window *window, unsigned char *memory)
     zi_assert(window->queue == NULL);
     window->desc.memory = memory;
     ZI_TRY(open_queue(window));
-    empty_slots(window);
+    empty_buffers(window);
     return ZERO_OK;
 }
 

@@ -1,6 +1,6 @@
 /* Owns the simulated ranks: a world in which all do what this one does, at the same time. Its
- * control group hands back what this rank sent, so ranks agree on everything; the engine's groups
- * move nothing and take their time. */
+ * coordination group hands back what this rank sent, so ranks agree on everything; the engine's
+ * groups move nothing and take their time. */
 #include "sim/sim_comm.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static zi_sim_machine *machine_of(const zi_comm *comm)
     return ((const sim_comm *)(const void *)comm)->machine;
 }
 
-/* ---- the control group: bytes of the host, in no time ---- */
+/* ---- the coordination group: bytes of the host, in no time ---- */
 
 static zero_status repeat(zi_group *group, zi_stream *stream, const zi_collective *batch,
                           size_t batch_count)
@@ -126,7 +126,7 @@ static void destroy_group(zi_group *group)
     zi_free(group);
 }
 
-static const zi_group_ops control_ops = {
+static const zi_group_ops coordination_ops = {
     .struct_bytes = sizeof(zi_group_ops), .submit = repeat, .destroy = destroy_group};
 static const zi_group_ops group_ops = {
     .struct_bytes = sizeof(zi_group_ops), .submit = sim_comm_submit, .destroy = destroy_group};
@@ -151,10 +151,11 @@ static zero_status sim_comm_make_group(zi_comm *comm, const zi_group_ops *ops,
     return ZERO_OK;
 }
 
-static zero_status control_create(zi_comm *comm, const zi_kernels *kernels, const uint32_t *members,
-                                  uint32_t size, const char *name, zi_group **out)
+static zero_status coordination_create(zi_comm *comm, const zi_kernels *kernels,
+                                       const uint32_t *members, uint32_t size, const char *name,
+                                       zi_group **out)
 {
-    return sim_comm_make_group(comm, &control_ops, kernels, members, size, name, out);
+    return sim_comm_make_group(comm, &coordination_ops, kernels, members, size, name, out);
 }
 
 static zero_status sim_comm_group_create(zero_world *world, const zi_group_desc *desc,
@@ -191,7 +192,7 @@ static void sim_comm_destroy(zi_comm *comm)
 static const zi_comm_ops comm_ops = {
     .struct_bytes = sizeof(zi_comm_ops),
     .name = "simulated",
-    .group_create = control_create,
+    .group_create = coordination_create,
     .memory_alloc = sim_comm_memory_alloc,
     .memory_free = sim_comm_memory_free,
     .abort = sim_comm_abort_nobody,

@@ -283,7 +283,7 @@ static void on_hooks(const rig *r)
     REFUSES(zero_tensor_grad(r->engine, 0, NULL));
 }
 
-static void on_step_control(const rig *r)
+static void on_step_state(const rig *r)
 {
     double norm = 0;
     zero_step_state state = zero_step_state_init();
@@ -491,7 +491,7 @@ static const struct {
      "zero_unit_acquire "
      "zero_unit_grads_acquire zero_unit_grads_ready zero_unit_params_acquire "
      "zero_unit_params_release zero_unit_pass zero_unit_release"},
-    {on_step_control, "zero_grad_norm zero_step_discard zero_step_state_get zero_step_state_set"},
+    {on_step_state, "zero_grad_norm zero_step_discard zero_step_state_get zero_step_state_set"},
     {on_step, "zero_loss_scale zero_step zero_step_predict zero_step_wait"},
     {on_capture, "zero_capture_begin zero_capture_end zero_capture_prepare zero_replay_begin "
                  "zero_replay_end zero_replay_params zero_replay_result"},

@@ -140,7 +140,7 @@ static zero_status case_hosts(zero_world *world, void *user)
     }
     CHECK_EQ(zero_world_local_size(world), local);
     zero_path path = zero_path_init();
-    zi_world_group_path(world, world->control, true, &path);
+    zi_world_group_path(world, world->coordination, true, &path);
     CHECK_EQ(path.carrier, size == 1       ? ZERO_CARRIER_NONE
                            : local == size ? ZERO_CARRIER_HOST
                                            : ZERO_CARRIER_MPI);

@@ -397,7 +397,7 @@ static zero_status be_late(zero_world *world, void *user)
     const uint64_t start_ns = zi_clock_ns();
     CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_TIMEOUT,
                 "rank 1 did not arrive at all_gather of zero_world_barrier, 0 x f32 (group "
-                "control) within 1500 ms");
+                "coordination) within 1500 ms");
     CHECK(in_time(start_ns, 10000));
     CHECK_FAILS(zero_world_barrier(world), ZERO_ERR_TIMEOUT, "rank 1 did not arrive");
     return ZERO_ERR_TIMEOUT;

@@ -3,7 +3,7 @@
  * cannot begin with them in memory.
  *
  * The limit is RLIMIT_DATA, on all private memory that can be written. It needs no privileges and
- * refuses memory when it is asked for; a control group would kill, or drop what can be read again.
+ * refuses memory when it is asked for; a cgroup would kill, or drop what can be read again.
  * What the engine takes is the plan's; nothing of it is shared or a file's. */
 #include "storage/storage_rig.h"
 

@@ -80,7 +80,7 @@ static zero_status gather_words(zero_world *world, const uint64_t *mine, uint64_
                                   .count = count * 2,
                                   .send = mine,
                                   .recv = all};
-    return zi_group_submit(world->control, host, &gather, 1);
+    return zi_group_submit(world->coordination, host, &gather, 1);
 }
 
 static zero_status collect_role(const toy_trainer *trainer, zero_role role, toy_state *state)

@@ -101,7 +101,7 @@ zero_status zi_nccl_base_get(zero_world *world)
     const zero_status ready = nccl_base_prepare(comm, &base, &mine);
     const zero_error error = *zero_last_error();
     mine.told = zi_failure_tell(ready);
-    zero_status status = zi_group_gather(world->control, 0, &mine, all, sizeof mine);
+    zero_status status = zi_group_gather(world->coordination, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : nccl_base_compare(comm, all);
     }

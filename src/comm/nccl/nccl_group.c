@@ -456,7 +456,7 @@ zero_status zi_nccl_group_create(zero_world *world, const zi_group_desc *desc, z
     *out = NULL;
     zi_nccl_group *group = NULL;
     ZI_TRY(zi_nccl_group_open(world->comm, desc, &group));
-    if (nccl_group_connect_members(group, world->control, desc) != ZERO_OK) {
+    if (nccl_group_connect_members(group, world->coordination, desc) != ZERO_OK) {
         return zi_nccl_group_abandon(group);
     }
     *out = &group->base;
