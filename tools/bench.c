@@ -7,10 +7,12 @@
 #include "bench_report.h"
 #include "command_line.h"
 #include "commands.h"
+#include "line_table.h"
+#include "script.h"
 #include "zero/world.h"
 
 /* Groups of options that not every runner takes, and sets of them. */
-enum { GROUP_DIR, GROUP_LAYERS, GROUP_SLICE, GROUP_MODEL, GROUPS };
+enum { GROUP_DIR = 1, GROUP_LAYERS, GROUP_SLICE, GROUP_MODEL, GROUPS };
 #define TAKES(group) (1u << (group))
 #define TAKES_NOTHING 0u
 #define TAKES_LAYERS (TAKES(GROUP_DIR) | TAKES(GROUP_LAYERS))
@@ -70,12 +72,11 @@ typedef struct bench_line {
     bench_options options;
     bool chosen[RUNNER_COUNT];
     bool named[RUNNER_COUNT]; /* chosen by its own name */
-    bool help;
-    const char *given[GROUPS]; /* an option of each group; NULL: none was given */
-    const char *json_path;     /* NULL: none; "-": stdout; of ranks: where rank 0 leaves its rows */
+    bool any;                 /* a name was given */
+    const char *json_path;    /* NULL: none; "-": stdout; of ranks: where rank 0 leaves its rows */
 } bench_line;
 
-static void print_help(void)
+static int print_help(void)
 {
     printf("usage: zero bench [NAME ...] [OPTIONS]\n"
            "       zero bench calibrate [OPTIONS]\n\n"
@@ -118,188 +119,62 @@ static void print_help(void)
            "Exit status: 0 when everything asked for was measured or skipped with a reason, 1\n"
            "when a result was wrong, a call failed or the line was refused.\n",
            BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX);
+    return fflush(stdout) == 0 ? 0 : 1;
 }
 
-enum {
-    OPTION_QUICK = COMMAND_LINE_OPTIONS,
-    OPTION_TINY,
-    OPTION_REPEAT,
-    OPTION_RANKS,
-    OPTION_THREADS,
-    OPTION_CASE,
-    OPTION_JSON,
-    OPTION_AS_RANK, /* for bench_spawn_ranks */
-    OPTION_DIR,
-    OPTION_LAYERS,
-    OPTION_MOMENTS,
-    OPTION_SLICE,
-    OPTION_MODEL,
-    OPTION_SHRINK,
-    OPTION_SUMS,
-    OPTION_DEVICE,
-    OPTION_SVG,
-    OPTION_HTML
-};
-
-static const struct {
-    int option;
-    int group;
-} grouped[] = {
-    {OPTION_DIR, GROUP_DIR},     {OPTION_LAYERS, GROUP_LAYERS}, {OPTION_MOMENTS, GROUP_LAYERS},
-    {OPTION_SLICE, GROUP_SLICE}, {OPTION_MODEL, GROUP_MODEL},   {OPTION_SHRINK, GROUP_MODEL},
-    {OPTION_SUMS, GROUP_MODEL},  {OPTION_DEVICE, GROUP_MODEL},  {OPTION_SVG, GROUP_MODEL},
-    {OPTION_HTML, GROUP_MODEL},
-};
-
-static const struct option line_options[] = {
-    {"help", no_argument, NULL, COMMAND_LINE_HELP},
-    {"quick", no_argument, NULL, OPTION_QUICK},
-    {"tiny", no_argument, NULL, OPTION_TINY},
-    {"repeat", required_argument, NULL, OPTION_REPEAT},
-    {"ranks", required_argument, NULL, OPTION_RANKS},
-    {"threads", required_argument, NULL, OPTION_THREADS},
-    {"case", required_argument, NULL, OPTION_CASE},
-    {"json", required_argument, NULL, OPTION_JSON},
-    {"as-rank", required_argument, NULL, OPTION_AS_RANK},
-    {"dir", required_argument, NULL, OPTION_DIR},
-    {"layers", required_argument, NULL, OPTION_LAYERS},
-    {"moments", required_argument, NULL, OPTION_MOMENTS},
-    {"slice", required_argument, NULL, OPTION_SLICE},
-    {"model", required_argument, NULL, OPTION_MODEL},
-    {"shrink", required_argument, NULL, OPTION_SHRINK},
-    {"sums", required_argument, NULL, OPTION_SUMS},
-    {"device", required_argument, NULL, OPTION_DEVICE},
-    {"svg", required_argument, NULL, OPTION_SVG},
-    {"html", required_argument, NULL, OPTION_HTML},
-    {0},
-};
-
-/* Options whose value is a whole number. */
-static const struct {
-    int option;
-    uint32_t low;
-    uint32_t high;
-    size_t at; /* in bench_options */
-} numbers[] = {
-    {OPTION_REPEAT, BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX,
-     offsetof(bench_options, repetitions)},
-    {OPTION_RANKS, 1, 256, offsetof(bench_options, ranks)},
-    {OPTION_THREADS, 1, 256, offsetof(bench_options, threads)},
-    {OPTION_LAYERS, 1, 128, offsetof(bench_options, offload.layers)},
-    {OPTION_SLICE, 1, 1000, offsetof(bench_options, offload.slice_steps)},
-    {OPTION_SHRINK, 1, 65536, offsetof(bench_options, memory.shrink)},
-};
-
-static const char *name_of(int option)
+static int read_directory(void *line, const char *name, const char *value)
 {
-    const struct option *row = line_options;
-    while (row->val != option) {
-        row++;
+    bench_offload_options *options = &((bench_line *)line)->options.offload;
+    if (options->directory_count == BENCH_DIRECTORIES_MAX) {
+        return bench_fail("--%s %s: more than %d directories", name, value, BENCH_DIRECTORIES_MAX);
     }
-    return row->name;
+    options->directories[options->directory_count++] = value;
+    return 0;
 }
 
-/* 1 after bench_fail when the value is not within the option's bounds; so for what follows. */
-static int read_number(bench_options *options, int option, const char *text)
+/* One of two values, of which a bool says whether it is the second. */
+static int read_choice(void *line, const char *name, const char *value)
 {
+    static const struct {
+        const char *name;
+        const char *first;
+        const char *second;
+        size_t at;
+    } choices[] = {{"moments", "f32", "bf16", offsetof(bench_line, options.offload.bf16_moments)},
+                   {"sums", "f32", "bf16", offsetof(bench_line, options.memory.bf16_sums)},
+                   {"device", "cpu", "cuda", offsetof(bench_line, options.memory.on_gpu)}};
     size_t i = 0;
-    uint64_t value = 0;
-    while (numbers[i].option != option) {
+    while (strcmp(choices[i].name, name) != 0) {
         i++;
     }
-    if (!command_line_whole(text, numbers[i].low, numbers[i].high, &value)) {
-        return bench_fail("--%s %s: expected a whole number in [%u, %u]", name_of(option), text,
-                          numbers[i].low, numbers[i].high);
-    }
-    *(uint32_t *)(void *)((unsigned char *)options + numbers[i].at) = (uint32_t)value;
-    return 0;
-}
-
-static int read_directory(bench_offload_options *options, const char *directory)
-{
-    if (options->directory_count == BENCH_DIRECTORIES_MAX) {
-        return bench_fail("--dir %s: more than %d directories", directory, BENCH_DIRECTORIES_MAX);
-    }
-    options->directories[options->directory_count++] = directory;
-    return 0;
-}
-
-/* One of two values; *second is set where it is the second. */
-static int read_choice(int option, const char *value, const char *first, const char *second,
-                       bool *is_second)
-{
-    *is_second = strcmp(value, second) == 0;
-    return *is_second || strcmp(value, first) == 0
+    const bool is_second = strcmp(value, choices[i].second) == 0;
+    *(bool *)((unsigned char *)line + choices[i].at) = is_second;
+    return is_second || strcmp(value, choices[i].first) == 0
                ? 0
-               : bench_fail("--%s %s: expected %s or %s", name_of(option), value, first, second);
+               : bench_fail("--%s %s: expected %s or %s", name, value, choices[i].first,
+                            choices[i].second);
 }
 
 /* A picture on stdout would be in the middle of the table. */
-static int read_picture(int option, const char *value, const char **path)
+static int read_picture(void *line, const char *name, const char *value)
 {
-    *path = value;
-    return strcmp(value, "-") != 0 ? 0 : bench_fail("--%s -: name a file", name_of(option));
+    bench_memory_options *memory = &((bench_line *)line)->options.memory;
+    *(strcmp(name, "svg") == 0 ? &memory->svg_path : &memory->html_path) = value;
+    return strcmp(value, "-") != 0 ? 0 : bench_fail("--%s -: name a file", name);
 }
 
-static int read_memory_option(bench_options *options, int option, const char *value)
+/* For bench_spawn_ranks. */
+static int read_as_rank(void *line, const char *name, const char *value)
 {
-    bench_memory_options *memory = &options->memory;
-    switch (option) {
-    case OPTION_MODEL:
-        memory->model = value;
-        return 0;
-    case OPTION_SUMS:
-        return read_choice(option, value, "f32", "bf16", &memory->bf16_sums);
-    case OPTION_DEVICE:
-        return read_choice(option, value, "cpu", "cuda", &memory->on_gpu);
-    case OPTION_SVG:
-        return read_picture(option, value, &memory->svg_path);
-    case OPTION_HTML:
-        return read_picture(option, value, &memory->html_path);
-    default:
-        return read_number(options, option, value);
-    }
+    (void)name;
+    ((bench_line *)line)->options.as_rank = true;
+    ((bench_line *)line)->json_path = value;
+    return 0;
 }
 
-static int read_option(bench_line *line, int option, const char *value)
+static int read_name(void *words, const char *name)
 {
-    bench_options *options = &line->options;
-    for (size_t i = 0; i < sizeof grouped / sizeof grouped[0]; i++) {
-        if (grouped[i].option == option) {
-            line->given[grouped[i].group] = name_of(option);
-        }
-    }
-    switch (option) {
-    case COMMAND_LINE_HELP:
-        line->help = true;
-        return 0;
-    case OPTION_QUICK:
-        options->scale = BENCH_QUICK;
-        return 0;
-    case OPTION_TINY:
-        options->scale = BENCH_TINY;
-        return 0;
-    case OPTION_CASE:
-        options->case_filter = value;
-        return 0;
-    case OPTION_AS_RANK:
-        options->as_rank = true;
-        line->json_path = value;
-        return 0;
-    case OPTION_JSON:
-        line->json_path = value;
-        return 0;
-    case OPTION_DIR:
-        return read_directory(&options->offload, value);
-    case OPTION_MOMENTS:
-        return read_choice(option, value, "f32", "bf16", &options->offload.bf16_moments);
-    default:
-        return read_memory_option(options, option, value);
-    }
-}
-
-static int read_name(bench_line *line, const char *name)
-{
+    bench_line *line = words;
     bool known = false;
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
         const bool named = strcmp(name, runners[i].name) == 0;
@@ -321,11 +196,44 @@ static int read_name(bench_line *line, const char *name)
     return bench_fail("unknown benchmark \"%s\"%s", name, advice);
 }
 
+#define AT(field) offsetof(bench_line, options.field)
+#define BY(name, read, group)                  \
+    {                                          \
+        name, LINE_OTHER, 0, 0, 0, read, group \
+    }
+
+static const line_row line_rows[] = {
+    LINE_NUMBER("quick", LINE_SET, AT(scale), BENCH_QUICK, 0),
+    LINE_NUMBER("tiny", LINE_SET, AT(scale), BENCH_TINY, 0),
+    LINE_NUMBER("repeat", LINE_U32, AT(repetitions), BENCH_REPETITIONS_MIN, BENCH_REPETITIONS_MAX),
+    LINE_NUMBER("ranks", LINE_U32, AT(ranks), 1, 256),
+    LINE_NUMBER("threads", LINE_U32, AT(threads), 1, 256),
+    LINE_VALUE("case", LINE_TEXT, AT(case_filter)),
+    LINE_VALUE("json", LINE_TEXT, offsetof(bench_line, json_path)),
+    BY("as-rank", read_as_rank, 0),
+    BY("dir", read_directory, GROUP_DIR),
+    {"layers", LINE_U32, AT(offload.layers), 1, 128, NULL, GROUP_LAYERS},
+    BY("moments", read_choice, GROUP_LAYERS),
+    {"slice", LINE_U32, AT(offload.slice_steps), 1, 1000, NULL, GROUP_SLICE},
+    {"model", LINE_TEXT, AT(memory.model), 0, 0, NULL, GROUP_MODEL},
+    {"shrink", LINE_U32, AT(memory.shrink), 1, 65536, NULL, GROUP_MODEL},
+    BY("sums", read_choice, GROUP_MODEL),
+    BY("device", read_choice, GROUP_MODEL),
+    BY("svg", read_picture, GROUP_MODEL),
+    BY("html", read_picture, GROUP_MODEL),
+};
+
+static int read_word(void *line, const char *value)
+{
+    ((bench_line *)line)->any = true;
+    return read_name(line, value);
+}
+
 /* An option that none of the chosen runners takes is a mistake. */
-static int check_group(const bench_line *line, int group)
+static int check_group(const bench_line *line, int group, const char *given)
 {
     char takers[128] = "";
-    bool taken = line->given[group] == NULL;
+    bool taken = given == NULL;
     for (size_t i = 0; i < RUNNER_COUNT; i++) {
         if ((runners[i].takes & TAKES(group)) != 0) {
             const size_t used = strlen(takers);
@@ -334,39 +242,25 @@ static int check_group(const bench_line *line, int group)
             taken = taken || line->chosen[i];
         }
     }
-    return taken ? 0
-                 : bench_fail("--%s is for %s, not for what is to be measured", line->given[group],
-                              takers);
+    return taken ? 0 : bench_fail("--%s is for %s, not for what is to be measured", given, takers);
 }
 
+/* As line_read. */
 static int read_line(int argc, char **argv, bench_line *line)
 {
-    bool any = false;
-    command_line words = command_line_begin(argc, argv, line_options);
-    const char *value = NULL;
-    int found = 0;
-    while ((found = command_line_next(&words, &value)) != COMMAND_LINE_END) {
-        if (found == COMMAND_LINE_BAD) {
-            return bench_fail("%s", words.error);
-        }
-        any = any || found == COMMAND_LINE_WORD;
-        if (found == COMMAND_LINE_WORD ? read_name(line, value) != 0
-                                       : read_option(line, found, value) != 0) {
-            return 1;
-        }
-    }
+    static const line_table table = {line_rows, sizeof line_rows / sizeof line_rows[0], read_word};
+    const char *given[LINE_GROUPS_MAX] = {NULL};
+    int status = line_read(&table, argc, argv, line, given);
     if (line->options.repetitions == 0) {
         line->options.repetitions = line->options.scale == BENCH_FULL ? 15 : BENCH_REPETITIONS_MIN;
     }
-    if (!any && read_name(line, "all") != 0) {
-        return 1;
+    if (status == 0 && !line->any) {
+        status = read_name(line, "all");
     }
-    for (int group = 0; group < GROUPS && !line->help; group++) {
-        if (check_group(line, group) != 0) {
-            return 1;
-        }
+    for (int group = GROUP_DIR; group < GROUPS && status == 0; group++) {
+        status = check_group(line, group, given[group]);
     }
-    return 0;
+    return status;
 }
 
 static int run_chosen(const bench_line *line, bench_report *report)
@@ -410,18 +304,16 @@ int command_bench(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "calibrate") == 0) {
         return command_calibrate(argc - 1, argv + 1);
     }
-    if (read_line(argc, argv, &line) != 0) {
-        return 1;
-    }
-    if (line.help) {
-        print_help();
-        return fflush(stdout) == 0 ? 0 : 1;
+    const int read = read_line(argc, argv, &line);
+    if (read != 0) {
+        return read == LINE_HELP ? print_help() : 1;
     }
     if (zero_world_is_launched() && !line.options.as_rank) {
         return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
     }
     bench_report report;
-    if (bench_report_open(&report, line.json_path, line.options.scale) != 0) {
+    if (bench_report_open(&report, line.json_path, line.options.scale) != 0 ||
+        (!line.options.as_rank && bench_report_has_table(&report) && script_check() != 0)) {
         return 1;
     }
     int failed = run_chosen(&line, &report);
@@ -434,7 +326,7 @@ int command_bench(int argc, char **argv)
         failed = bench_fail("--case %s: no case of that name", line.options.case_filter);
     }
     if (!line.options.as_rank && bench_report_has_table(&report)) {
-        bench_report_print(&report, stdout);
+        failed = bench_report_print(&report, "bench_table") || failed;
     }
     return bench_report_close(&report) || failed;
 }

@@ -67,6 +67,7 @@ int bench_skip(bench_report *report, const char *metric, const char *name, const
 
 /* The command that speaks in bench_fail; "zero bench" until then. Static text. */
 void bench_speak_as(const char *command);
+const char *bench_speaker(void);
 
 /* One line on stderr, "zero bench: ...". Returns 1. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -145,10 +146,6 @@ bench_stat bench_stat_of(double *values, uint32_t count);
  * is better. 0, or 1 after bench_fail when memory is out or a number is not finite. */
 int bench_add(bench_report *report, const char *metric, const char *name, const char *unit,
               const bench_stat *stat, double reference);
-
-/* A picture to print in front of the table, from malloc and the report's from here on. Rows of the
- * metrics that begin with `shows` are in it, and are not listed again. */
-void bench_report_draw(bench_report *report, char *text, const char *shows);
 
 /* The row of a timed case against a timed reference, in ms. */
 int bench_add_times(bench_report *report, const char *metric, const char *name,

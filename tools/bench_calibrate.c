@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 #include "bench_report.h"
-#include "command_line.h"
 #include "commands.h"
 #include "core/host.h"
+#include "line_table.h"
+#include "script.h"
 #include "zero/cluster.h"
 #include "zero/world.h"
 
@@ -123,61 +124,28 @@ static int add_memory(calibration *all)
 
 /* ---- output ---- */
 
-static bool ends_with(const char *text, const char *end)
+/* Of what was measured median and quartiles, and the reason of what was not. */
+static json_t *field_json(const char *name, const calibrate_field *field)
 {
-    const size_t length = strlen(text);
-    const size_t end_length = strlen(end);
-    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+    json_t *quartiles = json_array();
+    for (int i = 1; i <= 3 && field->count != 0; i++) {
+        (void)json_array_append_new(quartiles, json_real(quantile(field, 0.25 * i)));
+    }
+    return json_pack("{s:s, s:o, s:i, s:s?}", "name", name, "quartiles", quartiles, "samples",
+                     (int)field->count, "missing", field->missing);
 }
 
-/* How values of a field are printed. */
-typedef struct field_unit {
-    const char *end; /* of the fields' names */
-    const char *name;
-    double size;
-} field_unit;
-
-static const field_unit units[] = {{"_per_s", "GB/s", 1e9},
-                                   {"_ns", "us", 1e3},
-                                   {"_bytes", "GiB", 0x1p30},
-                                   {"_flops", "GFLOP/s", 1e9},
-                                   {"", "", 1.0}};
-
-static void print_field(const char *name, const calibrate_field *field)
+static int print_table(const calibration *all)
 {
-    const field_unit *unit = units;
-    if (field->missing != NULL) {
-        printf("%-24s %s\n", name, field->missing);
+    json_t *fields = json_array();
+    const zero_cluster_field *known = NULL;
+    for (uint32_t i = 0; (known = zero_cluster_field_at(i)) != NULL; i++) {
+        (void)json_array_append_new(fields, field_json(known->name, &all->fields[i]));
     }
-    if (field->count == 0) {
-        return;
-    }
-    while (!ends_with(name, unit->end)) {
-        unit++;
-    }
-    printf("%-24s %12.3f", name, quantile(field, 0.5) / unit->size);
-    if (field->count > 1) {
-        printf(" %12.3f %12.3f", quantile(field, 0.25) / unit->size,
-               quantile(field, 0.75) / unit->size);
-    } else {
-        printf(" %12s %12s", "-", "-");
-    }
-    printf("%s%s\n", unit->name[0] != '\0' ? " " : "", unit->name);
-}
-
-static void print_table(const calibration *all)
-{
-    printf("%-24s %12s %12s %12s\n", "field", "median", "quartile", "quartile");
-    for (uint32_t i = 0; zero_cluster_field_at(i) != NULL; i++) {
-        print_field(zero_cluster_field_at(i)->name, &all->fields[i]);
-    }
-    printf("\nMedians of %u samples, of %u rank%s at the same time. The fabric, which needs a\n"
-           "second node, is left out.%s\n",
-           all->repetitions, all->ranks, all->ranks == 1 ? "" : "s",
-           all->gpus != 0 ? ""
-                          : " Ranks compute on CPUs: products are in fp32\n"
-                            "by OpenBLAS, a GPU's memory is a rank's share of the node's, and its\n"
-                            "host link is a copy within it.");
+    return script_print("calibrate_table", NULL,
+                        json_pack("{s:o, s:i, s:i, s:i}", "fields", fields, "repetitions",
+                                  (int)all->repetitions, "ranks", (int)all->ranks, "gpus",
+                                  (int)all->gpus));
 }
 
 /* The file that the cluster goes to first: one beside the wanted file, which it replaces once it is
@@ -235,21 +203,17 @@ static char *cluster_text(const calibration *all, const zero_cluster *cluster)
     return text;
 }
 
-static int write_text(int file, const char *text)
+/* 0 or an errno. */
+static int write_text(int file, bool truncates, const char *text)
 {
-    const size_t bytes = strlen(text);
-    struct stat kind;
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t now = write(file, text + done, bytes - done);
-        if (now < 0 && errno != EINTR) {
-            return errno;
-        }
-        done += now > 0 ? (size_t)now : 0;
+    FILE *out = fdopen(file, "w");
+    if (out == NULL) {
+        return errno;
     }
-    const bool regular = fstat(file, &kind) == 0 && S_ISREG(kind.st_mode);
-    return write(file, "\n", 1) == 1 && (!regular || ftruncate(file, lseek(file, 0, SEEK_CUR)) == 0)
-               ? 0
-               : errno;
+    const bool refused = (truncates && ftruncate(file, 0) != 0) || fprintf(out, "%s\n", text) < 0 ||
+                         fflush(out) != 0;
+    const int code = refused ? errno : 0;
+    return fclose(out) != 0 && code == 0 ? errno : code;
 }
 
 static int write_cluster(const calibration *all, const zero_cluster *cluster, const out_file *out)
@@ -263,8 +227,7 @@ static int write_cluster(const calibration *all, const zero_cluster *cluster, co
         free(text);
         return 1;
     }
-    int code = write_text(file, text);
-    code = close(file) != 0 && code == 0 ? errno : code;
+    int code = write_text(file, out->replaces, text);
     free(text);
     if (code == 0 && out->replaces && rename(out->first, out->path) != 0) {
         code = errno;
@@ -282,10 +245,13 @@ typedef struct calibrate_line {
     const char *out; /* NULL: no file; "-": stdout, without the table */
     bool cpu;        /* asked for; neither: what there is */
     bool cuda;
-    bool help;
+    bench_scale scale; /* this and the next: as `all` has them */
+    uint32_t ranks;
+    uint64_t width;
+    uint32_t tokens;
 } calibrate_line;
 
-static void print_help(void)
+static int print_help(void)
 {
     printf("usage: zero bench calibrate [OPTIONS]\n\n"
            "Measures what this machine holds and moves, and writes it as a cluster that\n"
@@ -307,110 +273,74 @@ static void print_help(void)
            "  -h, --help     this text\n\n"
            "Run it alone: what else runs is measured too.\n",
            RANKS_DEFAULT_MAX, CALIBRATE_HEAD_WIDTH, CALIBRATE_WIDTH_MAX, CALIBRATE_TOKENS_MAX);
+    return fflush(stdout) == 0 ? 0 : 1;
 }
 
-enum {
-    OPTION_DIR = COMMAND_LINE_OPTIONS,
-    OPTION_RANKS,
-    OPTION_WIDTH,
-    OPTION_TOKENS,
-    OPTION_DEVICE,
-    OPTION_OUT,
-    OPTION_QUICK,
-    OPTION_TINY
-};
-
-static const struct option line_options[] = {
-    {"help", no_argument, NULL, COMMAND_LINE_HELP},
-    {"dir", required_argument, NULL, OPTION_DIR},
-    {"ranks", required_argument, NULL, OPTION_RANKS},
-    {"width", required_argument, NULL, OPTION_WIDTH},
-    {"tokens", required_argument, NULL, OPTION_TOKENS},
-    {"device", required_argument, NULL, OPTION_DEVICE},
-    {"out", required_argument, NULL, OPTION_OUT},
-    {"quick", no_argument, NULL, OPTION_QUICK},
-    {"tiny", no_argument, NULL, OPTION_TINY},
-    {0},
-};
-
-static int read_count(const char *name, const char *value, uint64_t low, uint64_t high,
-                      uint32_t *count)
+static int read_directory(void *line, const char *name, const char *value)
 {
-    uint64_t number = 0;
-    if (!command_line_whole(value, low, high, &number)) {
-        return bench_fail("%s %s: expected a whole number in [%" PRIu64 ", %" PRIu64 "]", name,
-                          value, low, high);
+    calibration *all = ((calibrate_line *)line)->all;
+    if (all->directory_count == BENCH_DIRECTORIES_MAX) {
+        return bench_fail("--%s %s: more than %d directories", name, value, BENCH_DIRECTORIES_MAX);
     }
-    *count = (uint32_t)number;
+    all->directories[all->directory_count++] = value;
     return 0;
 }
 
-static int read_width(const char *value, uint32_t *width)
+static int read_width(void *words, const char *name, const char *value)
 {
-    if (read_count("--width", value, CALIBRATE_HEAD_WIDTH, CALIBRATE_WIDTH_MAX, width) != 0) {
+    calibrate_line *line = words;
+    if (line_whole(name, value, CALIBRATE_HEAD_WIDTH, CALIBRATE_WIDTH_MAX, &line->width) != 0) {
         return 1;
     }
-    return *width % CALIBRATE_HEAD_WIDTH == 0
+    return line->width % CALIBRATE_HEAD_WIDTH == 0
                ? 0
                : bench_fail("--width %s: expected a multiple of %d, the width of a head", value,
                             CALIBRATE_HEAD_WIDTH);
 }
 
-static int read_option(calibrate_line *line, int option, const char *value)
+static int read_device(void *words, const char *name, const char *value)
 {
-    switch (option) {
-    case COMMAND_LINE_HELP:
-        line->help = true;
-        return 0;
-    case OPTION_DIR:
-        if (line->all->directory_count == BENCH_DIRECTORIES_MAX) {
-            return bench_fail("--dir %s: more than %d directories", value, BENCH_DIRECTORIES_MAX);
-        }
-        line->all->directories[line->all->directory_count++] = value;
-        return 0;
-    case OPTION_RANKS:
-        return read_count("--ranks", value, 1, CALIBRATE_RANKS_MAX, &line->all->ranks);
-    case OPTION_WIDTH:
-        return read_width(value, &line->all->width);
-    case OPTION_TOKENS:
-        return read_count("--tokens", value, 16, CALIBRATE_TOKENS_MAX, &line->all->tokens);
-    case OPTION_DEVICE:
-        line->cpu = strcmp(value, "cpu") == 0;
-        line->cuda = strcmp(value, "cuda") == 0;
-        return line->cpu || line->cuda ? 0 : bench_fail("--device %s: expected cpu or cuda", value);
-    case OPTION_OUT:
-        line->out = value;
-        return 0;
-    case OPTION_QUICK:
-        line->all->scale = BENCH_QUICK;
-        return 0;
-    case OPTION_TINY:
-        line->all->scale = BENCH_TINY;
-        return 0;
-    default:
-        return bench_fail("calibrate: %s is no option; see `zero bench calibrate --help`", value);
-    }
+    calibrate_line *line = words;
+    line->cpu = strcmp(value, "cpu") == 0;
+    line->cuda = strcmp(value, "cuda") == 0;
+    return line->cpu || line->cuda ? 0 : bench_fail("--%s %s: expected cpu or cuda", name, value);
 }
 
+static int refuse_word(void *line, const char *value)
+{
+    (void)line;
+    return bench_fail("calibrate: %s is no option; see `zero bench calibrate --help`", value);
+}
+
+#define AT(field) offsetof(calibrate_line, field)
+
+static const line_row line_rows[] = {
+    LINE_BY("dir", read_directory),
+    LINE_NUMBER("ranks", LINE_U32, AT(ranks), 1, CALIBRATE_RANKS_MAX),
+    LINE_BY("width", read_width),
+    LINE_NUMBER("tokens", LINE_U32, AT(tokens), 16, CALIBRATE_TOKENS_MAX),
+    LINE_BY("device", read_device),
+    LINE_VALUE("out", LINE_TEXT, AT(out)),
+    LINE_NUMBER("quick", LINE_SET, AT(scale), BENCH_QUICK, 0),
+    LINE_NUMBER("tiny", LINE_SET, AT(scale), BENCH_TINY, 0),
+};
+
+/* As line_read. */
 static int read_line(int argc, char **argv, calibrate_line *line)
 {
+    static const line_table table = {line_rows, sizeof line_rows / sizeof line_rows[0],
+                                     refuse_word};
     calibration *all = line->all;
-    command_line words = command_line_begin(argc, argv, line_options);
-    const char *value = NULL;
-    int found = 0;
-    while ((found = command_line_next(&words, &value)) != COMMAND_LINE_END) {
-        if (found == COMMAND_LINE_BAD) {
-            return bench_fail("%s", words.error);
-        }
-        if (read_option(line, found, value) != 0) {
-            return 1;
-        }
-    }
+    const int status = line_read(&table, argc, argv, line, NULL);
+    all->ranks = line->ranks;
+    all->width = (uint32_t)line->width;
+    all->tokens = line->tokens;
+    all->scale = line->scale;
     if (all->directory_count == 0) {
         all->directories[all->directory_count++] = ".";
     }
     all->repetitions = all->scale == BENCH_FULL ? 15 : BENCH_REPETITIONS_MIN;
-    return 0;
+    return status;
 }
 
 /* The device and as many ranks as there are of it. */
@@ -435,12 +365,9 @@ int command_calibrate(int argc, char **argv)
     static calibration all;
     calibrate_line line = {.all = &all};
     zero_cluster cluster;
-    if (read_line(argc, argv, &line) != 0) {
-        return 1;
-    }
-    if (line.help) {
-        print_help();
-        return fflush(stdout) == 0 ? 0 : 1;
+    const int read = read_line(argc, argv, &line);
+    if (read != 0) {
+        return read == LINE_HELP ? print_help() : 1;
     }
     if (zero_world_is_launched()) {
         return bench_fail("started by a launcher; run it alone, it starts the ranks it needs");
@@ -452,6 +379,10 @@ int command_calibrate(int argc, char **argv)
     if (line.out != NULL && check_out(&out) != 0) {
         return 1;
     }
+    const bool has_table = line.out == NULL || strcmp(line.out, "-") != 0;
+    if (has_table && script_check() != 0) {
+        return 1;
+    }
     bench_progress_runner("calibrate", 1, 1);
     const int failed = add_memory(&all) || calibrate_ranks(&all) || calibrate_disks(&all) ||
                        make_cluster(&all, &cluster);
@@ -459,11 +390,8 @@ int command_calibrate(int argc, char **argv)
     if (failed) {
         return 1;
     }
-    if (line.out == NULL || strcmp(line.out, "-") != 0) {
-        print_table(&all);
-        if (fflush(stdout) != 0) {
-            return bench_fail("cannot write the table: %s", strerror(errno));
-        }
+    if (has_table && print_table(&all) != 0) {
+        return 1;
     }
     return line.out == NULL ? 0 : write_cluster(&all, &cluster, &out);
 }

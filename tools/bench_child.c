@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,63 +39,92 @@ void child_add(child_line *line, const char *format, ...)
     line->words[line->count] = NULL;
 }
 
-/* 0 or an errno. */
-static int start(const child_line *line, int out, pid_t *child)
+/* 0 or an errno. in -1: no input. says: its stderr is ours. */
+static int start(const char *const *words, int in, int out, bool says, pid_t *child)
 {
     posix_spawn_file_actions_t actions;
     int code = posix_spawn_file_actions_init(&actions);
     if (code != 0) {
         return code;
     }
-    code = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    code = in < 0
+               ? posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+               : posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
     if (code == 0) {
         code = posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
     }
-    if (code == 0 && out != STDERR_FILENO) {
+    if (code == 0 && !says) {
         code = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     }
     if (code == 0) {
-        code = posix_spawnp(child, line->words[0], &actions, NULL, line->words, environ);
+        code = posix_spawnp(child, words[0], &actions, NULL, (char **)(uintptr_t)words, environ);
     }
     (void)posix_spawn_file_actions_destroy(&actions);
     return code;
 }
 
-/* Read what comes through the pipe until its end; what there is no room for is dropped. */
-static void read_all(int pipe, char *text, size_t text_bytes)
+/* A program that ended before it read all has its reasons. */
+static void write_all(int pipe, const char *text)
 {
-    size_t used = 0;
-    char dropped[512];
-    for (;;) {
-        const size_t room = text_bytes - 1 - used;
-        const ssize_t got =
-            room > 0 ? read(pipe, text + used, room) : read(pipe, dropped, sizeof dropped);
-        if (got == 0 || (got < 0 && errno != EINTR)) {
-            break;
-        }
-        used += got > 0 && room > 0 ? (size_t)got : 0;
+    ssize_t put = 0;
+    for (size_t left = strlen(text); left > 0 && (put >= 0 || errno == EINTR);) {
+        put = write(pipe, text, left);
+        text += put > 0 ? put : 0;
+        left -= put > 0 ? (size_t)put : 0;
     }
-    text[used] = '\0';
 }
 
-static int run(const child_line *line, char *text, size_t text_bytes)
+/* Read what comes through the pipe until its end; NULL: no memory. */
+static char *read_all(int pipe)
 {
-    int ends[2] = {-1, STDERR_FILENO};
-    if (text != NULL && pipe2(ends, O_CLOEXEC) != 0) {
-        return -errno;
+    char piece[4096];
+    char *text = NULL;
+    size_t bytes = 0;
+    ssize_t got = 1;
+    FILE *file = open_memstream(&text, &bytes);
+    while (file != NULL && (got > 0 || (got < 0 && errno == EINTR))) {
+        got = read(pipe, piece, sizeof piece);
+        (void)fwrite(piece, 1, got > 0 ? (size_t)got : 0, file);
     }
+    if (file != NULL && fclose(file) != 0) {
+        free(text);
+        text = NULL;
+    }
+    return text;
+}
+
+static void close_end(int end)
+{
+    if (end >= 0) {
+        (void)close(end);
+    }
+}
+
+/* input, text: as child_talk's and child_run's. */
+static int run(const char *const *words, const char *input, char **text)
+{
+    int in[2] = {-1, -1};
+    int out[2] = {-1, -1};
+    int code =
+        (input != NULL && pipe2(in, O_CLOEXEC) != 0) || (text != NULL && pipe2(out, O_CLOEXEC) != 0)
+            ? errno
+            : 0;
     pid_t child = 0;
-    const int code = start(line, ends[1], &child);
-    if (text != NULL) {
-        (void)close(ends[1]);
-        read_all(ends[0], text, text_bytes);
-        (void)close(ends[0]);
+    const int target = text != NULL ? out[1] : input != NULL ? STDOUT_FILENO : STDERR_FILENO;
+    code = code != 0 ? code : start(words, in[0], target, text == NULL || input != NULL, &child);
+    close_end(in[0]);
+    close_end(out[1]);
+    if (code == 0 && input != NULL) {
+        write_all(in[1], input);
     }
+    close_end(in[1]);
+    if (text != NULL) {
+        *text = code == 0 ? read_all(out[0]) : NULL;
+        code = code == 0 && *text == NULL ? ENOMEM : code;
+    }
+    close_end(out[0]);
     int state = 0;
-    while (code == 0 && waitpid(child, &state, 0) < 0) {
-        if (errno != EINTR) {
-            return -errno;
-        }
+    while (child != 0 && waitpid(child, &state, 0) < 0 && errno == EINTR) {
     }
     if (code != 0) {
         return -code;
@@ -101,19 +132,25 @@ static int run(const child_line *line, char *text, size_t text_bytes)
     return WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state);
 }
 
-int child_run(child_line *line, char *text, size_t text_bytes)
+int child_run(child_line *line, char **text)
 {
-    const int status = line->lost ? -ENOMEM : run(line, text, text_bytes);
+    const int status =
+        line->lost ? -ENOMEM : run((const char *const *)(uintptr_t)line->words, NULL, text);
     for (int i = 0; i < line->count; i++) {
         free(line->words[i]);
     }
     return status;
 }
 
-int child_version(const char *program, char *text, size_t text_bytes)
+int child_talk(const char *const *words, const char *input, char **text)
+{
+    return run(words, input, text);
+}
+
+int child_version(const char *program, char **text)
 {
     child_line line = child_begin(VERSION_S);
     child_add(&line, "%s", program);
     child_add(&line, "--version");
-    return child_run(&line, text, text_bytes);
+    return child_run(&line, text);
 }

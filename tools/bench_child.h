@@ -1,4 +1,4 @@
-/* A program that a measurement starts and waits for: the ranks under mpirun, or fio. */
+/* A program that this one starts and waits for: the ranks under mpirun, fio, or a script. */
 #ifndef TOOLS_BENCH_CHILD_H
 #define TOOLS_BENCH_CHILD_H
 
@@ -25,12 +25,17 @@ child_line child_begin(uint32_t seconds);
 
 void child_add(child_line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Run the line to its end, with no input; the words are freed. text: what it prints on stdout, its
- * stderr is dropped; NULL: its stdout goes to our stderr. Returns its exit status, 128 and the
- * signal that ended it, or an errno below 0 when it could not be started. */
-int child_run(child_line *line, char *text, size_t text_bytes);
+/* Run the line to its end, with no input; the words are freed. text: out, all that it prints on
+ * stdout, from malloc, its stderr is dropped; NULL: its stdout goes to our stderr. Returns its exit
+ * status, 128 and the signal that ended it, or an errno below 0 when it could not be started; text
+ * is NULL then. */
+int child_run(child_line *line, char **text);
 
-/* The same for `program --version`, which does nothing else. */
-int child_version(const char *program, char *text, size_t text_bytes);
+/* The same for words that NULL ends, with an input that it reads to its end before it prints, our
+ * stderr, and for text NULL our stdout. */
+int child_talk(const char *const *words, const char *input, char **text);
+
+/* child_run of `program --version`, which does nothing else. */
+int child_version(const char *program, char **text);
 
 #endif

@@ -10,6 +10,8 @@
 
 #include "bench_report.h"
 #include "offload_rank.h"
+#include "out_file.h"
+#include "script.h"
 
 #define METRIC_ROLE "memory_role_vs_plan"
 #define METRIC_TIER "memory_tier_vs_plan"
@@ -300,20 +302,74 @@ static int check_file(const char *path)
     return path != NULL && file < 0;
 }
 
+static json_t *tiers_json(const zero_memory *memory)
+{
+    return json_pack("{s:I, s:I, s:I}", "device", (json_int_t)memory->tier_bytes[DEVICE], "host",
+                     (json_int_t)memory->tier_bytes[HOST], "disk",
+                     (json_int_t)memory->tier_bytes[DISK]);
+}
+
+static json_t *roles_json(const footprint_mix *mix)
+{
+    json_t *roles = json_object();
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
+        if (zero_role_exists((zero_role)role) != 0) {
+            (void)json_object_set_new(roles, zero_role_name((zero_role)role),
+                                      json_pack("{s:s, s:I, s:I}", "tier",
+                                                zero_tier_name(footprint_tier(mix, role)),
+                                                "planned", (json_int_t)mix->planned.bytes[role],
+                                                "measured", (json_int_t)mix->held.bytes[role]));
+        }
+    }
+    return roles;
+}
+
+/* A number, or null for what the system does not tell. */
+static json_t *told_json(bool told, uint64_t bytes)
+{
+    return told ? json_integer((json_int_t)bytes) : json_null();
+}
+
+static json_t *mix_json(const footprint_mix *mix)
+{
+    return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:f}", "name", mix->name, "stage",
+                     (int)mix->stage, "roles", roles_json(mix), "planned",
+                     tiers_json(&mix->planned), "measured", tiers_json(&mix->held), "file_bytes",
+                     told_json(mix->files_told, mix->file_bytes), "used_bytes",
+                     told_json(mix->used_bytes != 0, mix->used_bytes), "paper", mix->paper);
+}
+
+/* The figures of the picture in text and of the charts. */
+static json_t *footprint_json(const footprint *f)
+{
+    json_t *mixes = json_array();
+    for (uint32_t i = 0; i < f->mix_count; i++) {
+        if (f->mixes[i].measured) {
+            (void)json_array_append_new(mixes, mix_json(&f->mixes[i]));
+        }
+    }
+    return json_pack("{s:o, s:I, s:s, s:i, s:b, s:s, s:i, s:i, s:o}", "model",
+                     json_string_nocheck(f->model), "parameters", (json_int_t)f->parameters,
+                     "dtype", zero_dtype_name(f->transformer.dtype), "ranks", (int)f->ranks,
+                     "bf16_sums", (int)f->bf16_sums, "used", f->used, "figures", (int)f->figures,
+                     "differ", (int)f->differ, "mixes", mixes);
+}
+
+static int draw_chart(const char *form, json_t *memory, const char *path)
+{
+    if (path == NULL) {
+        return 0;
+    }
+    char *text = script_text("memory_chart", form, json_pack("{s:O}", "memory", memory));
+    return out_text(text, path);
+}
+
 static int draw(const footprint *f, const bench_options *line, bench_report *report)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
-        return bench_fail("no memory left for the picture");
-    }
-    footprint_print(f, line->scale == BENCH_FULL, out);
-    (void)fclose(out);
-    bench_report_draw(report, text, "memory_");
-    const bench_memory_options *o = &line->memory;
-    return (o->svg_path != NULL && footprint_write_svg(f, o->svg_path) != 0) ||
-           (o->html_path != NULL && footprint_write_html(f, o->html_path) != 0);
+    json_t *memory = footprint_json(f);
+    const int failed = draw_chart("svg", memory, line->memory.svg_path) ||
+                       draw_chart("html", memory, line->memory.html_path);
+    return bench_report_more(report, "memory", memory) || failed;
 }
 
 int bench_footprint_at(const bench_target *target, const bench_options *line, bench_report *report)

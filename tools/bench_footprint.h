@@ -1,4 +1,4 @@
-/* What `zero bench memory` measures and draws: for each mix of stage and tiers, a rank's bytes as
+/* The measurements of `zero bench memory`: for each mix of stage and tiers, a rank's bytes as
  * planned, as measured, and as the paper's formulas have them. */
 #ifndef TOOLS_BENCH_FOOTPRINT_H
 #define TOOLS_BENCH_FOOTPRINT_H
@@ -7,7 +7,6 @@
 #include "zero/planner.h"
 
 #define FOOTPRINT_MIXES 8
-#define FOOTPRINT_MIB ((double)(1 << 20))
 
 /* One mix. Bytes are those of one rank; of measured ones, of the first rank that differs from the
  * plan, else of rank 0. */
@@ -37,7 +36,7 @@ typedef struct footprint {
     uint32_t differ;  /* of these */
 } footprint;
 
-/* Where a role's bytes are, and the memory of all: device and host. */
+/* The tier of a role's bytes, and the memory of all: device and host. */
 zero_tier footprint_tier(const footprint_mix *mix, int role);
 uint64_t footprint_memory(const zero_memory *memory);
 
@@ -48,14 +47,5 @@ double footprint_paper(zero_stage stage, uint64_t parameters, uint32_t ranks);
 /* Compare one mix's plan with all that was measured of each rank, say each difference by role and
  * tier, count, and keep the rank that is shown. */
 void footprint_compare(footprint *f, footprint_mix *mix, const memory_run *run);
-
-/* A picture in text of 79 columns. roles: with a table of every role and tier. */
-void footprint_print(const footprint *f, bool roles, FILE *out);
-/* What its bars and marks mean. */
-void footprint_print_notes(const footprint *f, FILE *out);
-
-/* The same as SVG, and as a page of HTML with all figures. 0, or 1 after bench_fail. */
-int footprint_write_svg(const footprint *f, const char *path);
-int footprint_write_html(const footprint *f, const char *path);
 
 #endif

@@ -2,6 +2,7 @@
  * numbers, and the file of the JSON holds a whole report whenever the program is ended. */
 #include "bench_report.h"
 #include "live_line.h"
+#include "script.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,11 @@ static const char *speaker = "zero bench";
 void bench_speak_as(const char *command)
 {
     speaker = command;
+}
+
+const char *bench_speaker(void)
+{
+    return speaker;
 }
 
 int bench_fail(const char *format, ...)
@@ -78,6 +84,7 @@ int bench_report_open(bench_report *report, const char *json_path, bench_scale s
     report->results = json_array();
     report->skipped = json_array();
     report->failed = json_array();
+    report->more = json_object();
     return 0;
 }
 
@@ -86,19 +93,29 @@ bool bench_report_has_table(const bench_report *report)
     return report->json_path == NULL || strcmp(report->json_path, "-") != 0;
 }
 
-/* The whole report as text that ends with a newline instead of a 0; NULL when memory is out. */
-static char *json_text(const bench_report *report, size_t *bytes)
+/* The whole report; NULL when memory is out. */
+static json_t *report_json(const bench_report *report)
 {
     static const char *const scales[] = {"full", "quick", "tiny"};
     json_t *json = bench_head_json(report);
     json_t *rest = json_pack("{s:s, s:O, s:O, s:O}", "scale", scales[report->scale], "results",
                              report->results, "skipped", report->skipped, "failed", report->failed);
-    int lost = json_object_update(json, rest);
+    int lost = json_object_update(json, rest) || json_object_update(json, report->more);
     json_decref(rest);
     if (report->unfinished) {
         lost = lost || json_object_set_new(json, "unfinished", json_true());
     }
-    char *text = lost ? NULL : json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+    if (lost) {
+        json_decref(json);
+    }
+    return lost ? NULL : json;
+}
+
+/* As text that ends with a newline instead of a 0. */
+static char *json_text(const bench_report *report, size_t *bytes)
+{
+    json_t *json = report_json(report);
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
     json_decref(json);
     if (text != NULL) {
         *bytes = strlen(text) + 1;
@@ -132,8 +149,7 @@ static int write_json(const bench_report *report)
 
 int bench_report_close(bench_report *report)
 {
-    int failed =
-        fflush(stdout) == 0 ? 0 : bench_fail("cannot write the table: %s", strerror(errno));
+    int failed = 0;
     if (report->json_path != NULL) {
         failed = write_json(report) || failed;
         if (close(report->json_file) != 0) {
@@ -144,7 +160,7 @@ int bench_report_close(bench_report *report)
     json_decref(report->skipped);
     json_decref(report->failed);
     json_decref(report->gpu);
-    free(report->drawing);
+    json_decref(report->more);
     return failed;
 }
 
@@ -186,11 +202,11 @@ int bench_skip(bench_report *report, const char *metric, const char *name, const
                : bench_fail("%s: no memory left to say that it is skipped: %s", metric, reason);
 }
 
-void bench_report_draw(bench_report *report, char *text, const char *shows)
+int bench_report_more(bench_report *report, const char *key, json_t *value)
 {
-    free(report->drawing);
-    report->drawing = text;
-    report->drawn = shows;
+    return json_object_set_new(report->more, key, value) == 0
+               ? 0
+               : bench_fail("no memory left for the report's %s", key);
 }
 
 int bench_add_times(bench_report *report, const char *metric, const char *name,
@@ -200,23 +216,18 @@ int bench_add_times(bench_report *report, const char *metric, const char *name,
     return bench_add(report, metric, name, "ms", &ms, reference->median * 1e3);
 }
 
-bool bench_row_read(const json_t *json, bench_row *row)
+/* True if it has all of a row. */
+static bool is_row(json_t *json)
 {
-    json_int_t repetitions = 0;
-    const bool whole =
-        json_unpack((json_t *)(uintptr_t)json, "{s:s, s:s, s:F, s:s, s:F, s:F, s:F, s:F, s:I}",
-                    "metric", &row->metric, "case", &row->name, "value", &row->value, "unit",
-                    &row->unit, "reference", &row->reference, "ratio", &row->ratio, "min",
-                    &row->min, "max", &row->max, "repetitions", &repetitions) == 0;
-    row->repetitions = (uint32_t)repetitions;
-    return whole;
+    return json_unpack_ex(json, NULL, JSON_VALIDATE_ONLY,
+                          "{s:s, s:s, s:F, s:s, s:F, s:F, s:F, s:F, s:I}", "metric", "case",
+                          "value", "unit", "reference", "ratio", "min", "max", "repetitions") == 0;
 }
 
 int bench_report_take(bench_report *report, const json_t *json)
 {
     size_t i;
     json_t *entry;
-    bench_row row;
     json_t *results = json_object_get(json, "results");
     json_t *skipped = json_object_get(json, "skipped");
     if (!json_is_array(results) || !json_is_array(skipped)) {
@@ -224,7 +235,7 @@ int bench_report_take(bench_report *report, const json_t *json)
     }
     json_array_foreach(results, i, entry)
     {
-        if (!bench_row_read(entry, &row)) {
+        if (!is_row(entry)) {
             return bench_fail("the ranks' report has a row that is none");
         }
     }
@@ -244,129 +255,9 @@ int bench_report_take(bench_report *report, const json_t *json)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-/* Large numbers whole, small ones with four significant digits. */
-static const char *number_text(double number, char *text, size_t text_bytes)
+int bench_report_print(const bench_report *report, const char *module)
 {
-    (void)snprintf(text, text_bytes, fabs(number) >= 1e4 ? "%.0f" : "%.4g", number);
-    return text;
-}
-
-/* name_width 0: the numbers have a line of their own, for terminals that are too narrow. */
-static void print_row(const bench_row *row, int metric_width, int name_width, FILE *out)
-{
-    char value[32];
-    char reference[32];
-    char min[32];
-    char max[32];
-    fprintf(out, "%-*s  %-*s%s  %12s %-5s  %12s  %6.3f  %s..%s\n", metric_width, row->metric,
-            name_width, row->name, name_width == 0 ? "\n " : "",
-            number_text(row->value, value, sizeof value), row->unit,
-            number_text(row->reference, reference, sizeof reference), row->ratio,
-            number_text(row->min, min, sizeof min), number_text(row->max, max, sizeof max));
-}
-
-static int wider(int width, const char *text)
-{
-    const int own = (int)strnlen(text, 100);
-    return own > width ? own : width;
-}
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    return json_string_value(json_object_get(object, key));
-}
-
-static double number_of(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
-}
-
-static void print_gpu(const json_t *gpu, FILE *out)
-{
-    fprintf(out,
-            "gpu: %s, %.0f SMs, %.1f GiB, L2 %.0f MiB, driver %s, runtime %s\n"
-            "pinned copies in GB/s: %.1f to the GPU, %.1f back, %.1f both at once\n",
-            text_of(gpu, "name"), number_of(gpu, "sm_count"),
-            number_of(gpu, "memory_bytes") / 0x1p30, number_of(gpu, "l2_bytes") / 0x1p20,
-            text_of(gpu, "driver"), text_of(gpu, "runtime"),
-            number_of(gpu, "pinned_to_gpu_gb_per_s"), number_of(gpu, "pinned_to_host_gb_per_s"),
-            number_of(gpu, "pinned_both_gb_per_s"));
-}
-
-/* Whether the drawing shows the row. */
-static bool is_drawn(const bench_report *report, const json_t *row)
-{
-    return report->drawing != NULL &&
-           strncmp(text_of(row, "metric"), report->drawn, strlen(report->drawn)) == 0;
-}
-
-/* The rows that are to be listed. */
-static json_t *listed_rows(const bench_report *report)
-{
-    size_t i;
-    json_t *json;
-    json_t *listed = json_array();
-    json_array_foreach(report->results, i, json)
-    {
-        if (!is_drawn(report, json)) {
-            (void)json_array_append(listed, json);
-        }
-    }
-    return listed;
-}
-
-static void print_rows(const json_t *results, FILE *out)
-{
-    size_t i;
-    const json_t *json;
-    bench_row row;
-    int metric_width = (int)strlen("metric");
-    int name_width = (int)strlen("case");
-    json_array_foreach(results, i, json)
-    {
-        metric_width = wider(metric_width, text_of(json, "metric"));
-        name_width = wider(name_width, text_of(json, "case"));
-    }
-    /* Behind both: 46 columns and the range. */
-    const unsigned columns = live_line_columns(out);
-    if (columns != 0 && (unsigned)(metric_width + name_width) + 72 > columns) {
-        metric_width = 0;
-        name_width = 0;
-    }
-    fprintf(out, "%-*s  %-*s%s  %12s %-5s  %12s  %6s  %s\n", metric_width, "metric", name_width,
-            "case", name_width == 0 ? "\n " : "", "value", "unit", "reference", "ratio",
-            "min..max");
-    json_array_foreach(results, i, json)
-    {
-        if (bench_row_read(json, &row)) {
-            print_row(&row, metric_width, name_width, out);
-        }
-    }
-}
-
-void bench_report_print(const bench_report *report, FILE *out)
-{
-    size_t i;
-    const json_t *entry;
-    if (report->gpu != NULL) {
-        print_gpu(report->gpu, out);
-    }
-    if (report->drawing != NULL) {
-        fputs(report->drawing, out);
-    }
-    json_t *listed = listed_rows(report);
-    if (json_array_size(listed) > 0) {
-        print_rows(listed, out);
-    }
-    json_decref(listed);
-    json_array_foreach(report->skipped, i, entry)
-    {
-        const char *name = text_of(entry, "case");
-        fprintf(out, "skipped: %s%s%s: %s\n", text_of(entry, "metric"), name != NULL ? ", " : "",
-                name != NULL ? name : "", text_of(entry, "reason"));
-    }
-    json_array_foreach(report->failed, i, entry)
-    {
-        fprintf(out, "failed: %s\n", json_string_value(entry));
-    }
+    char columns[16];
+    (void)snprintf(columns, sizeof columns, "%u", live_line_columns(stdout));
+    return script_print(module, columns, report_json(report));
 }

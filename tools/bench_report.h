@@ -3,17 +3,15 @@
 #define TOOLS_BENCH_REPORT_H
 
 #include <jansson.h>
-#include <stdio.h>
 
 #include "bench.h"
 
 struct bench_report {
     json_t *results;
     json_t *skipped;
-    json_t *failed;    /* names of runners */
-    json_t *gpu;       /* NULL: no runner looked at one */
-    char *drawing;     /* of bench_report_draw; NULL: none */
-    const char *drawn; /* what metrics begin with that it shows */
+    json_t *failed; /* names of runners */
+    json_t *gpu;    /* NULL: no runner looked at one */
+    json_t *more;   /* what a runner has beside rows, by its name */
     bench_scale scale;
     const char
         *json_path; /* NULL: no JSON is wanted; "-": stdout, where no table is printed then */
@@ -21,19 +19,6 @@ struct bench_report {
     bool on_disk;    /* the file has what there is after every row, for whoever ends a run early */
     bool unfinished; /* rows are still to come */
 };
-
-/* A row, read: "adamw_vs_limit", "bf16 grad and copy, 2 threads", ... Texts are the report's. */
-typedef struct bench_row {
-    const char *metric;
-    const char *name;
-    double value; /* median of what was measured */
-    const char *unit;
-    double reference; /* median of the reference, or the limit */
-    double ratio;     /* above 1: better than the reference */
-    double min;
-    double max;
-    uint32_t repetitions;
-} bench_row;
 
 /* Open a file to be written without losing what is in it; "-" is stdout. -1 after bench_fail. */
 int bench_open_file(const char *path);
@@ -48,11 +33,13 @@ int bench_report_close(bench_report *report);
 /* True when the table goes to stdout. */
 bool bench_report_has_table(const bench_report *report);
 
-/* The GPU, one line a row, then what was left out and why. */
-void bench_report_print(const bench_report *report, FILE *out);
+/* Print the text that a module of tools/python makes of it: "bench_table" or "io_table". 1 after
+ * bench_fail. */
+int bench_report_print(const bench_report *report, const char *module);
 
-/* False when `json` is no row. */
-bool bench_row_read(const json_t *json, bench_row *row);
+/* Beside rows the report has under `key` what a picture shows; the reference is taken. 1 after
+ * bench_fail. */
+int bench_report_more(bench_report *report, const char *key, json_t *value);
 
 /* Add what another process measured: the rows and the omissions of its JSON. 1 after bench_fail
  * when that is not what it holds. */

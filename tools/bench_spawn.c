@@ -60,8 +60,9 @@ static int check_status(int status)
 int bench_spawn_ranks(const bench_options *options, const char *runner, uint32_t ranks,
                       bench_report *report, bool *missing)
 {
-    char version[64];
-    *missing = child_version("mpirun", version, sizeof version) == CHILD_MISSING;
+    char *version = NULL;
+    *missing = child_version("mpirun", &version) == CHILD_MISSING;
+    free(version);
     if (*missing) {
         return 0;
     }
@@ -75,7 +76,7 @@ int bench_spawn_ranks(const bench_options *options, const char *runner, uint32_t
         (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     }
     child_line line = make_line(options, runner, ranks, file);
-    const int failed = check_status(child_run(&line, NULL, 0)) || read_rows(file, report);
+    const int failed = check_status(child_run(&line, NULL)) || read_rows(file, report);
     (void)close(file);
     return failed;
 }

@@ -138,8 +138,6 @@ const char *ckpt_name(const char *name, char text[CKPT_NAME_BYTES]);
 const char *ckpt_shape(const zi_checkpoint_tensor *tensor, char text[CKPT_SHAPE_BYTES]);
 /* "1.50 GB", in powers of 1000. */
 const char *ckpt_amount(uint64_t bytes, char text[CKPT_TEXT_BYTES]);
-/* When it was committed, as this machine's clocks say it; "-" where that is not known. */
-const char *ckpt_time(uint64_t seconds, char text[CKPT_TEXT_BYTES]);
 /* "0123456789abcdef" */
 const char *ckpt_hash(uint64_t hash, char text[CKPT_TEXT_BYTES]);
 
@@ -147,6 +145,8 @@ const char *ckpt_hash(uint64_t hash, char text[CKPT_TEXT_BYTES]);
 bool ckpt_has_text(const ckpt_line *line);
 /* Writes `json` where the line wants it, and gives it back; NULL: memory was out. */
 int ckpt_put_json(const ckpt_line *line, json_t *json);
+/* The same, and where text goes to stdout that which a script makes of it. 1 after bench_fail. */
+int ckpt_report(const ckpt_line *line, const char *module, json_t *json);
 /* 1 after bench_fail where stdout did not take all. */
 int ckpt_flush(void);
 

@@ -6,9 +6,9 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
-#include "plan_report.h"
+#include "out_file.h"
+#include "script.h"
 #include "zero/status.h"
 
 int ckpt_fail(void)
@@ -141,17 +141,6 @@ const char *ckpt_amount(uint64_t bytes, char text[CKPT_TEXT_BYTES])
     return text;
 }
 
-const char *ckpt_time(uint64_t seconds, char text[CKPT_TEXT_BYTES])
-{
-    const time_t moment = (time_t)seconds;
-    struct tm parts;
-    if (seconds == 0 || localtime_r(&moment, &parts) == NULL ||
-        strftime(text, CKPT_TEXT_BYTES, "%Y-%m-%d %H:%M:%S", &parts) == 0) {
-        (void)snprintf(text, CKPT_TEXT_BYTES, "-");
-    }
-    return text;
-}
-
 const char *ckpt_hash(uint64_t hash, char text[CKPT_TEXT_BYTES])
 {
     (void)snprintf(text, CKPT_TEXT_BYTES, "%016" PRIx64, hash);
@@ -167,16 +156,17 @@ bool ckpt_has_text(const ckpt_line *line)
 
 int ckpt_put_json(const ckpt_line *line, json_t *json)
 {
-    FILE *file = line->json_path != NULL ? plan_open(line->json_path) : NULL;
-    if (line->json_path == NULL || file == NULL) {
+    if (line->json_path == NULL) {
         json_decref(json);
-        return line->json_path != NULL; /* it was said why */
+        return 0;
     }
-    const int failed = json == NULL ||
-                       json_dumpf(json, file, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 ||
-                       fputc('\n', file) == EOF;
-    json_decref(json);
-    return plan_close(file, line->json_path, failed != 0);
+    return out_json(json, line->json_path);
+}
+
+int ckpt_report(const ckpt_line *line, const char *module, json_t *json)
+{
+    const int failed = ckpt_has_text(line) && script_print(module, NULL, json_incref(json)) != 0;
+    return ckpt_put_json(line, json) || failed;
 }
 
 int ckpt_flush(void)

@@ -11,7 +11,7 @@
 #include "checkpoint/run_owner.h"
 #include "core/memory.h"
 
-enum { NAME_WIDTH = 24, WHY_BYTES = 1024 };
+enum { WHY_BYTES = 1024 };
 
 /* A folder in the directory that is no whole checkpoint. */
 typedef struct torn_folder {
@@ -156,81 +156,53 @@ static bool read_size(const char *run, const char *name, uint64_t *bytes, uint32
     return read;
 }
 
-static void print_row(const zi_checkpoint_entry *entry, uint64_t bytes, uint32_t world, bool latest)
+static json_t *whole_json(const ckpt_line *line, const run_content *content, json_int_t *unread)
 {
-    char amount[CKPT_TEXT_BYTES];
-    char moment[CKPT_TEXT_BYTES];
-    const bool narrow = strlen(entry->name) > NAME_WIDTH;
-    printf("%-*s%s  %8" PRIu64 "  %-19s  %8s  %5" PRIu32 "%s\n", narrow ? 0 : NAME_WIDTH,
-           entry->name, narrow ? "\n                        " : "", entry->head.step,
-           ckpt_time(entry->seconds, moment), ckpt_amount(bytes, amount), world,
-           entry->head.weights ? " weights"
-           : latest            ? "  latest"
-                               : "");
-}
-
-static int list_whole(const ckpt_line *line, const run_content *content, json_t *rows)
-{
-    int failed = 0;
-    if (ckpt_has_text(line) && content->whole_count > 0) {
-        printf("%-*s  %8s  %-19s  %8s  %5s\n", NAME_WIDTH, "name", "step", "saved", "bytes",
-               "ranks");
-    }
+    json_t *rows = json_array();
     for (uint32_t i = 0; i < content->whole_count; i++) {
         const zi_checkpoint_entry *entry = &content->whole[i];
-        const bool latest = strcmp(entry->name, content->latest) == 0;
         uint64_t bytes = 0;
         uint32_t world = 0;
         if (!read_size(line->words[0], entry->name, &bytes, &world)) {
-            failed = 1;
+            ++*unread;
             continue;
         }
-        if (ckpt_has_text(line)) {
-            print_row(entry, bytes, world, latest);
-        }
-        (void)json_array_append_new(
-            rows, json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:b}", "name", entry->name, "step",
-                            (json_int_t)entry->head.step, "kind",
-                            entry->head.weights ? "weights" : "full", "seconds",
-                            (json_int_t)entry->seconds, "bytes", (json_int_t)bytes, "world",
-                            (json_int_t)world, "latest", latest));
+        (void)json_array_append_new(rows,
+                                    json_pack("{s:s, s:I, s:s, s:I, s:I, s:I, s:b}", "name",
+                                              entry->name, "step", (json_int_t)entry->head.step,
+                                              "kind", entry->head.weights ? "weights" : "full",
+                                              "seconds", (json_int_t)entry->seconds, "bytes",
+                                              (json_int_t)bytes, "world", (json_int_t)world,
+                                              "latest", strcmp(entry->name, content->latest) == 0));
     }
-    return failed;
+    return rows;
 }
 
-static void list_torn(const ckpt_line *line, const run_content *content, json_t *rows)
+static json_t *torn_json(const run_content *content)
 {
-    char name[CKPT_NAME_BYTES];
-    char why[CKPT_NAME_BYTES];
+    json_t *rows = json_array();
     for (uint32_t i = 0; i < content->torn_count; i++) {
-        const torn_folder *torn = &content->torn[i];
-        if (ckpt_has_text(line)) {
-            printf("%-*s  torn: %s\n", NAME_WIDTH, ckpt_name(torn->name, name),
-                   ckpt_name(torn->why, why));
-        }
         (void)json_array_append_new(
-            rows,
-            json_pack("{s:o, s:s}", "name", json_string_nocheck(torn->name), "why", torn->why));
+            rows, json_pack("{s:o, s:o}", "name", json_string_nocheck(content->torn[i].name), "why",
+                            json_string_nocheck(content->torn[i].why)));
     }
+    return rows;
 }
 
 int ckpt_list(const ckpt_line *line)
 {
     run_content content;
+    json_int_t unread = 0;
     int failed = read_content(line->words[0], &content);
     if (failed == 0) {
-        json_t *whole = json_array();
-        json_t *torn = json_array();
-        failed = list_whole(line, &content, whole);
-        list_torn(line, &content, torn);
-        if (ckpt_has_text(line) && content.whole_count + content.torn_count == 0) {
-            printf("%s has no checkpoint\n", line->words[0]);
-        }
-        json_t *json = json_pack("{s:o, s:o}", "checkpoints", whole, "torn", torn);
-        failed = ckpt_put_json(line, json) || failed;
+        json_t *whole = whole_json(line, &content, &unread);
+        failed = ckpt_report(line, "ckpt_list",
+                             json_pack("{s:o, s:o, s:o, s:I}", "run",
+                                       json_string_nocheck(line->words[0]), "checkpoints", whole,
+                                       "torn", torn_json(&content), "unread", unread));
     }
     free_content(&content);
-    return ckpt_flush() || failed;
+    return failed || unread != 0;
 }
 
 /* ---- prune ---- */

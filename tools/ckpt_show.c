@@ -1,4 +1,4 @@
-/* Owns `zero ckpt show`: a manifest, for people and as JSON. */
+/* Owns `zero ckpt show`: a manifest as JSON. */
 #include "ckpt.h"
 #include "optimizer/optimizer_table.h"
 
@@ -25,167 +25,32 @@ static uint32_t tensors_of(const zi_checkpoint_map *map, uint32_t file)
     return count;
 }
 
-/* "f32"; "bf16 f32" where a role has tensors of several types; "-" where it has none. */
-static const char *types_of(const zi_checkpoint_map *map, int role, char text[CKPT_TEXT_BYTES])
+/* In which tensors have a role. */
+static json_t *types_json(const zi_checkpoint_map *map, int role)
 {
-    bool there[ZERO_DTYPE_NONE + 1] = {false};
-    size_t used = 0;
-    (void)snprintf(text, CKPT_TEXT_BYTES, "-");
-    for (uint32_t i = 0; i < map->tensor_count; i++) {
-        there[map->tensors[i].role[role].dtype] = true;
-    }
-    for (int i = ZERO_DTYPE_F32; i <= ZERO_DTYPE_F16; i++) {
-        if (there[i]) {
-            used += (size_t)snprintf(text + used, CKPT_TEXT_BYTES - used, "%s%s",
-                                     used == 0 ? "" : " ", zero_dtype_name((zero_dtype)i));
+    json_t *types = json_array();
+    for (int type = ZERO_DTYPE_F32; type <= ZERO_DTYPE_F16; type++) {
+        bool there = false;
+        for (uint32_t i = 0; i < map->tensor_count; i++) {
+            there = there || (int)map->tensors[i].role[role].dtype == type;
+        }
+        if (there) {
+            (void)json_array_append_new(types, json_string(zero_dtype_name((zero_dtype)type)));
         }
     }
-    return text;
+    return types;
 }
-
-/* ---- text ---- */
-
-static void print_state(const zi_manifest *manifest)
-{
-    const zero_step_state *state = &manifest->state;
-    printf("%-16s%" PRIu64 ", of which %" PRIu64 " skipped\n", "steps",
-           state->updates + state->skipped, state->skipped);
-    printf("%-16s%.9g", "loss scale", (double)state->loss_scale);
-    if (manifest->scale_dynamic) {
-        printf(", unchanged for %" PRIu32 " steps\n", state->good_steps);
-    } else {
-        printf(", which never changes\n");
-    }
-    printf("%-16sdata position %" PRIu64 "\n", "caller's", manifest->data_position);
-    printf("%-16srandom seed %" PRIu64 ", position %" PRIu64 "\n", "", manifest->random_seed,
-           manifest->random_position);
-    printf("%-16s%" PRIu64 " bytes\n", "", manifest->user_bytes);
-    printf("%-16s%" PRIu64 ", of stochastic rounding\n", "seed", manifest->seed);
-}
-
-static void print_groups(const zi_hyper *groups, uint32_t group_count)
-{
-    if (group_count == 0) {
-        return;
-    }
-    printf("\n%-6s  %-9s  %s\n", "group", "optimizer", "numbers");
-    for (uint32_t i = 0; i < group_count; i++) {
-        const zi_optimizer *optimizer = zi_optimizer_of(groups[i].kind);
-        printf("%-6" PRIu32 "  %-9s", i, optimizer->name);
-        for (uint32_t k = 0; k < optimizer->number_count; k++) {
-            printf("%s%s %.6g", k == 0 ? "  " : ", ", optimizer->numbers[k].name,
-                   (double)groups[i].number[k]);
-        }
-        printf("\n");
-    }
-}
-
-/* Of each part its own. */
-static void print_all_groups(const zi_manifest *manifest)
-{
-    if (manifest->parts == NULL) {
-        print_groups(manifest->groups, manifest->group_count);
-        return;
-    }
-    for (uint32_t i = 0; i < manifest->map.part_count; i++) {
-        const zi_manifest_part *part = &manifest->parts[i];
-        printf("%spart %" PRIu32 ":", i == 0 ? "\n" : "", i);
-        printf(part->group_count == 0 ? " no hyper-parameters\n" : "");
-        print_groups(part->groups, part->group_count);
-    }
-}
-
-static void print_files(const zi_checkpoint_map *map, const zi_manifest *manifest)
-{
-    char amount[CKPT_TEXT_BYTES];
-    char types[CKPT_TEXT_BYTES];
-    char name[CKPT_NAME_BYTES];
-    printf("\n%-40s  %-12s  %8s  %10s\n", "file", "types", "tensors", "bytes");
-    for (uint32_t i = 0; i < map->file_count; i++) {
-        printf("%-40s  %-12s  %8" PRIu32 "  %10s\n", ckpt_name(map->files[i].name, name),
-               types_of(map, (int)map->files[i].role, types), tensors_of(map, i),
-               ckpt_amount(map->files[i].bytes, amount));
-    }
-    if (manifest != NULL) {
-        printf("%-40s  %-12s  %8s  %10s\n", ZI_SUMS_NAME, "-", "-",
-               ckpt_amount(map->piece_count * sizeof(uint64_t), amount));
-    }
-    printf("%-40s  %-12s  %8" PRIu32 "  %10s\n", "all", "", map->tensor_count,
-           ckpt_amount(ckpt_bytes(map, manifest), amount));
-}
-
-/* A type where the role is there. */
-static const char *type_of(const zi_checkpoint_tensor *tensor, int role)
-{
-    return ckpt_has_role(tensor, role) ? zero_dtype_name(tensor->role[role].dtype) : "-";
-}
-
-/* Of a model in several parts: which has it and, if it is a box, which. */
-static void print_box(const zi_checkpoint_map *map, const zi_checkpoint_tensor *tensor)
-{
-    const zi_box box = zi_box_of(tensor);
-    char text[CKPT_SHAPE_BYTES];
-    if (map->part_count > 1) {
-        printf("  part %" PRIu32 "%s%s", tensor->part, tensor->is_box ? ", " : "",
-               tensor->is_box ? zi_box_text(&box, text, sizeof text) : "");
-    }
-    printf("\n");
-}
-
-static void print_tensors(const zi_checkpoint_map *map)
-{
-    char name[CKPT_NAME_BYTES];
-    char shape[CKPT_SHAPE_BYTES];
-    printf("\n%-30s  %-14s  %-5s  %-6s  %-7s  %s\n", "tensor", "shape", "param", "master",
-           "moment1", "moment2");
-    for (uint32_t i = 0; i < map->tensor_count; i++) {
-        const zi_checkpoint_tensor *tensor = &map->tensors[i];
-        const bool frozen = (tensor->flags & ZERO_TENSOR_FROZEN) != 0;
-        printf("%-30s  %-14s  %-5s  %-6s  %-7s  %s", ckpt_name(tensor->name, name),
-               ckpt_shape(tensor, shape), type_of(tensor, ZERO_ROLE_PARAM),
-               frozen ? "frozen" : type_of(tensor, ZERO_ROLE_MASTER),
-               type_of(tensor, ZERO_ROLE_MOMENT1), type_of(tensor, ZERO_ROLE_MOMENT2));
-        print_box(map, tensor);
-    }
-}
-
-static void print_text(const ckpt_line *line, const char *folder, const zi_checkpoint_map *map,
-                       const zi_manifest *manifest)
-{
-    char text[CKPT_TEXT_BYTES];
-    printf("%s\n\n", folder);
-    printf("%-16s%" PRIu32 " tensors, %" PRIu64 " parameters\n", "model", map->tensor_count,
-           ckpt_parameters(map));
-    if (manifest != NULL) {
-        printf("%-16shash %s\n", "", ckpt_hash(manifest->model_hash, text));
-        printf("%-16s%s, by %" PRIu32 " ranks\n", "saved", ckpt_time(saved_at(folder), text),
-               ckpt_ranks(manifest));
-        if (manifest->parts != NULL) {
-            printf("%-16s%" PRIu32 ", of %" PRIu32 " ranks each\n", "parts", map->part_count,
-                   manifest->world);
-        }
-        print_state(manifest);
-        print_all_groups(manifest);
-    } else {
-        printf("%-16sno checkpoint: these are weights alone, without sums\n", "");
-    }
-    print_files(map, manifest);
-    if (line->tensors) {
-        print_tensors(map);
-    }
-}
-
-/* ---- JSON ---- */
 
 static json_t *files_json(const zi_checkpoint_map *map)
 {
     json_t *files = json_array();
     for (uint32_t i = 0; i < map->file_count; i++) {
-        (void)json_array_append_new(files,
-                                    json_pack("{s:s, s:s, s:I, s:I}", "name", map->files[i].name,
-                                              "role", zero_role_name(map->files[i].role), "tensors",
-                                              (json_int_t)tensors_of(map, i), "bytes",
-                                              (json_int_t)map->files[i].bytes));
+        (void)json_array_append_new(files, json_pack("{s:s, s:s, s:o, s:I, s:I}", "name",
+                                                     map->files[i].name, "role",
+                                                     zero_role_name(map->files[i].role), "types",
+                                                     types_json(map, (int)map->files[i].role),
+                                                     "tensors", (json_int_t)tensors_of(map, i),
+                                                     "bytes", (json_int_t)map->files[i].bytes));
     }
     return files;
 }
@@ -289,11 +154,16 @@ static json_t *show_json(const ckpt_line *line, const char *folder, const zi_che
 {
     json_t *json = manifest != NULL ? state_json(folder, manifest) : json_object();
     json_t *rest =
-        json_pack("{s:s, s:I, s:I, s:I, s:o}", "folder", folder, "tensor_count",
-                  (json_int_t)map->tensor_count, "parameters", (json_int_t)ckpt_parameters(map),
-                  "bytes", (json_int_t)ckpt_bytes(map, manifest), "files", files_json(map));
+        json_pack("{s:o, s:I, s:I, s:I, s:o, s:o, s:s}", "folder", json_string_nocheck(folder),
+                  "tensor_count", (json_int_t)map->tensor_count, "parameters",
+                  (json_int_t)ckpt_parameters(map), "bytes", (json_int_t)ckpt_bytes(map, manifest),
+                  "files", files_json(map), "sums_bytes",
+                  manifest != NULL ? json_integer((json_int_t)(map->piece_count * sizeof(uint64_t)))
+                                   : json_null(),
+                  "sums_file", ZI_SUMS_NAME);
     int lost = json_object_update(json, rest);
     if (manifest != NULL && manifest->parts != NULL) {
+        lost = json_object_set_new(json, "part_world", json_integer(manifest->world)) || lost;
         lost = json_object_set_new(json, "parts", parts_json(manifest)) || lost;
     }
     if (line->tensors) {
@@ -312,15 +182,9 @@ int ckpt_show(const ckpt_line *line)
     zi_source *reader = NULL;
     int failed = ckpt_open(line->words[0], folder, &reader);
     if (failed == 0) {
-        const zi_checkpoint_map *map = reader->map;
-        const zi_manifest *manifest = reader->manifest;
-        if (ckpt_has_text(line)) {
-            print_text(line, folder, map, manifest);
-        }
-        if (line->json_path != NULL) {
-            failed = ckpt_put_json(line, show_json(line, folder, map, manifest));
-        }
+        failed =
+            ckpt_report(line, "ckpt_show", show_json(line, folder, reader->map, reader->manifest));
     }
     zi_source_close(reader);
-    return ckpt_flush() || failed;
+    return failed;
 }

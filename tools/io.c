@@ -8,6 +8,8 @@
 #include "command_line.h"
 #include "commands.h"
 #include "io_rig.h"
+#include "line_table.h"
+#include "script.h"
 
 #define SECONDS_DEFAULT 55
 #define SECONDS_MIN 1
@@ -40,10 +42,9 @@ typedef struct io_line {
     uint32_t seconds;
     const char *backend;
     const char *json_path;
-    bool help;
 } io_line;
 
-static void print_help(void)
+static int print_help(void)
 {
     printf(
         "usage: zero io DIRECTORY... [OPTIONS]\n\n"
@@ -65,47 +66,22 @@ static void print_help(void)
         "that are throttled, give figures that differ from run to run: the ratios are what\n"
         "lasts. Exit status: 0 when all was measured, else 1.\n",
         SECONDS_MIN, SECONDS_MAX, SECONDS_DEFAULT);
+    return fflush(stdout) == 0 ? 0 : 1;
 }
 
-enum { OPTION_SIZE = COMMAND_LINE_OPTIONS, OPTION_SECONDS, OPTION_IO_BACKEND, OPTION_JSON };
-
-static const struct option line_options[] = {
-    {"help", no_argument, NULL, COMMAND_LINE_HELP},
-    {"size", required_argument, NULL, OPTION_SIZE},
-    {"seconds", required_argument, NULL, OPTION_SECONDS},
-    {"io-backend", required_argument, NULL, OPTION_IO_BACKEND},
-    {"json", required_argument, NULL, OPTION_JSON},
-    {0},
-};
-
-/* An option with its value, or a directory. */
-static int read_word(io_line *line, int option, const char *value)
+static int read_size(void *line, const char *name, const char *value)
 {
-    uint64_t number = 0;
-    switch (option) {
-    case OPTION_SIZE:
-        if (!command_line_bytes(value, &line->bytes) || line->bytes < SIZE_MIN ||
-            line->bytes > SIZE_MAX_BYTES || line->bytes % ALIGN != 0) {
-            return bench_fail("--size %s: expected bytes, a multiple of %d in [1M, 1048576G]",
-                              value, ALIGN);
-        }
-        return 0;
-    case OPTION_SECONDS:
-        if (!command_line_whole(value, SECONDS_MIN, SECONDS_MAX, &number)) {
-            return bench_fail("--seconds %s: expected a whole number in [%d, %d]", value,
-                              SECONDS_MIN, SECONDS_MAX);
-        }
-        line->seconds = (uint32_t)number;
-        return 0;
-    case OPTION_IO_BACKEND:
-        line->backend = value;
-        return 0;
-    case OPTION_JSON:
-        line->json_path = value;
-        return 0;
-    default:
-        break;
-    }
+    uint64_t *bytes = &((io_line *)line)->bytes;
+    return command_line_bytes(value, bytes) && *bytes >= SIZE_MIN && *bytes <= SIZE_MAX_BYTES &&
+                   *bytes % ALIGN == 0
+               ? 0
+               : bench_fail("--%s %s: expected bytes, a multiple of %d in [1M, 1048576G]", name,
+                            value, ALIGN);
+}
+
+static int read_directory(void *words, const char *value)
+{
+    io_line *line = words;
     if (line->directory_count == IO_DIRECTORIES_MAX) {
         return bench_fail("%s: more than %d directories", value, IO_DIRECTORIES_MAX);
     }
@@ -113,24 +89,22 @@ static int read_word(io_line *line, int option, const char *value)
     return 0;
 }
 
+static const line_row line_rows[] = {
+    LINE_BY("size", read_size),
+    LINE_NUMBER("seconds", LINE_U32, offsetof(io_line, seconds), SECONDS_MIN, SECONDS_MAX),
+    LINE_VALUE("io-backend", LINE_TEXT, offsetof(io_line, backend)),
+    LINE_VALUE("json", LINE_TEXT, offsetof(io_line, json_path)),
+};
+
+/* As line_read. */
 static int read_line(int argc, char **argv, io_line *line)
 {
-    command_line words = command_line_begin(argc, argv, line_options);
-    const char *value = NULL;
-    int found = 0;
-    while ((found = command_line_next(&words, &value)) != COMMAND_LINE_END) {
-        if (found == COMMAND_LINE_HELP) {
-            line->help = true;
-            return 0;
-        }
-        if (found == COMMAND_LINE_BAD) {
-            return bench_fail("%s", words.error);
-        }
-        if (read_word(line, found, value) != 0) {
-            return 1;
-        }
-    }
-    return line->directory_count > 0 ? 0 : bench_fail("which directory? see `zero io --help`");
+    static const line_table table = {line_rows, sizeof line_rows / sizeof line_rows[0],
+                                     read_directory};
+    const int status = line_read(&table, argc, argv, line, NULL);
+    return status == 0 && line->directory_count == 0
+               ? bench_fail("which directory? see `zero io --help`")
+               : status;
 }
 
 /* Measurements of all settings: [mix][setting]. */
@@ -298,127 +272,76 @@ static int add_rates(const io_rates *rates, const io_line *line, bench_report *r
     return 0;
 }
 
-static void print_rates(const io_rates *rates, const io_line *line)
-{
-    for (uint32_t i = 0; i < line->directory_count; i++) {
-        printf("directory %s: %u MB/s, as many bytes each way", line->directories[i],
-               rates->rate[i]);
-        if (rates->sharers[i] > 1) {
-            printf("; a part of what its disk gives %u of them", rates->sharers[i]);
-        }
-        printf("\n");
-    }
-    printf("as options of an engine: disk_weights {");
-    for (uint32_t i = 0; i < line->directory_count; i++) {
-        printf("%s%u", i > 0 ? ", " : "", rates->rate[i]);
-    }
-    printf("}, which it finds itself where they are NULL\n\n");
-}
-
-static void print_facts(const io_rig *rig, const io_line *line)
-{
-    io_facts facts;
-    io_rig_facts(rig, &facts);
-    printf("director%s: %s", facts.files > 1 ? "ies" : "y", line->directories[0]);
-    for (uint32_t i = 1; i < facts.files; i++) {
-        printf(", %s", line->directories[i]);
-    }
-    printf(", %.2f GiB in use%s\n", (double)facts.bytes / 0x1p30,
-           facts.bytes < line->bytes ? " (there was no time to fill more)" : "");
-    printf("I/O backend: %s%s%s%s\n", facts.backend, facts.flags[0] != '\0' ? " (" : "",
-           facts.flags, facts.flags[0] != '\0' ? ")" : "");
-    if (facts.refusals[0] != '\0') {
-        printf("refused: %s\n", facts.refusals);
-    }
-    for (uint32_t i = 0; i < facts.files; i++) {
-        if (facts.notes[i][0] != '\0') {
-            printf("note: %s: %s\n", line->directories[i], facts.notes[i]);
-        }
-    }
-    if (!facts.direct) {
-        printf("note: O_DIRECT is not in effect; the page cache is emptied before each\n"
-               "measurement and what was written is flushed within it\n");
-    }
-    if (facts.in_memory) {
-        printf("note: this file system is in memory; these are no figures of a disk\n");
-    }
-}
-
-static void print_sample(const io_sample *sample)
-{
-    if (sample->seconds_per_gb > 0.0) {
-        printf("  %6.2f %6.1f", 1.0 / sample->seconds_per_gb, sample->cpu_ms_per_gb);
-    } else {
-        printf("  %6s %6s", "-", "-");
-    }
-}
-
-static void print_grid(const io_grid *grid, bool with_fio)
-{
-    printf("\n%-7s %9s %5s  %6s %6s  %6s %6s  %6s\n", "mix", "segment", "depth", "GB/s", "ms/GB",
-           "fio", "ms/GB", "ratio");
-    for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
-        for (uint32_t i = 0; i < IO_SETTINGS; i++) {
-            const io_sample *ours = &grid->ours[mix][i];
-            const io_sample *fio = &grid->fio[mix][i];
-            printf("%-7s %5" PRIu64 " KiB %5u", io_mix_name((io_mix)mix),
-                   grid->settings[i].segment_bytes >> 10, grid->settings[i].depth);
-            print_sample(ours);
-            print_sample(fio);
-            if (fio->seconds_per_gb > 0.0) {
-                printf("  %6.2f", fio->seconds_per_gb / ours->seconds_per_gb);
-            }
-            printf("\n");
-        }
-    }
-    printf("(ms/GB: CPU time%s)\n", with_fio ? "" : "; fio was not measured at every setting");
-}
-
-/* The options of an engine that keeps as much in flight: while one of the I/O window's extents is
- * updated, the others are on their way. */
-static void print_options(const io_setting *setting, uint32_t directory_count)
+/* Of an engine that keeps as much in flight: while one of the I/O window's extents is updated, the
+ * others are on their way. */
+static uint64_t extent_bytes(const io_setting *setting, uint32_t directory_count)
 {
     const uint64_t flying = setting->segment_bytes * setting->depth;
-    uint64_t extent_bytes = IO_ACCESS_BYTES;
-    while (extent_bytes * (WINDOW_EXTENTS - 1) < flying * directory_count) {
-        extent_bytes *= 2;
+    uint64_t bytes = IO_ACCESS_BYTES;
+    while (bytes * (WINDOW_EXTENTS - 1) < flying * directory_count) {
+        bytes *= 2;
     }
-    printf("as options of an engine: io_depth %u, extent_bytes %" PRIu64 ", io_window %d\n",
-           setting->depth, extent_bytes, WINDOW_EXTENTS);
+    return bytes;
 }
 
-static void print_report(const io_run *run, const io_line *line, const bench_report *report)
+static json_t *directories_json(const io_rates *rates, const io_facts *facts, const io_line *line)
 {
+    json_t *directories = json_array();
+    for (uint32_t i = 0; i < line->directory_count; i++) {
+        (void)json_array_append_new(
+            directories,
+            json_pack("{s:o, s:o, s:i, s:o}", "name", json_string_nocheck(line->directories[i]),
+                      "mb_per_s", rates->measured ? json_integer(rates->rate[i]) : json_null(),
+                      "sharers", (int)rates->sharers[i], "note",
+                      json_string_nocheck(facts->notes[i])));
+    }
+    return directories;
+}
+
+/* Seconds and CPU time for a GB; null: not measured. */
+static json_t *sample_json(const io_sample *sample)
+{
+    return sample->seconds_per_gb > 0.0 ? json_pack("{s:f, s:f}", "seconds", sample->seconds_per_gb,
+                                                    "cpu_ms", sample->cpu_ms_per_gb)
+                                        : json_null();
+}
+
+static json_t *grid_json(const io_grid *grid)
+{
+    json_t *rows = json_array();
+    for (uint32_t mix = 0; mix < IO_MIXES; mix++) {
+        for (uint32_t i = 0; i < IO_SETTINGS; i++) {
+            (void)json_array_append_new(rows, json_pack("{s:s, s:I, s:i, s:o, s:o}", "mix",
+                                                        io_mix_name((io_mix)mix), "segment_bytes",
+                                                        (json_int_t)grid->settings[i].segment_bytes,
+                                                        "depth", (int)grid->settings[i].depth,
+                                                        "ours", sample_json(&grid->ours[mix][i]),
+                                                        "fio", sample_json(&grid->fio[mix][i])));
+        }
+    }
+    return rows;
+}
+
+/* The figures that the table shows beside rows. */
+static json_t *run_json(const io_run *run, const io_line *line)
+{
+    io_facts facts;
     const io_setting *setting = &run->grid.settings[run->grid.recommended];
-    size_t i;
-    const json_t *entry;
-    bench_row row;
-    if (run->rates.measured) {
-        print_rates(&run->rates, line);
-    }
-    print_facts(run->rig, line);
-    print_grid(&run->grid, run->grid.fio[0][0].seconds_per_gb > 0.0);
-    printf("\nrecommended: segments of %" PRIu64 " KiB, %u in flight%s\n",
-           setting->segment_bytes >> 10, setting->depth,
-           line->directory_count > 1 ? " for each directory" : "");
-    print_options(setting, line->directory_count);
-    json_array_foreach(report->results, i, entry)
-    {
-        if (!bench_row_read(entry, &row)) {
-            continue;
-        }
-        if (strcmp(row.metric, IO_METRIC_FIO) == 0) {
-            printf("  %s: %.2f GB/s, fio %.2f, ratio %.3f (medians of %u)\n", row.name,
-                   1e3 / row.value, 1e3 / row.reference, row.ratio, row.repetitions);
-        } else if (strcmp(row.metric, IO_METRIC_CPU) == 0) {
-            printf("  %s: %.1f CPU-ms per GB, fio %.1f\n", row.name, row.value, row.reference);
-        }
-    }
-    json_array_foreach(report->skipped, i, entry)
-    {
-        printf("skipped: %s: %s\n", json_string_value(json_object_get(entry, "metric")),
-               json_string_value(json_object_get(entry, "reason")));
-    }
+    io_rig_facts(run->rig, &facts);
+    return json_pack(
+        "{s:o, s:I, s:b, s:s, s:s, s:o, s:b, s:b, s:o, s:{s:I, s:i, s:I, s:i}}", "directories",
+        directories_json(&run->rates, &facts, line), "bytes", (json_int_t)facts.bytes, "filled",
+        facts.bytes >= line->bytes, "backend", facts.backend, "flags", facts.flags, "refusals",
+        json_string_nocheck(facts.refusals), "direct", (int)facts.direct, "in_memory",
+        (int)facts.in_memory, "grid", grid_json(&run->grid), "recommended", "segment_bytes",
+        (json_int_t)setting->segment_bytes, "depth", (int)setting->depth, "extent_bytes",
+        (json_int_t)extent_bytes(setting, line->directory_count), "io_window", WINDOW_EXTENTS);
+}
+
+static int report_run(const io_run *run, const io_line *line, bench_report *report)
+{
+    return bench_report_more(report, "io", run_json(run, line)) ||
+           (bench_report_has_table(report) && bench_report_print(report, "io_table") != 0);
 }
 
 static int measure_all(io_run *run, const io_line *line, bench_report *report)
@@ -448,26 +371,23 @@ int command_io(int argc, char **argv)
 {
     io_line line = {.bytes = SIZE_DEFAULT, .seconds = SECONDS_DEFAULT};
     bench_speak_as("zero io");
-    if (read_line(argc, argv, &line) != 0) {
-        return 1;
-    }
-    if (line.help) {
-        print_help();
-        return fflush(stdout) == 0 ? 0 : 1;
+    const int read = read_line(argc, argv, &line);
+    if (read != 0) {
+        return read == LINE_HELP ? print_help() : 1;
     }
     bench_report report;
     const bench_scale scale = line.seconds >= SECONDS_DEFAULT ? BENCH_FULL : BENCH_QUICK;
-    if (bench_report_open(&report, line.json_path, scale) != 0) {
+    if (bench_report_open(&report, line.json_path, scale) != 0 ||
+        (bench_report_has_table(&report) && script_check() != 0)) {
         return 1;
     }
     io_run run = {0};
-    const int failed = measure_all(&run, &line, &report);
+    int failed = measure_all(&run, &line, &report);
     if (failed) {
         report.json_path = NULL; /* but for what a file on disk has by now */
-    } else if (bench_report_has_table(&report)) {
-        print_report(&run, &line, &report);
     }
     report.unfinished = false;
+    failed = failed || report_run(&run, &line, &report) != 0;
     io_rig_close(run.rig);
     return bench_report_close(&report) || failed;
 }

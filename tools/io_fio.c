@@ -8,7 +8,6 @@
 #include "bench_child.h"
 #include "io_rig.h"
 
-#define TEXT_BYTES 8192
 /* Beyond the time it is asked to run. */
 #define PATIENCE_S 30
 
@@ -24,12 +23,11 @@
 
 const char *io_fio_missing(void)
 {
-    char text[TEXT_BYTES];
-    const int status = child_version("fio", text, sizeof text);
-    if (status == CHILD_MISSING) {
-        return "fio is not installed";
-    }
-    return status == 0 && strncmp(text, "fio-", 4) == 0 ? NULL : "fio does not start";
+    char *text = NULL;
+    const int status = child_version("fio", &text);
+    const bool starts = status == 0 && text != NULL && strncmp(text, "fio-", 4) == 0;
+    free(text);
+    return status == CHILD_MISSING ? "fio is not installed" : starts ? NULL : "fio does not start";
 }
 
 /* NULL, or what is wrong. Percent are a job's mean. passed: out, bytes of its part that a job has
@@ -123,12 +121,12 @@ const char *io_measure_fio(io_rig *rig, io_mix mix, const io_fio_setting *fio, d
     child_add(&line, "--filename=%s", path);
     child_add(&line, "--rw=%s", modes[mix]);
     child_add(&line, "--runtime=%.0fms", seconds * 1e3);
-    char text[TEXT_BYTES];
-    if (child_run(&line, text, sizeof text) != 0) {
-        return "fio fails here";
-    }
+    char *text = NULL;
     uint64_t passed = 0;
-    const char *reason = read_sample(text, fio->jobs, sample, &passed);
+    const char *reason = child_run(&line, &text) != 0
+                             ? "fio fails here"
+                             : read_sample(text, fio->jobs, sample, &passed);
+    free(text);
     if (reason == NULL) {
         io_rig_fio_moved(rig, begin, passed);
     }

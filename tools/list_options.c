@@ -1,153 +1,90 @@
-/* `zero options`: the table of an engine's options (zero/option.h), for people and as the page
- * docs/options.md. */
-#include <inttypes.h>
+/* `zero options`: the table of an engine's options (zero/option.h), of which a script makes a list
+ * for people and the page docs/options.md. */
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "command_line.h"
+#include "bench.h"
 #include "commands.h"
+#include "line_table.h"
+#include "out_file.h"
+#include "script.h"
 #include "zero/option.h"
 
 static const char help[] =
-    "usage: zero options [--markdown]\n\n"
+    "usage: zero options [--markdown] [--json FILE]\n\n"
     "Lists the options of an engine: the fields of zero_engine_options, then those of\n"
     "zero_tuning, with their values, their defaults and what they do.\n\n"
-    "  --markdown  as the page docs/options.md\n"
-    "  --help      this text\n";
+    "  --markdown   as the page docs/options.md\n"
+    "  --json FILE  write them as JSON too; - for stdout, without the list\n"
+    "  --help       this text\n";
 
-static void print_names(const zero_option *option, FILE *out)
+static json_t *choices_json(const zero_option *option)
 {
-    bool first = true;
+    json_t *choices = json_array();
     for (uint32_t i = 0; i < option->choice_count; i++) {
         if (option->choices[i] != NULL) {
-            fprintf(out, "%s%s", first ? "" : ", ", option->choices[i]);
-            first = false;
+            (void)json_array_append_new(choices, json_string(option->choices[i]));
         }
     }
+    return choices;
 }
 
-/* 8M rather than 8388608. */
-static void print_number(const zero_option *option, uint64_t value, FILE *out)
+static json_t *option_json(const zero_option *option)
 {
-    static const char *const units[] = {"", "K", "M", "G", "T"};
-    uint32_t unit = 0;
-    while (option->kind == ZERO_OPTION_BYTES && unit < 4 && value != 0 && value % 1024 == 0) {
-        value /= 1024;
-        unit++;
-    }
-    fprintf(out, "%" PRIu64 "%s", value, units[unit]);
-}
-
-static void print_values(const zero_option *option, FILE *out)
-{
+    static const char *const kinds[] = {
+        [ZERO_OPTION_FLAG] = "flag",       [ZERO_OPTION_COUNT] = "count",
+        [ZERO_OPTION_BYTES] = "bytes",     [ZERO_OPTION_NUMBER] = "number",
+        [ZERO_OPTION_REAL] = "real",       [ZERO_OPTION_CHOICE] = "choice",
+        [ZERO_OPTION_TIERS] = "tiers",     [ZERO_OPTION_GROUPS] = "groups",
+        [ZERO_OPTION_POINTER] = "pointer", [ZERO_OPTION_TEXT] = "text"};
     const uint64_t most = option->bytes == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
-    switch (option->kind) {
-    case ZERO_OPTION_FLAG:
-        fputs("0 or 1", out);
-        return;
-    case ZERO_OPTION_COUNT:
-    case ZERO_OPTION_BYTES:
-    case ZERO_OPTION_NUMBER:
-        print_number(option, option->low, out);
-        fputs(option->high == most ? " or more" : " to ", out);
-        if (option->high != most) {
-            print_number(option, option->high, out);
-        }
-        return;
-    case ZERO_OPTION_REAL:
-        fputs("0 or more", out);
-        return;
-    case ZERO_OPTION_CHOICE:
-        print_names(option, out);
-        return;
-    case ZERO_OPTION_TIERS:
-        fputs("for each role: ", out);
-        print_names(option, out);
-        return;
-    case ZERO_OPTION_GROUPS:
-        fputs("for each group: ", out);
-        print_names(option, out);
-        return;
-    case ZERO_OPTION_POINTER:
-        fputs("a pointer", out);
-        return;
-    case ZERO_OPTION_TEXT:
-        fputs("text", out);
-        return;
-    }
+    return json_pack("{s:s, s:b, s:s, s:s, s:I, s:o, s:o, s:s, s:b}", "name", option->name,
+                     "tuning", (int)option->is_tuning, "text", option->text, "kind",
+                     kinds[option->kind], "low", (json_int_t)option->low, "high",
+                     option->high == most ? json_null() : json_integer((json_int_t)option->high),
+                     "choices", choices_json(option), "default", option->fallback, "same_on_ranks",
+                     (int)option->same_on_ranks);
 }
 
-static void print_page(FILE *out)
+static json_t *options_json(void)
 {
-    static const char *const titles[] = {"zero_engine_options", "zero_tuning"};
-    static const char *const intros[] = {
-        "What users set. `zero_engine_options_init()` fills it, then fields are assigned.",
-        "What only a few runs need: `zero_tuning_init()`, then `options.tuning = &tuning`."};
     const zero_option *option = NULL;
-    int32_t is_tuning = -1;
-    fputs(
-        "# Options\n\n"
-        "Printed by `zero options --markdown` from the table that also checks the options, "
-        "compares "
-        "them over the ranks and\nserves command lines (`zero/option.h`). 0 stands for the default "
-        "wherever 0 is no value; the headers `zero/options.h`\nand `zero/tuning.h` say more of "
-        "each.\n",
-        out);
+    json_t *options = json_array();
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
-        if (option->is_tuning != is_tuning) {
-            is_tuning = option->is_tuning;
-            fprintf(out,
-                    "\n## %s\n\n%s\n\n| field | what | values | default | alike on all ranks |\n"
-                    "|---|---|---|---|---|\n",
-                    titles[is_tuning], intros[is_tuning]);
-        }
-        fprintf(out, "| `%s` | %s | ", option->name, option->text);
-        print_values(option, out);
-        fprintf(out, " | %s | %s |\n", option->fallback, option->same_on_ranks != 0 ? "yes" : "");
+        (void)json_array_append_new(options, option_json(option));
     }
+    return json_pack("{s:o}", "options", options);
 }
 
-static void print_list(FILE *out)
+typedef struct options_line {
+    bool markdown;
+    const char *json_path;
+} options_line;
+
+static int refuse_word(void *line, const char *value)
 {
-    const zero_option *option = NULL;
-    int32_t is_tuning = -1;
-    for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
-        if (option->is_tuning != is_tuning) {
-            is_tuning = option->is_tuning;
-            fprintf(out, "%s:\n", is_tuning != 0 ? "\nzero_tuning" : "zero_engine_options");
-        }
-        fprintf(out, "  %-22s %s\n%25s", option->name, option->text, "");
-        print_values(option, out);
-        fprintf(out, " [%s]\n", option->fallback);
-    }
+    (void)line;
+    return bench_fail("\"%s\" is no option; --help lists them all", value);
 }
 
 int command_options(int argc, char **argv)
 {
-    enum { MARKDOWN = COMMAND_LINE_OPTIONS };
-    static const struct option rows[] = {{"help", no_argument, NULL, COMMAND_LINE_HELP},
-                                         {"markdown", no_argument, NULL, MARKDOWN},
-                                         {0}};
-    command_line line = command_line_begin(argc, argv, rows);
-    const char *value = NULL;
-    void (*print)(FILE * out) = print_list;
-    int found = 0;
-    while ((found = command_line_next(&line, &value)) != COMMAND_LINE_END) {
-        switch (found) {
-        case COMMAND_LINE_HELP:
-            fputs(help, stdout);
-            return fflush(stdout) == 0 ? 0 : 1;
-        case MARKDOWN:
-            print = print_page;
-            break;
-        case COMMAND_LINE_WORD:
-            fprintf(stderr, "zero options: \"%s\" is no option; --help lists them all\n", value);
-            return 1;
-        default:
-            fprintf(stderr, "zero options: %s\n", line.error);
-            return 1;
-        }
+    static const line_row rows[] = {
+        LINE_VALUE("markdown", LINE_FLAG, offsetof(options_line, markdown)),
+        LINE_VALUE("json", LINE_TEXT, offsetof(options_line, json_path))};
+    static const line_table table = {rows, 2, refuse_word};
+    options_line line = {0};
+    bench_speak_as("zero options");
+    const int read = line_read(&table, argc, argv, &line, NULL);
+    if (read != 0) {
+        return read == LINE_HELP && fputs(help, stdout) >= 0 && fflush(stdout) == 0 ? 0 : 1;
     }
-    print(stdout);
-    return fflush(stdout) == 0 ? 0 : 1;
+    const bool has_text = line.json_path == NULL || strcmp(line.json_path, "-") != 0;
+    const char *form = line.markdown ? "page" : "list";
+    int failed = has_text ? script_print("options_list", form, options_json()) : 0;
+    if (line.json_path != NULL && !failed) {
+        failed = out_json(options_json(), line.json_path);
+    }
+    return failed;
 }

@@ -2,13 +2,14 @@
  * rank needs with each. */
 #include "plan_report.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "bench_report.h"
-#include "command_line.h"
 #include "commands.h"
+#include "line_table.h"
+#include "out_file.h"
+#include "script.h"
 
 static uint64_t plan_max(uint64_t a, uint64_t b)
 {
@@ -35,7 +36,7 @@ void plan_line_print_names(void)
     print_names("clusters", zero_cluster_preset_name);
 }
 
-static void print_help(void)
+static int print_help(void)
 {
     printf("usage: zero plan MODEL [CLUSTER] [OPTIONS]\n\n"
            "Says what a rank needs of each tier to train MODEL on CLUSTER, at every ZeRO\n"
@@ -71,180 +72,58 @@ static void print_help(void)
            "  --html FILE    write a page with charts, which needs no network\n"
            "  -h, --help     this text\n\n"
            "Exit status: 0 when the plan was made, whether or not anything fits; else 1.\n");
+    return fflush(stdout) == 0 ? 0 : 1;
 }
 
-enum {
-    OPTION_NODES = COMMAND_LINE_OPTIONS,
-    OPTION_SAMPLES,
-    OPTION_SEQUENCE,
-    OPTION_MICRO_STEPS,
-    OPTION_SET,
-    OPTION_UNITS,
-    OPTION_RECOMPUTE,
-    OPTION_JSON,
-    OPTION_HTML, /* of `zero plan` alone, to OPTION_WIRE */
-    OPTION_TENSOR,
-    OPTION_PIPELINE,
-    OPTION_INTERLEAVE,
-    OPTION_CONTEXT,
-    OPTION_SEQUENCE_PARALLEL,
-    OPTION_FP8,
-    OPTION_WIRE,
-    OPTION_STEPS, /* of `zero sim` alone, to the end */
-    OPTION_JITTER,
-    OPTION_SEED,
-    OPTION_TRACE
-};
-
-static const struct option line_options[] = {
-    {"help", no_argument, NULL, COMMAND_LINE_HELP},
-    {"nodes", required_argument, NULL, OPTION_NODES},
-    {"samples", required_argument, NULL, OPTION_SAMPLES},
-    {"sequence", required_argument, NULL, OPTION_SEQUENCE},
-    {"micro-steps", required_argument, NULL, OPTION_MICRO_STEPS},
-    {"set", required_argument, NULL, OPTION_SET},
-    {"units", required_argument, NULL, OPTION_UNITS},
-    {"recompute", no_argument, NULL, OPTION_RECOMPUTE},
-    {"json", required_argument, NULL, OPTION_JSON},
-    {"html", required_argument, NULL, OPTION_HTML},
-    {"tensor", required_argument, NULL, OPTION_TENSOR},
-    {"pipeline", required_argument, NULL, OPTION_PIPELINE},
-    {"interleave", required_argument, NULL, OPTION_INTERLEAVE},
-    {"context", required_argument, NULL, OPTION_CONTEXT},
-    {"sequence-parallel", no_argument, NULL, OPTION_SEQUENCE_PARALLEL},
-    {"fp8", no_argument, NULL, OPTION_FP8},
-    {"wire", required_argument, NULL, OPTION_WIRE},
-    {"steps", required_argument, NULL, OPTION_STEPS},
-    {"jitter-ns", required_argument, NULL, OPTION_JITTER},
-    {"seed", required_argument, NULL, OPTION_SEED},
-    {"trace", required_argument, NULL, OPTION_TRACE},
-    {0},
-};
-
-static int read_count(const char *name, const char *value, uint64_t high, uint64_t *count)
-{
-    return command_line_whole(value, 1, high, count)
-               ? 0
-               : bench_fail("--%s %.100s: expected a whole number in [1, %" PRIu64 "]", name, value,
-                            high);
-}
-
-static int read_units(const char *value, zero_transformer_units *units)
+static int read_units(void *line, const char *name, const char *value)
 {
     static const char *const names[] = {"blocks", "layers", "matrices"};
     for (int i = 0; i < ZERO_TRANSFORMER_UNITS_COUNT; i++) {
         if (strcmp(value, names[i]) == 0) {
-            *units = (zero_transformer_units)i;
+            ((plan_line *)line)->units = (zero_transformer_units)i;
             return 0;
         }
     }
-    return bench_fail("--units %s: expected blocks, layers or matrices", value);
+    return bench_fail("--%s %s: expected blocks, layers or matrices", name, value);
 }
 
 /* "NAME=VALUE". */
-static int read_setting(plan_line *line, const char *text)
+static int read_setting(void *words, const char *name, const char *text)
 {
     static const char *const compared[] = {"stage", "shard_group", "tier", "device"};
+    plan_line *line = words;
     const char *equals = strchr(text, '=');
     plan_setting *setting = &line->settings[line->setting_count];
     if (equals == NULL || (size_t)(equals - text) >= sizeof setting->name) {
-        return bench_fail("--set %s: expected NAME=VALUE; see `zero options`", text);
+        return bench_fail("--%s %s: expected NAME=VALUE; see `zero options`", name, text);
     }
     if (line->setting_count == PLAN_SETTINGS) {
-        return bench_fail("--set %s: %d options are set already", text, PLAN_SETTINGS);
+        return bench_fail("--%s %s: %d options are set already", name, text, PLAN_SETTINGS);
     }
     (void)snprintf(setting->name, sizeof setting->name, "%.*s", (int)(equals - text), text);
     setting->value = equals + 1;
     for (size_t i = 0; i < sizeof compared / sizeof compared[0] && !line->simulates; i++) {
         const zero_option *option = zero_option_find(setting->name);
         if (option != NULL && strcmp(option->name, compared[i]) == 0) {
-            return bench_fail("--set %s: the table compares it, a line for each", text);
+            return bench_fail("--%s %s: the table compares it, a line for each", name, text);
         }
     }
     if (zero_option_set(&line->options, &line->tuning, setting->name, setting->value) != ZERO_OK) {
-        return bench_fail("--set %s: %s", text, zero_last_error()->message);
+        return bench_fail("--%s %s: %s", name, text, zero_last_error()->message);
     }
     line->setting_count++;
     return 0;
 }
 
-/* Check what only one of the two commands knows. */
-static int check_command(const plan_line *line, int option)
+static int read_wire(void *line, const char *name, const char *value)
 {
-    const bool of_sim = option >= OPTION_STEPS;
-    const bool of_plan = option >= OPTION_HTML && !of_sim;
-    return (of_sim && !line->simulates) || (of_plan && line->simulates)
-               ? bench_fail("--%s is an option of `zero %s`",
-                            line_options[1 + option - OPTION_NODES].name, of_sim ? "sim" : "plan")
-               : 0;
+    ((plan_line *)line)->mesh.wire = ZERO_WIRE_ZEROPP;
+    return strcmp(value, "zero++") == 0 ? 0 : bench_fail("--%s %s: expected zero++", name, value);
 }
 
-/* The mesh around the engine, and what only peers do. */
-static int read_mesh(plan_line *line, int option, const char *value)
+static int read_word(void *words, const char *value)
 {
-    switch (option) {
-    case OPTION_TENSOR:
-        return read_count("tensor", value, 65536, &line->tensor);
-    case OPTION_PIPELINE:
-        return read_count("pipeline", value, 65536, &line->pipeline);
-    case OPTION_INTERLEAVE:
-        return read_count("interleave", value, 65536, &line->mesh.interleave);
-    case OPTION_CONTEXT:
-        return read_count("context", value, 65536, &line->mesh.context_parallel);
-    case OPTION_SEQUENCE_PARALLEL:
-        line->mesh.sequence_parallel = 1;
-        return 0;
-    case OPTION_FP8:
-        line->mesh.fp8 = 1;
-        return 0;
-    default:
-        line->mesh.wire = ZERO_WIRE_ZEROPP;
-        return strcmp(value, "zero++") == 0 ? 0 : bench_fail("--wire %s: expected zero++", value);
-    }
-}
-
-static int read_word(plan_line *line, int option, const char *value)
-{
-    if (check_command(line, option) != 0) {
-        return 1;
-    }
-    if (option >= OPTION_TENSOR && option <= OPTION_WIRE) {
-        return read_mesh(line, option, value);
-    }
-    switch (option) {
-    case OPTION_STEPS:
-        return read_count("steps", value, 1024, &line->sim.steps);
-    case OPTION_JITTER:
-        return read_count("jitter-ns", value, UINT64_C(1) << 40, &line->sim.jitter_ns);
-    case OPTION_SEED:
-        return read_count("seed", value, UINT64_MAX, &line->sim.seed);
-    case OPTION_TRACE:
-        line->sim.trace_path = value;
-        return 0;
-    case OPTION_NODES:
-        return read_count("nodes", value, 65536, &line->nodes);
-    case OPTION_SAMPLES:
-        return read_count("samples", value, 1 << 20, &line->samples);
-    case OPTION_SEQUENCE:
-        return read_count("sequence", value, 1 << 24, &line->sequence);
-    case OPTION_MICRO_STEPS:
-        return read_count("micro-steps", value, 65536, &line->micro_steps);
-    case OPTION_SET:
-        return read_setting(line, value);
-    case OPTION_UNITS:
-        return read_units(value, &line->units);
-    case OPTION_RECOMPUTE:
-        line->recompute = true;
-        return 0;
-    case OPTION_JSON:
-        line->json_path = value;
-        return 0;
-    case OPTION_HTML:
-        line->html_path = value;
-        return 0;
-    default:
-        break;
-    }
+    plan_line *line = words;
     if (line->word_count == 2) {
         return bench_fail("%s: a model and a cluster were named; see `zero %s --help`", value,
                           line->simulates ? "sim" : "plan");
@@ -253,26 +132,51 @@ static int read_word(plan_line *line, int option, const char *value)
     return 0;
 }
 
+/* Options that only one of the two commands knows. */
+enum { OF_PLAN = 1, OF_SIM };
+
+#define AT(field) offsetof(plan_line, field)
+#define NUMBER_OF(group, name, field, low, high)          \
+    {                                                     \
+        name, LINE_U64, AT(field), low, high, NULL, group \
+    }
+
+static const line_row line_rows[] = {
+    NUMBER_OF(0, "nodes", nodes, 1, 65536),
+    NUMBER_OF(0, "samples", samples, 1, 1 << 20),
+    NUMBER_OF(0, "sequence", sequence, 1, 1 << 24),
+    NUMBER_OF(0, "micro-steps", micro_steps, 1, 65536),
+    LINE_BY("set", read_setting),
+    LINE_BY("units", read_units),
+    LINE_VALUE("recompute", LINE_FLAG, AT(recompute)),
+    LINE_VALUE("json", LINE_TEXT, AT(json_path)),
+    {"html", LINE_TEXT, AT(html_path), 0, 0, NULL, OF_PLAN},
+    NUMBER_OF(OF_PLAN, "tensor", tensor, 1, 65536),
+    NUMBER_OF(OF_PLAN, "pipeline", pipeline, 1, 65536),
+    NUMBER_OF(OF_PLAN, "interleave", mesh.interleave, 1, 65536),
+    NUMBER_OF(OF_PLAN, "context", mesh.context_parallel, 1, 65536),
+    {"sequence-parallel", LINE_SET, AT(mesh.sequence_parallel), 1, 0, NULL, OF_PLAN},
+    {"fp8", LINE_SET, AT(mesh.fp8), 1, 0, NULL, OF_PLAN},
+    {"wire", LINE_OTHER, 0, 0, 0, read_wire, OF_PLAN},
+    NUMBER_OF(OF_SIM, "steps", sim.steps, 1, 1024),
+    NUMBER_OF(OF_SIM, "jitter-ns", sim.jitter_ns, 1, UINT64_C(1) << 40),
+    NUMBER_OF(OF_SIM, "seed", sim.seed, 1, UINT64_MAX),
+    {"trace", LINE_TEXT, AT(sim.trace_path), 0, 0, NULL, OF_SIM},
+};
+
 int plan_line_read(int argc, char **argv, plan_line *line)
 {
-    command_line words = command_line_begin(argc, argv, line_options);
-    const char *value = NULL;
-    int found = 0;
-    while ((found = command_line_next(&words, &value)) != COMMAND_LINE_END) {
-        if (found == COMMAND_LINE_HELP) {
-            line->help = true;
-            return 0;
-        }
-        if (found == COMMAND_LINE_BAD) {
-            return bench_fail("%s", words.error);
-        }
-        if (read_word(line, found, value) != 0) {
-            return 1;
-        }
+    static const line_table table = {line_rows, sizeof line_rows / sizeof line_rows[0], read_word};
+    const char *given[LINE_GROUPS_MAX] = {NULL};
+    const int status = line_read(&table, argc, argv, line, given);
+    const char *other = given[line->simulates ? OF_PLAN : OF_SIM];
+    if (status == 0 && other != NULL) {
+        return bench_fail("--%s is an option of `zero %s`", other,
+                          line->simulates ? "plan" : "sim");
     }
-    return line->word_count > 0
-               ? 0
-               : bench_fail("which model? see `zero %s --help`", line->simulates ? "sim" : "plan");
+    return status == 0 && line->word_count == 0
+               ? bench_fail("which model? see `zero %s --help`", line->simulates ? "sim" : "plan")
+               : status;
 }
 
 /* ---- mixes ---- */
@@ -497,23 +401,23 @@ int command_plan(int argc, char **argv)
                       .mesh = zero_batch_init()};
     static plan_report report;
     bench_speak_as("zero plan");
-    if (plan_line_read(argc, argv, &line) != 0) {
-        return 1;
-    }
-    if (line.help) {
-        print_help();
-        return fflush(stdout) == 0 ? 0 : 1;
+    const int read = plan_line_read(argc, argv, &line);
+    if (read != 0) {
+        return read == LINE_HELP ? print_help() : 1;
     }
     if (plan_line_describe(&line, &report) != 0 || make_mixes(&report) != 0 ||
         advise(&report) != 0) {
         return 1;
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
-    if (!json_only && plan_print(&report, stdout) != 0) {
-        return bench_fail("stdout cannot be written: %s", strerror(errno));
+    json_t *json = plan_json(&report);
+    int failed = !json_only && script_print("plan_table", NULL, json_incref(json)) != 0;
+    if (line.html_path != NULL && !failed) {
+        failed = out_text(script_text("plan_page", NULL, json_incref(json)), line.html_path);
     }
-    if (line.html_path != NULL && plan_write_html(&report, line.html_path) != 0) {
-        return 1;
+    if (line.json_path != NULL && !failed) {
+        failed = out_json(json_incref(json), line.json_path);
     }
-    return line.json_path != NULL ? plan_write_json(&report, line.json_path) : 0;
+    json_decref(json);
+    return failed;
 }

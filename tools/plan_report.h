@@ -72,36 +72,20 @@ typedef struct plan_line {
     bool recompute;
     const char *json_path;
     const char *html_path;
-    bool help;
     bool simulates; /* set before it is read */
     zero_sim_options sim;
 } plan_line;
 
-/* plan_line.c. 0, or 1 after bench_fail. */
+/* plan_line.c. As line_read of line_table.h. */
 int plan_line_read(int argc, char **argv, plan_line *line);
+/* 0, or 1 after bench_fail. */
 int plan_line_describe(const plan_line *line, plan_report *report);
 void plan_line_print_names(void); /* of models and clusters, for help */
-/* 0, or 1 when stdout or the file refused. */
-int plan_print(const plan_report *report, FILE *out);
-/* NULL after bench_fail. */
-FILE *plan_open(const char *path);
-/* Give back a file of plan_open's, `failed` if something of it could not be written: then, and
- * where the rest cannot, 1 after bench_fail with the reason, and no regular file is left. */
-int plan_close(FILE *file, const char *path, bool failed);
-int plan_write_json(const plan_report *report, const char *path);
-int plan_write_html(const plan_report *report, const char *path);
-/* A line for the mesh around the engine, and one for what a peer does; nothing without either. */
-void plan_print_mesh(const plan_report *report, FILE *out);
-/* The options that a mix sets, as C. */
-void plan_print_options(const plan_report *report, const plan_mix *mix, FILE *out);
+/* plan_json.c. A new reference; NULL: no memory. */
+json_t *plan_json(const plan_report *report);
 /* plan_model.c */
 bool plan_names_file(const char *word);
 int plan_model_read(const char *word, zero_transformer *transformer); /* 0, or 1: bench_fail */
 void plan_model_print_help(void);                                     /* names of dimensions */
-/* plan_time.c */
-double plan_seconds(uint64_t ns);
-void plan_print_times(const plan_report *report, FILE *out);
-void plan_print_terms(const plan_mix *mix, FILE *out);
-json_t *plan_time_json(const plan_mix *mix); /* a new reference; NULL: no memory */
 
 #endif

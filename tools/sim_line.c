@@ -1,17 +1,16 @@
 /* Owns `zero sim`: reads its line, lets the library simulate the steps, and prints what they take.
  */
-#include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
 
 #include "bench_report.h"
 #include "commands.h"
+#include "line_table.h"
+#include "out_file.h"
 #include "plan_report.h"
+#include "script.h"
 
-#define GB 1e9
-
-static void print_help(void)
+static int print_help(void)
 {
     printf("usage: zero sim MODEL [CLUSTER] [OPTIONS]\n\n"
            "Says how long a step takes to train MODEL on CLUSTER, what it waits for, and what\n"
@@ -34,57 +33,7 @@ static void print_help(void)
            "  --trace FILE   write the rank's timeline, in virtual time\n"
            "  --json FILE    write all figures as JSON too; - for stdout, without the table\n"
            "  -h, --help     this text\n");
-}
-
-static double seconds(uint64_t ns)
-{
-    return (double)ns / 1e9;
-}
-
-static double share(uint64_t part, uint64_t whole)
-{
-    return whole != 0 ? 100.0 * (double)part / (double)whole : 0.0;
-}
-
-/* Print what the engine takes, beside what a rank needs with activations and reserves, and has. */
-static void print_memory(const zero_sim_report *r, const zero_footprint *f, FILE *out)
-{
-    fprintf(out, "\n%-20s %12s %12s %12s %12s\n", "memory of a rank, GB", "engine's", "planned",
-            "it needs", "it has");
-    for (int i = ZERO_TIER_DEVICE; i < ZERO_TIER_COUNT; i++) {
-        fprintf(out, "  %-18s %12.3f %12.3f %12.3f %12.3f\n", zero_tier_name((zero_tier)i),
-                (double)r->peak_bytes[i] / GB, (double)r->planned_bytes[i] / GB,
-                (double)f->need_bytes[i] / GB, (double)f->have_bytes[i] / GB);
-    }
-    if (zero_footprint_fits(f) == 0) {
-        fprintf(out, "It does not fit; `zero plan` says what does.\n");
-    }
-}
-
-static int print(const plan_report *plan, const zero_sim_report *r, const zero_footprint *footprint,
-                 FILE *out)
-{
-    fprintf(out, "%s on %" PRIu64 " x %" PRIu64 " ranks of %s\n\n", plan->model,
-            plan->cluster.nodes, plan->cluster.ranks_per_node, plan->cluster_name);
-    fprintf(out, "a step     %12.6f s\n", seconds(r->step_ns));
-    fprintf(out, "tokens/s   %12.6g of all ranks\n", r->tokens_per_s);
-    fprintf(out, "TFLOP/s    %12.1f of a rank, without what is recomputed\n\n",
-            r->flops_per_s / 1e12);
-    fprintf(out, "%-20s %12s %8s\n", "what takes it", "s", "of it");
-    fprintf(out, "%-20s %12.6f %6.1f %%\n", "compute", seconds(r->compute_ns),
-            share(r->compute_ns, r->step_ns));
-    for (int i = 0; i < ZERO_SIM_CAUSE_COUNT; i++) {
-        fprintf(out, "  wait: %-12s %12.6f %6.1f %%\n", zero_sim_cause_name((zero_sim_cause)i),
-                seconds(r->wait_ns[i]), share(r->wait_ns[i], r->step_ns));
-    }
-    fprintf(out, "\n%-20s %12s %12s %8s\n", "link of a rank", "GB a step", "busy s", "busy");
-    for (int i = 0; i < ZERO_SIM_LINK_COUNT; i++) {
-        fprintf(out, "  %-18s %12.3f %12.6f %6.1f %%\n", zero_sim_link_name((zero_sim_link)i),
-                (double)r->link_bytes[i] / GB, seconds(r->link_busy_ns[i]),
-                share(r->link_busy_ns[i], r->step_ns));
-    }
-    print_memory(r, footprint, out);
-    return fflush(out) == 0 ? 0 : 1;
+    return fflush(stdout) == 0 ? 0 : 1;
 }
 
 /* A member for each name. */
@@ -112,17 +61,16 @@ static const char *tier_at(int i)
     return zero_tier_name((zero_tier)i);
 }
 
-static int write_json(const plan_report *plan, const zero_sim_report *r,
-                      const zero_footprint *footprint, const char *path)
+static json_t *report_json(const plan_report *plan, const zero_sim_report *r,
+                           const zero_footprint *footprint)
 {
-    FILE *file = plan_open(path);
-    if (file == NULL) {
-        return 1; /* it was said why */
-    }
-    json_t *json = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f}", "model",
-        plan->model, "cluster", plan->cluster_name, "ranks", (json_int_t)plan->ranks, "step_ns",
-        (json_int_t)r->step_ns, "compute_ns", (json_int_t)r->compute_ns, "wait_ns",
+    return json_pack(
+        "{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f}",
+        "model", json_string_nocheck(plan->model), "cluster",
+        json_string_nocheck(plan->cluster_name), "nodes", (json_int_t)plan->cluster.nodes,
+        "ranks_per_node", (json_int_t)plan->cluster.ranks_per_node, "ranks",
+        (json_int_t)plan->ranks, "step_ns", (json_int_t)r->step_ns, "compute_ns",
+        (json_int_t)r->compute_ns, "wait_ns",
         figures(r->wait_ns, 0, ZERO_SIM_CAUSE_COUNT, cause_at), "link_bytes",
         figures(r->link_bytes, 0, ZERO_SIM_LINK_COUNT, link_at), "link_busy_ns",
         figures(r->link_busy_ns, 0, ZERO_SIM_LINK_COUNT, link_at), "peak_bytes",
@@ -132,10 +80,6 @@ static int write_json(const plan_report *plan, const zero_sim_report *r,
         figures(footprint->have_bytes, ZERO_TIER_DEVICE, ZERO_TIER_COUNT, tier_at), "fits",
         zero_footprint_fits(footprint), "tokens_per_s", r->tokens_per_s, "flops_per_s",
         r->flops_per_s);
-    const int failed =
-        json == NULL || json_dumpf(json, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF;
-    json_decref(json);
-    return plan_close(file, path, failed != 0);
 }
 
 int command_sim(int argc, char **argv)
@@ -149,12 +93,9 @@ int command_sim(int argc, char **argv)
     zero_sim_report report = zero_sim_report_init();
     zero_footprint footprint = zero_footprint_init();
     bench_speak_as("zero sim");
-    if (plan_line_read(argc, argv, &line) != 0) {
-        return 1;
-    }
-    if (line.help) {
-        print_help();
-        return fflush(stdout) == 0 ? 0 : 1;
+    const int read = plan_line_read(argc, argv, &line);
+    if (read != 0) {
+        return read == LINE_HELP ? print_help() : 1;
     }
     if (plan_line_describe(&line, &plan) != 0) {
         return 1;
@@ -169,8 +110,11 @@ int command_sim(int argc, char **argv)
         return bench_fail("%s", zero_last_error()->message);
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
-    if (!json_only && print(&plan, &report, &footprint, stdout) != 0) {
-        return bench_fail("stdout cannot be written: %s", strerror(errno));
+    json_t *json = report_json(&plan, &report, &footprint);
+    int failed = !json_only && script_print("sim_table", NULL, json_incref(json)) != 0;
+    if (line.json_path != NULL && !failed) {
+        failed = out_json(json_incref(json), line.json_path);
     }
-    return line.json_path != NULL ? write_json(&plan, &report, &footprint, line.json_path) : 0;
+    json_decref(json);
+    return failed;
 }

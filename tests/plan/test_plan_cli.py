@@ -44,6 +44,31 @@ def check_table(program):
           none.returncode == 0 and "Nothing fits" in none.stdout, none.stdout)
 
 
+def check_python(program):
+    """The table is made by Python, the figures are not."""
+    for words, status, said in (((), 1, "there is no python3"), (("--json", "-"), 0, "")):
+        done = subprocess.run([program, "plan", "gpt2", *words], capture_output=True, text=True,
+                              check=False, env=os.environ | {"PATH": "/nowhere"})
+        check(f"without python3: zero plan gpt2 {' '.join(words)}", done.returncode == status and
+              said in done.stderr and (done.stdout == "") == (status == 1), done.stderr)
+
+
+def check_names(program):
+    """Of files, which need not be UTF-8."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (b"caf\xe9.json", "\uefe9\uef80.json".encode()):
+            path = os.path.join(os.fsencode(folder), name)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4,
+                           "n_positions": 128, "vocab_size": 512}, file)
+            done = subprocess.run([program, "plan", path], capture_output=True, check=False)
+            check(f"a table has the name {name}", done.stdout.startswith(path + b": "), done)
+        done = subprocess.run([program, "plan", os.path.join(os.fsencode(folder), b"caf\xe9.json"),
+                               "--json", "-"], capture_output=True, check=False)
+        check("JSON of such a name is refused whole", done.returncode == 1 and not done.stdout and
+              b"not UTF-8" in done.stderr, done)
+
+
 def check_words(program):
     line = ("gpt2-xl", "workstation", "--set", "param_slots=2")
     printed = run(program, *line).stdout.splitlines()
@@ -336,9 +361,9 @@ def check_weights(program):
 
 def main():
     program = sys.argv[1]
-    for part in (check_table, check_words, check_dimensions, check_figures, check_options,
-                 check_times, check_settings, check_advice, check_mesh, check_page, check_files,
-                 check_weights, check_refusals):
+    for part in (check_table, check_python, check_names, check_words, check_dimensions,
+                 check_figures, check_options, check_times, check_settings, check_advice,
+                 check_mesh, check_page, check_files, check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0

@@ -192,7 +192,7 @@ FIXTURES = {
         [
             {"src/a.c": "/* The place of a. What is there stays. */\nint a; /* what folds */\n"},
             {"src/a.c": 'say("/* What */ // Where");\n/* Whatever is given.\n * Where it is. */\n'},
-            {"tools/bench_footprint.c": "/* Whether it is. */\n", "docs/a.md": "/* What */\n"},
+            {"docs/a.md": "/* What */\n"},
         ],
         [
             {"src/a.c": "/* What a has. */\nint a;\n"},

@@ -269,18 +269,10 @@ def replaced_words(tree):
                     yield path, number, f"{match.group(1)}: say {new}"
 
 
-# Files whose comments still do; each goes when the file is rewritten.
-MAY_OPEN_SO = (
-    "tools/bench_footprint", "tools/bench_report.c", "tools/plan_html.c",
-)
-
-
 def comment_openings(tree):
     """A comment names a thing or says what a function does; a noun clause does neither."""
     clause = re.compile(r"[/*!<\s]*(What|Where|Whether)\b")
     for path in tree.paths(C_SUFFIXES):
-        if path.startswith(MAY_OPEN_SO):
-            continue
         for number, text in tree.comments(path):
             match = clause.match(text)
             if match:

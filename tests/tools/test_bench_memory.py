@@ -80,6 +80,49 @@ def check_text(program):
           all(ratio < 1.001 for ratio in grown), grown)
 
 
+def check_report(program):
+    """The report has what the text is made of, and needs no Python."""
+    done = subprocess.run([program, "bench", "memory", "--tiny", "--json", "-"],
+                          capture_output=True, text=True, check=False,
+                          env=os.environ | {"PATH": "/nowhere"})
+    memory = json.loads(done.stdout)["memory"]
+    shown = [sum(role["planned"] for role in mix["roles"].values() if role["tier"] != "disk")
+             for mix in memory["mixes"]]
+    check("roles add up to their tiers", shown == [
+        mix["planned"]["device"] + mix["planned"]["host"] for mix in memory["mixes"]], memory)
+    done = subprocess.run([program, "bench", "memory", "--tiny"], capture_output=True, text=True,
+                          check=False, env=os.environ | {"PATH": "/nowhere"})
+    check("what cannot be printed is not measured", done.returncode == 1 and
+          "there is no python3" in done.stderr, done.stderr)
+
+
+def check_differences(source):
+    """What differs from the plan is drawn as it was measured."""
+    role = {"tier": "device", "planned": 1 << 20, "measured": 3 << 20}
+    memory = {"model": "a<b>", "parameters": 10, "dtype": "bf16", "ranks": 1, "bf16_sums": False,
+              "used": "resident pages", "figures": 5, "differ": 2, "mixes": [{
+                  "name": "3, all disk", "stage": 3, "roles": {"param": role},
+                  "planned": {"device": 1 << 20, "host": 0, "disk": 1 << 20},
+                  "measured": {"device": 3 << 20, "host": 0, "disk": 1 << 20},
+                  "file_bytes": None, "used_bytes": None, "paper": 0.0}]}
+    report = {"machine": {}, "scale": "full", "results": [], "skipped": [], "failed": [],
+              "memory": memory}
+
+    def text_of(*words):
+        return subprocess.run([sys.executable, f"{source}/tools/python/start.py", "zero", *words],
+                              input=json.dumps(report), capture_output=True, text=True,
+                              check=True).stdout
+
+    text = text_of("bench_table")
+    check("figures that differ are counted", "2 differ from the plan." in text, text)
+    check("what the system does not tell is a dash", re.search(
+        r"^3, all disk +1.00 +3.00 +-  p{31}$", text, re.M) and re.search(
+            r"^    on disk +1.00 +-  ", text, re.M), text)
+    svg = text_of("memory_chart", "svg")
+    check("the measured bar is as much longer", "3.00 MiB measured" in svg and
+          "param: 3145728 bytes" in svg and "a&lt;b&gt;" in svg, svg)
+
+
 class Page(HTMLParser):
     """Names of elements, and whatever would be loaded."""
 
@@ -162,6 +205,8 @@ def main():
         planned_is_measured(program, "--ranks", "3", "--model", "mixtral-8x7b", "--sums", "bf16")
         check_formulas(program)
         check_text(program)
+        check_report(program)
+        check_differences(source)
         check_pictures(program, folder)
         check_readme(program, source, folder)
         check_refusals(program)

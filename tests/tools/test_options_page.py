@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""docs/options.md is what `zero options --markdown` prints.
+"""docs/options.md is what `zero options --markdown` prints, and its JSON has the same options.
 
 Usage: test_options_page.py PROGRAM PAGE"""
 
 import difflib
+import json
 import subprocess
 import sys
 
@@ -33,7 +34,12 @@ def main():
                if line.startswith("| `") and f"\n  {line.split('`')[1]} " not in listed]
     if missing:
         print("`zero options` does not list " + " ".join(missing))
-    return finish(1 if missing else 0)
+    report = json.loads(run(program, "options", "--json", "-"))
+    told = [option["name"] for option in report["options"]]
+    same = told == [line.split("`")[1] for line in printed.splitlines() if line.startswith("| `")]
+    if not same:
+        print("the JSON has other options: " + " ".join(told))
+    return finish(0 if same and not missing else 1)
 
 
 if __name__ == "__main__":

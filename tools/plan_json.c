@@ -1,0 +1,144 @@
+/* Owns the report of `zero plan` as JSON, of which scripts make its table and its page. Every
+ * figure is one of the library's. */
+#include <jansson.h>
+#include <string.h>
+
+#include "plan_report.h"
+
+static json_t *tiers_json(const uint64_t bytes[ZERO_TIER_COUNT_MAX])
+{
+    return json_pack("{s:I, s:I, s:I}", "device", (json_int_t)bytes[ZERO_TIER_DEVICE], "host",
+                     (json_int_t)bytes[ZERO_TIER_HOST], "disk", (json_int_t)bytes[ZERO_TIER_DISK]);
+}
+
+static json_t *roles_json(const uint64_t bytes[ZERO_ROLE_COUNT_MAX])
+{
+    json_t *roles = json_object();
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
+        if (zero_role_exists((zero_role)role) != 0 &&
+            json_object_set_new(roles, zero_role_name((zero_role)role),
+                                json_integer((json_int_t)bytes[role])) != 0) {
+            json_decref(roles);
+            return NULL;
+        }
+    }
+    return roles;
+}
+
+/* Of shards, which have one to choose. */
+static json_t *role_tiers_json(const zero_engine_options *options)
+{
+    json_t *tiers = json_object();
+    for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
+        if (zero_role_exists((zero_role)role) != 0) {
+            (void)json_object_set_new(tiers, zero_role_name((zero_role)role),
+                                      json_string(zero_tier_name(options->tier[role])));
+        }
+    }
+    return tiers;
+}
+
+static json_t *terms_json(const zero_estimate *e)
+{
+    json_t *terms = json_object();
+    for (int term = 0; term < ZERO_ESTIMATE_TERMS; term++) {
+        if (json_object_set_new(terms, zero_estimate_term_name((zero_estimate_term)term),
+                                json_integer((json_int_t)e->term_ns[term])) != 0) {
+            json_decref(terms);
+            return NULL;
+        }
+    }
+    return terms;
+}
+
+static json_t *time_json(const plan_mix *mix)
+{
+    const zero_estimate *e = &mix->estimate;
+    if (e->high_ns == 0) {
+        return json_null();
+    }
+    return json_pack(
+        "{s:I, s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "low_ns", (json_int_t)e->low_ns,
+        "high_ns", (json_int_t)e->high_ns, "bound", zero_estimate_term_name(e->bound), "term_ns",
+        terms_json(e), "local_bytes", (json_int_t)e->local_bytes, "fabric_bytes",
+        (json_int_t)e->fabric_bytes, "host_link_bytes", (json_int_t)e->host_link_bytes,
+        "disk_read_bytes", (json_int_t)e->disk_read_bytes, "disk_write_bytes",
+        (json_int_t)e->disk_write_bytes, "tokens", (json_int_t)e->tokens, "flops", e->flops);
+}
+
+static json_t *mix_json(const plan_mix *mix)
+{
+    const zero_footprint *f = &mix->footprint;
+    return json_pack("{s:s, s:i, s:I, s:o, s:b, s:o, s:o, s:o, s:I, s:I, s:I, s:o}", "name",
+                     mix->name, "stage", (int)mix->options.stage, "shard_group",
+                     (json_int_t)mix->options.shard_group, "tiers", role_tiers_json(&mix->options),
+                     "fits", mix->fits, "role_bytes", roles_json(f->role_bytes), "need_bytes",
+                     tiers_json(f->need_bytes), "have_bytes", tiers_json(f->have_bytes),
+                     "activation_bytes", (json_int_t)f->activation_bytes, "deepest_layers",
+                     (json_int_t)mix->deepest, "deepest_parameters", (json_int_t)mix->largest,
+                     "time", time_json(mix));
+}
+
+static json_t *cluster_json(const zero_cluster *cluster)
+{
+    const zero_cluster_field *field = NULL;
+    json_t *json = json_object();
+    for (uint32_t i = 0; (field = zero_cluster_field_at(i)) != NULL; i++) {
+        uint64_t value = 0;
+        memcpy(&value, (const unsigned char *)cluster + field->offset, sizeof value);
+        if (json_object_set_new(json, field->name, json_integer((json_int_t)value)) != 0) {
+            json_decref(json);
+            return NULL;
+        }
+    }
+    return json;
+}
+
+static json_t *mesh_json(const plan_report *r)
+{
+    const zero_batch *b = &r->batch;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s}", "tensor",
+                     (json_int_t)r->transformer.tensor_parallel, "pipeline",
+                     (json_int_t)r->transformer.pipeline_parallel, "interleave",
+                     (json_int_t)(b->interleave != 0 ? b->interleave : 1), "context",
+                     (json_int_t)(b->context_parallel != 0 ? b->context_parallel : 1),
+                     "engine_ranks", (json_int_t)r->world, "sequence_parallel",
+                     (int)b->sequence_parallel, "fp8", (int)b->fp8, "wire",
+                     b->wire == ZERO_WIRE_ZEROPP ? "zero++" : "engine");
+}
+
+static json_t *settings_json(const plan_report *r)
+{
+    json_t *settings = json_array();
+    for (uint32_t i = 0; i < r->setting_count; i++) {
+        (void)json_array_append_new(settings,
+                                    json_pack("{s:s, s:o}", "name", r->settings[i].name, "value",
+                                              json_string_nocheck(r->settings[i].value)));
+    }
+    return settings;
+}
+
+/* A file's name may be no UTF-8: it has a table, and no JSON. */
+json_t *plan_json(const plan_report *r)
+{
+    json_t *mixes = json_array();
+    for (uint32_t i = 0; i < r->mix_count; i++) {
+        if (json_array_append_new(mixes, mix_json(&r->mixes[i])) != 0) {
+            json_decref(mixes);
+            return NULL;
+        }
+    }
+    return json_pack(
+        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:b, s:i, s:o, "
+        "s:s?, s:s?, s:s?, s:s?}",
+        "model", json_string_nocheck(r->model), "parameters", (json_int_t)r->parameters,
+        "parameters_used", (json_int_t)r->parameters_used, "dtype",
+        zero_dtype_name(r->transformer.dtype), "layers", (json_int_t)r->transformer.layers, "width",
+        (json_int_t)r->transformer.width, "cluster_name", json_string_nocheck(r->cluster_name),
+        "ranks", (json_int_t)r->ranks, "cluster", cluster_json(&r->cluster), "mesh", mesh_json(r),
+        "settings", settings_json(r), "samples", (json_int_t)r->batch.samples, "sequence",
+        (json_int_t)r->batch.sequence, "micro_steps", (int)r->batch.micro_steps, "recompute",
+        r->batch.recompute != 0, "layers_max", ZERO_FOOTPRINT_LAYERS_MAX, "mixes", mixes,
+        "recommended", r->recommended != NULL ? r->recommended->name : NULL, "advised", r->advised,
+        "advice", r->advice, "untimed", r->untimed[0] != '\0' ? r->untimed : NULL);
+}
