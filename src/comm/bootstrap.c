@@ -312,11 +312,11 @@ zero_status zi_launch_on_one_host(const zi_launch *launch, bool *one)
             launch->size, host, launch->size);
 }
 
-zero_status zi_launch_endpoint(const zi_launch *launch, zi_control_endpoint *place)
+zero_status zi_launch_endpoint(const zi_launch *launch, zi_control_endpoint *endpoint)
 {
     char host[256] = "";
     uint64_t port = launch->port;
-    *place = (zi_control_endpoint){.key = launch->key};
+    *endpoint = (zi_control_endpoint){.key = launch->key};
     if (launch->comm_id[0] != '\0') {
         const char *colon = strrchr(launch->comm_id, ':');
         port = 0;
@@ -333,8 +333,8 @@ zero_status zi_launch_endpoint(const zi_launch *launch, zi_control_endpoint *pla
                 "NCCL_COMM_ID=host:port, which is '%.60s'",
                 launch->address, launch->port, launch->comm_id);
     }
-    place->port = (uint32_t)port + 1;
-    memcpy(place->hosts, host, sizeof host);
+    endpoint->port = (uint32_t)port + 1;
+    memcpy(endpoint->hosts, host, sizeof host);
     return ZERO_OK;
 }
 
@@ -357,18 +357,18 @@ void zi_launch_host_name(const zi_launch *launch, char name[64])
  * that started their ranks. */
 static zero_status join_on_host(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
-    zi_process_rank place = {.rank = launch->rank, .size = launch->size};
-    zi_launch_host_name(launch, place.name);
-    place.launcher = launch->named ? 0 : zi_process_launcher(row_torchrun.rank);
-    return zi_process_comm_create(&place, deadline_ms, comm);
+    zi_process_rank own = {.rank = launch->rank, .size = launch->size};
+    zi_launch_host_name(launch, own.name);
+    own.launcher = launch->named ? 0 : zi_process_launcher(row_torchrun.rank);
+    return zi_process_comm_create(&own, deadline_ms, comm);
 }
 
 static zero_status join_over_nccl(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)
 {
-    zi_control_endpoint place;
+    zi_control_endpoint endpoint;
     ZI_TRY(zi_nccl_can_launch(launch));
-    ZI_TRY(zi_launch_endpoint(launch, &place));
-    return zi_nccl_launch(launch, deadline_ms, &place, comm);
+    ZI_TRY(zi_launch_endpoint(launch, &endpoint));
+    return zi_nccl_launch(launch, deadline_ms, &endpoint, comm);
 }
 
 static zero_status join_torchrun(const zi_launch *launch, uint32_t deadline_ms, zi_comm **comm)

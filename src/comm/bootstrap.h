@@ -51,6 +51,6 @@ void zi_launch_host_name(const zi_launch *launch, char name[64]);
 /* The place at which ranks on several hosts meet: the port after MASTER_PORT, at which torchrun
  * itself listens; or the one after that of NCCL_COMM_ID, at which NCCL does. INVALID_ARGUMENT when
  * neither is set. */
-zero_status zi_launch_endpoint(const zi_launch *launch, zi_control_endpoint *place);
+zero_status zi_launch_endpoint(const zi_launch *launch, zi_control_endpoint *endpoint);
 
 #endif

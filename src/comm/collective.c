@@ -202,7 +202,7 @@ zero_status zi_group_gather(zi_group *group, uint32_t tag, const void *mine, voi
     return status;
 }
 
-uint32_t zi_group_place(const uint32_t *members, uint32_t size, uint32_t world_rank,
+uint32_t zi_group_index(const uint32_t *members, uint32_t size, uint32_t world_rank,
                         uint32_t *order)
 {
     uint32_t rank = UINT32_MAX;
@@ -231,18 +231,18 @@ zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, con
     return ZERO_OK;
 }
 
-uint64_t zi_collective_part(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin)
+uint64_t zi_collective_share(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin)
 {
-    const uint64_t blocks = zi_div_up(count, ZI_PART_COUNT);
-    *begin = zi_min_u64(zi_div_up(rank * blocks, size) * ZI_PART_COUNT, count);
-    return zi_min_u64(zi_div_up((rank + 1) * blocks, size) * ZI_PART_COUNT, count) - *begin;
+    const uint64_t blocks = zi_div_up(count, ZI_SHARE_COUNT);
+    *begin = zi_min_u64(zi_div_up(rank * blocks, size) * ZI_SHARE_COUNT, count);
+    return zi_min_u64(zi_div_up((rank + 1) * blocks, size) * ZI_SHARE_COUNT, count) - *begin;
 }
 
 bool zi_collective_in_levels(const zi_group *group, const zi_collective *collective)
 {
     const uint32_t most = group->kernels->ops->sources_max;
     const bool is_short = collective->kind == ZI_ALL_REDUCE &&
-                          collective->count < (uint64_t)group->size * ZI_PART_COUNT;
+                          collective->count < (uint64_t)group->size * ZI_SHARE_COUNT;
     const bool at_once = is_short && (most == 0 || group->size <= most);
     return (collective->flags & ZI_COLLECTIVE_EXACT) == 0 && !at_once;
 }

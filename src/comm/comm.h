@@ -353,7 +353,7 @@ void zi_comm_destroy_parent(zi_comm *comm);
 
 /* The group rank of world rank `world_rank`, which is one of the members.
  * - order: out; group ranks in ascending world rank, `size` of them. */
-uint32_t zi_group_place(const uint32_t *members, uint32_t size, uint32_t world_rank,
+uint32_t zi_group_index(const uint32_t *members, uint32_t size, uint32_t world_rank,
                         uint32_t *order);
 
 /* UNSUPPORTED when kernels cannot add up what `size` members of the group send. remedy: what to do
@@ -366,10 +366,10 @@ zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, con
 #define ZI_ZEROS_MAX ((size_t)4 << 20)
 
 /* The part of an ALL_REDUCE that group rank `rank` adds up: elements [*begin, *begin + result).
- * Parts begin at multiples of ZI_PART_COUNT. The first is the longest; none is empty from
- * ZI_PART_COUNT elements a rank on. */
-#define ZI_PART_COUNT 64
-uint64_t zi_collective_part(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin);
+ * Parts begin at multiples of ZI_SHARE_COUNT. The first is the longest; none is empty from
+ * ZI_SHARE_COUNT elements a rank on. */
+#define ZI_SHARE_COUNT 64
+uint64_t zi_collective_share(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin);
 
 /* True if members on several hosts exchange in two levels (grid.h). An array that is too short for
  * all to have a part of it would only take longer, so it goes at once where kernels can add up as

@@ -39,48 +39,48 @@ static uint64_t recorder_get(const _Atomic uint64_t *word)
 uint64_t zi_recorder_enqueue(zi_recorder *recorder, const zi_record *batch)
 {
     const uint64_t number = atomic_load_explicit(&recorder->enqueued, memory_order_relaxed);
-    zi_record_slot *slot = &recorder->slots[number % ZI_RECORDS];
-    recorder_put(&slot->key, 0);
-    recorder_put(&slot->terms[0], batch->terms[0]);
-    recorder_put(&slot->terms[1], batch->terms[1]);
-    recorder_put(&slot->bytes, batch->bytes);
-    recorder_put(&slot->counts, (uint64_t)batch->hash << 32 | batch->collectives);
-    recorder_put(&slot->enqueued_ns, zi_clock_ns());
-    recorder_put(&slot->started_ns, 0);
-    recorder_put(&slot->ended_ns, 0);
-    recorder_put(&slot->key, key_of(number, ZI_RECORD_ENQUEUED));
+    zi_record_entry *entry = &recorder->entries[number % ZI_RECORDS];
+    recorder_put(&entry->key, 0);
+    recorder_put(&entry->terms[0], batch->terms[0]);
+    recorder_put(&entry->terms[1], batch->terms[1]);
+    recorder_put(&entry->bytes, batch->bytes);
+    recorder_put(&entry->counts, (uint64_t)batch->hash << 32 | batch->collectives);
+    recorder_put(&entry->enqueued_ns, zi_clock_ns());
+    recorder_put(&entry->started_ns, 0);
+    recorder_put(&entry->ended_ns, 0);
+    recorder_put(&entry->key, key_of(number, ZI_RECORD_ENQUEUED));
     recorder_put(&recorder->enqueued, number + 1);
     return number;
 }
 
 /* The record of a batch that has not ended; NULL: it has, or is overwritten. A time that is put
  * just when it is overwritten is not read: the new batch's state says that it has none. */
-static zi_record_slot *find_open(zi_recorder *recorder, uint64_t number, uint64_t *key)
+static zi_record_entry *find_open(zi_recorder *recorder, uint64_t number, uint64_t *key)
 {
-    zi_record_slot *slot = &recorder->slots[number % ZI_RECORDS];
-    *key = recorder_get(&slot->key);
+    zi_record_entry *entry = &recorder->entries[number % ZI_RECORDS];
+    *key = recorder_get(&entry->key);
     return *key == key_of(number, ZI_RECORD_ENQUEUED) || *key == key_of(number, ZI_RECORD_STARTED)
-               ? slot
+               ? entry
                : NULL;
 }
 
 void zi_recorder_start(zi_recorder *recorder, uint64_t number)
 {
     uint64_t key = 0;
-    zi_record_slot *slot = find_open(recorder, number, &key);
-    if (slot != NULL && key == key_of(number, ZI_RECORD_ENQUEUED)) {
-        recorder_put(&slot->started_ns, zi_clock_ns());
-        (void)atomic_compare_exchange_strong(&slot->key, &key, key_of(number, ZI_RECORD_STARTED));
+    zi_record_entry *entry = find_open(recorder, number, &key);
+    if (entry != NULL && key == key_of(number, ZI_RECORD_ENQUEUED)) {
+        recorder_put(&entry->started_ns, zi_clock_ns());
+        (void)atomic_compare_exchange_strong(&entry->key, &key, key_of(number, ZI_RECORD_STARTED));
     }
 }
 
 void zi_recorder_end(zi_recorder *recorder, uint64_t number, zi_record_state state)
 {
     uint64_t key = 0;
-    zi_record_slot *slot = find_open(recorder, number, &key);
-    if (slot != NULL) {
-        recorder_put(&slot->ended_ns, zi_clock_ns());
-        (void)atomic_compare_exchange_strong(&slot->key, &key, key_of(number, state));
+    zi_record_entry *entry = find_open(recorder, number, &key);
+    if (entry != NULL) {
+        recorder_put(&entry->ended_ns, zi_clock_ns());
+        (void)atomic_compare_exchange_strong(&entry->key, &key, key_of(number, state));
     }
     if (state == ZI_RECORD_DONE && recorder_get(&recorder->done) <= number) {
         recorder_put(&recorder->done, number + 1);
@@ -89,21 +89,21 @@ void zi_recorder_end(zi_recorder *recorder, uint64_t number, zi_record_state sta
 
 bool zi_recorder_read(const zi_recorder *recorder, uint64_t number, zi_record *out)
 {
-    const zi_record_slot *slot = &recorder->slots[number % ZI_RECORDS];
-    const uint64_t key = recorder_get(&slot->key);
-    const uint64_t counts = recorder_get(&slot->counts);
+    const zi_record_entry *entry = &recorder->entries[number % ZI_RECORDS];
+    const uint64_t key = recorder_get(&entry->key);
+    const uint64_t counts = recorder_get(&entry->counts);
     *out = (zi_record){
         .number = number,
-        .terms = {recorder_get(&slot->terms[0]), recorder_get(&slot->terms[1])},
-        .bytes = recorder_get(&slot->bytes),
+        .terms = {recorder_get(&entry->terms[0]), recorder_get(&entry->terms[1])},
+        .bytes = recorder_get(&entry->bytes),
         .collectives = (uint32_t)counts,
         .hash = (uint32_t)(counts >> 32),
-        .enqueued_ns = recorder_get(&slot->enqueued_ns),
-        .started_ns = recorder_get(&slot->started_ns),
-        .ended_ns = recorder_get(&slot->ended_ns),
+        .enqueued_ns = recorder_get(&entry->enqueued_ns),
+        .started_ns = recorder_get(&entry->started_ns),
+        .ended_ns = recorder_get(&entry->ended_ns),
     };
     /* The times belong to the state that is there afterwards, or to one that comes next. */
-    const uint64_t after = recorder_get(&slot->key);
+    const uint64_t after = recorder_get(&entry->key);
     out->state = (zi_record_state)(key & STATE_MASK);
     if (out->state == ZI_RECORD_ENQUEUED) {
         out->started_ns = 0;

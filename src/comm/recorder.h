@@ -46,7 +46,7 @@ typedef struct zi_record {
 /* The same as it is kept. `key` is the number with the state in its lowest bits; 0: being written,
  * or never. It is written last, and whoever changes the state later does so only where the key is
  * still that of its batch. */
-typedef struct zi_record_slot {
+typedef struct zi_record_entry {
     _Atomic uint64_t key;
     _Atomic uint64_t terms[2];
     _Atomic uint64_t bytes;
@@ -54,14 +54,14 @@ typedef struct zi_record_slot {
     _Atomic uint64_t enqueued_ns;
     _Atomic uint64_t started_ns;
     _Atomic uint64_t ended_ns;
-} zi_record_slot;
+} zi_record_entry;
 
-_Static_assert(sizeof(zi_record_slot) == 64, "a record is a line of the cache");
+_Static_assert(sizeof(zi_record_entry) == 64, "a record is a line of the cache");
 
 typedef struct zi_recorder {
     _Atomic uint64_t enqueued; /* batches so far */
     _Atomic uint64_t done;     /* all batches below it are done, of those that are in no graph */
-    zi_record_slot slots[ZI_RECORDS];
+    zi_record_entry entries[ZI_RECORDS];
 } zi_recorder;
 
 /* Note a batch that is about to be put on its stream. Its number, state and times are not read.

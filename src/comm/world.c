@@ -170,16 +170,16 @@ zero_status zero_world_create_self(zero_world **world)
 }
 
 /* One thread of zero_world_run. */
-typedef struct rank_run {
+typedef struct rank_thread {
     zi_thread_ranks *threads;
     zero_rank_fn fn;
     void *user;
     pthread_t thread;
     uint32_t rank;
-} rank_run;
+} rank_thread;
 
 /* Tell the others of the last error, those that wait in a group too. */
-static void run_abort(const rank_run *run, zero_world *world)
+static void run_abort(const rank_thread *run, zero_world *world)
 {
     if (world != NULL) {
         world->comm->ops->abort(world->comm, zero_last_error());
@@ -190,7 +190,7 @@ static void run_abort(const rank_run *run, zero_world *world)
 
 static void *rank_main(void *argument)
 {
-    const rank_run *run = argument;
+    const rank_thread *run = argument;
     zi_comm *comm = NULL;
     zero_world *world = NULL;
     zero_status status = zi_thread_comm_create(run->threads, run->rank, &comm);
@@ -242,7 +242,7 @@ zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_
     if (fn == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "fn is NULL; pass what each rank is to do");
     }
-    rank_run *runs = NULL;
+    rank_thread *runs = NULL;
     ZI_TRY(zi_calloc(rank_count, sizeof *runs, (void **)&runs));
     zi_thread_ranks *threads = NULL;
     const uint32_t deadline = deadline_ms != 0 ? deadline_ms : ZI_DEADLINE_DEFAULT_MS;
@@ -253,8 +253,8 @@ zero_status zero_world_run(uint32_t rank_count, uint32_t deadline_ms, zero_rank_
     }
     uint32_t started = 0;
     for (; started < rank_count; started++) {
-        rank_run *run = &runs[started];
-        *run = (rank_run){.threads = threads, .fn = fn, .user = user, .rank = started};
+        rank_thread *run = &runs[started];
+        *run = (rank_thread){.threads = threads, .fn = fn, .user = user, .rank = started};
         if (zi_thread_start(&run->thread, rank_main, run) != ZERO_OK) {
             zi_thread_ranks_abort(threads, started, zero_last_error());
             break;

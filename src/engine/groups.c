@@ -7,7 +7,7 @@
 #include "core/sizes.h"
 #include "layout/sharding.h"
 
-_Static_assert(ZI_SCRATCH_PART_COUNT == ZI_PART_COUNT && ZI_SCRATCH_ZEROS_MAX == ZI_ZEROS_MAX,
+_Static_assert(ZI_SCRATCH_PART_COUNT == ZI_SHARE_COUNT && ZI_SCRATCH_ZEROS_MAX == ZI_ZEROS_MAX,
                "the plan counts what groups take");
 
 /* A group: the hop that it is for, or the norm's; and what its batches read and write. */

@@ -94,11 +94,11 @@ TEST(one_rank)
 {
     static const zero_rank_fn cases[] = {case_kinds,   case_subgroups, case_batches,
                                          case_streams, case_gather,    case_memory};
-    zi_process_rank place = {.rank = 0, .size = 1};
-    snprintf(place.name, sizeof place.name, "/zero-%u-%u-one", (unsigned)geteuid(), test_port());
+    zi_process_rank own = {.rank = 0, .size = 1};
+    snprintf(own.name, sizeof own.name, "/zero-%u-%u-one", (unsigned)geteuid(), test_port());
     zi_comm *comm = NULL;
     zero_world *world = NULL;
-    CHECK_OK(zi_process_comm_create(&place, LONG_MS, &comm));
+    CHECK_OK(zi_process_comm_create(&own, LONG_MS, &comm));
     CHECK_EQ(names_left(), 0);
     CHECK_OK(zi_world_create(comm, &world));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -232,15 +232,14 @@ TEST(two_jobs_of_one_name)
  * lines in the file and one that has more than the file is long. */
 static void come_with_another_size(uint32_t rank, void *user)
 {
-    zi_process_rank place = {.rank = rank};
-    (void)snprintf(place.name, sizeof place.name, "%s", (const char *)user);
-    for (place.size = 3; place.size <= MANY; place.size += MANY - 3) {
+    zi_process_rank own = {.rank = rank};
+    (void)snprintf(own.name, sizeof own.name, "%s", (const char *)user);
+    for (own.size = 3; own.size <= MANY; own.size += MANY - 3) {
         zi_comm *comm = NULL;
         if (rank == 0) {
-            CHECK_FAILS(zi_process_comm_create(&place, LONG_MS, &comm), ZERO_ERR_STATE,
-                        "runs a job");
+            CHECK_FAILS(zi_process_comm_create(&own, LONG_MS, &comm), ZERO_ERR_STATE, "runs a job");
         } else {
-            CHECK_FAILS(zi_process_comm_create(&place, 200, &comm), ZERO_ERR_TIMEOUT,
+            CHECK_FAILS(zi_process_comm_create(&own, 200, &comm), ZERO_ERR_TIMEOUT,
                         "rank 0 did not");
         }
         CHECK(comm == NULL);
@@ -265,9 +264,9 @@ TEST(worlds_of_other_sizes)
 static void come_from_another_launcher(uint32_t rank, void *user)
 {
     zi_comm *comm = NULL;
-    zi_process_rank place = {.rank = rank, .size = 2, .launcher = 1};
-    (void)snprintf(place.name, sizeof place.name, "%s", (const char *)user);
-    CHECK_FAILS(zi_process_comm_create(&place, LONG_MS, &comm), ZERO_ERR_STATE,
+    zi_process_rank own = {.rank = rank, .size = 2, .launcher = 1};
+    (void)snprintf(own.name, sizeof own.name, "%s", (const char *)user);
+    CHECK_FAILS(zi_process_comm_create(&own, LONG_MS, &comm), ZERO_ERR_STATE,
                 rank == 0 ? "runs a job" : "rank 0 of another launcher");
     CHECK(comm == NULL);
 }

@@ -23,7 +23,7 @@
 /* size 0: the part that is the same for every size. */
 uint64_t zi_shared_header_bytes(uint32_t size)
 {
-    return zi_align_up(sizeof(zi_shared_header) + (uint64_t)size * sizeof(zi_shared_slot),
+    return zi_align_up(sizeof(zi_shared_header) + (uint64_t)size * sizeof(zi_shared_rank),
                        ZI_PAGE_BYTES);
 }
 
@@ -128,12 +128,12 @@ static zero_status replace_leftover(const char *name)
     return status;
 }
 
-/* Write this process into its slot: the others check that it lives from now on. */
-static void write_slot(zi_shared *shared, uint64_t pid, uint64_t start)
+/* Register this process: the others check that it lives from now on. */
+static void write_rank(zi_shared *shared, uint64_t pid, uint64_t start)
 {
-    zi_shared_slot *slot = &shared->header->slots[shared->index];
-    atomic_store(&slot->start, start);
-    atomic_store(&slot->pid, pid);
+    zi_shared_rank *own = &shared->header->ranks[shared->index];
+    atomic_store(&own->start, start);
+    atomic_store(&own->pid, pid);
     shared->registered = true;
 }
 
@@ -166,7 +166,7 @@ static zero_status rendezvous_make_file(const zi_shared_desc *desc, zi_shared *s
     header->maker_start = zi_process_start(header->maker_pid);
     header->launcher = desc->launcher;
     header->size = desc->size;
-    write_slot(shared, header->maker_pid, header->maker_start);
+    write_rank(shared, header->maker_pid, header->maker_start);
     atomic_store(&header->end, zi_shared_header_bytes(desc->size));
     atomic_store_explicit(&header->magic, ZI_SHARED_MAGIC, memory_order_release);
     return ZERO_OK;
@@ -238,20 +238,20 @@ static zero_status register_rank(zi_shared *shared)
     if (shared->registered) {
         return ZERO_OK;
     }
-    if (!atomic_compare_exchange_strong(&shared->header->slots[shared->index].pid, &nobody, pid)) {
+    if (!atomic_compare_exchange_strong(&shared->header->ranks[shared->index].pid, &nobody, pid)) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "rank %u came twice, as processes %llu and %llu; start each rank once, and give "
                 "each job of a host its own MASTER_PORT",
                 shared->world_ranks[shared->index], (unsigned long long)nobody,
                 (unsigned long long)pid);
     }
-    write_slot(shared, pid, zi_process_start(pid));
+    write_rank(shared, pid, zi_process_start(pid));
     return ZERO_OK;
 }
 
 static bool is_away(const zi_shared *shared, uint32_t index)
 {
-    return atomic_load(&shared->header->slots[index].pid) == 0;
+    return atomic_load(&shared->header->ranks[index].pid) == 0;
 }
 
 /* Advance *next over the ranks that are registered; true when it has passed all. */
@@ -349,7 +349,7 @@ void zi_shared_leave(zi_shared *shared)
     }
     if (shared->header != NULL && shared->registered) {
         zi_shared_begin_leave(shared);
-        atomic_store(&shared->header->slots[shared->index].presence, ZI_SHARED_LEFT);
+        atomic_store(&shared->header->ranks[shared->index].presence, ZI_SHARED_LEFT);
     }
     if (shared->header != NULL && !shared->space.one_address_space) {
         unmap_header(shared->header, shared->size);

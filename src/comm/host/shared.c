@@ -61,12 +61,12 @@ const char *zi_shared_late_text(const zi_shared *shared, zi_shared_late_fn is_la
 /* The values of a rank in the last exchange. */
 static const uint64_t *values_of(const zi_shared *shared, uint32_t index)
 {
-    return shared->header->slots[index].values[shared->exchanges % 2];
+    return shared->header->ranks[index].values[shared->exchanges % 2];
 }
 
 static bool exchange_late(const zi_shared *shared, uint32_t index)
 {
-    return atomic_load(&shared->header->slots[index].exchanges) < shared->exchanges;
+    return atomic_load(&shared->header->ranks[index].exchanges) < shared->exchanges;
 }
 
 /* Post `mine` and return when all ranks have posted theirs; values_of then reads them. what: for
@@ -76,12 +76,12 @@ static zero_status shared_exchange(zi_shared *shared, const uint64_t mine[ZI_SHA
 {
     zi_shared_header *header = shared->header;
     const uint64_t number = ++shared->exchanges;
-    zi_shared_slot *slot = &header->slots[shared->index];
-    memcpy(slot->values[number % 2], mine, sizeof slot->values[0]);
-    atomic_store_explicit(&slot->exchanges, number, memory_order_release);
+    zi_shared_rank *own = &header->ranks[shared->index];
+    memcpy(own->values[number % 2], mine, sizeof own->values[0]);
+    atomic_store_explicit(&own->exchanges, number, memory_order_release);
     zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
     for (uint32_t i = 0; i < shared->size; i++) {
-        while (atomic_load_explicit(&header->slots[i].exchanges, memory_order_acquire) < number) {
+        while (atomic_load_explicit(&header->ranks[i].exchanges, memory_order_acquire) < number) {
             ZI_TRY(zi_shared_poll(shared, what));
             if (zi_shared_has_left(shared, i) && exchange_late(shared, i)) {
                 const uint32_t first = zi_shared_leaver(shared, NULL, 0);
@@ -139,18 +139,18 @@ static uint64_t free_windows(const zi_shared *shared)
  * second exchange after this one, when all have read this one. */
 static zero_status agree_mapped(zi_shared *shared, zero_status mine)
 {
-    const zi_shared_slot *slots = shared->header->slots;
+    const zi_shared_rank *ranks = shared->header->ranks;
     const uint64_t values[ZI_SHARED_VALUES] = {0};
     const zero_error own = *zero_last_error();
-    shared->header->slots[shared->index].told = zi_failure_tell(mine);
+    shared->header->ranks[shared->index].told = zi_failure_tell(mine);
     const zero_status exchanged = shared_exchange(shared, values, "memory_alloc");
     if (mine != ZERO_OK) {
         return zi_error_adopt(&own);
     }
     ZI_TRY(exchanged);
-    const uint32_t failed = zi_failure_first_cause(&slots->told, sizeof *slots, shared->size);
+    const uint32_t failed = zi_failure_first_cause(&ranks->told, sizeof *ranks, shared->size);
     return failed < shared->size
-               ? zi_failure_hear(&slots[failed].told, "", shared->world_ranks[failed])
+               ? zi_failure_hear(&ranks[failed].told, "", shared->world_ranks[failed])
                : ZERO_OK;
 }
 

@@ -34,7 +34,7 @@ typedef enum zi_shared_presence {
 /* The words of one rank, which all read. A rank counts `exchanges` up after it has written
  * values[exchanges % 2]. It is never more than one exchange ahead of another, so two sets of values
  * are enough. */
-typedef struct zi_shared_slot {
+typedef struct zi_shared_rank {
     _Alignas(128) _Atomic uint64_t pid; /* 0: has not arrived; a rank that is a thread has none */
     _Atomic uint64_t start;             /* of that process; 0: not written yet */
     _Atomic uint32_t presence;          /* zi_shared_presence */
@@ -43,7 +43,7 @@ typedef struct zi_shared_slot {
     uint64_t values[2][ZI_SHARED_VALUES];
     zi_failure told;   /* how the last allocation ended; stays until all have read it */
     zi_call_note call; /* on a line of its own */
-} zi_shared_slot;
+} zi_shared_rank;
 
 /* A group that is being made: written by its first member, joined by the others, then free again.
  */
@@ -66,7 +66,7 @@ struct zi_shared_header {
     _Atomic uint64_t end;     /* bytes of the file in use or freed */
     _Atomic uint32_t leavers; /* ranks that have left */
     zi_shared_entry entries[ZI_SHARED_ENTRIES];
-    zi_shared_slot slots[]; /* `size` of them: one for each rank of the host */
+    zi_shared_rank ranks[]; /* `size` of them: one for each rank of the host */
 };
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "the header is shared by processes");

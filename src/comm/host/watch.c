@@ -90,9 +90,9 @@ static void note_stop(zi_shared *shared, uint32_t index, bool stopped)
 
 static bool is_dead(zi_shared *shared, uint32_t index)
 {
-    const zi_shared_slot *slot = &shared->header->slots[index];
-    const uint64_t pid = atomic_load(&slot->pid);
-    const uint64_t start = atomic_load(&slot->start);
+    const zi_shared_rank *rank = &shared->header->ranks[index];
+    const uint64_t pid = atomic_load(&rank->pid);
+    const uint64_t start = atomic_load(&rank->start);
     bool stopped = false;
     if (index == shared->index || pid == 0 || start == 0) {
         return false;
@@ -101,7 +101,7 @@ static bool is_dead(zi_shared *shared, uint32_t index)
         note_stop(shared, index, stopped);
         return false;
     }
-    return atomic_load(&slot->presence) != ZI_SHARED_LEFT;
+    return atomic_load(&rank->presence) != ZI_SHARED_LEFT;
 }
 
 /* Fail everything in the name of the dead rank. */
@@ -109,7 +109,7 @@ static void notify_dead(zi_shared *shared, uint32_t index, const char *what)
 {
     char host[ZI_HOST_NAME_BYTES];
     char how[140];
-    const uint64_t pid = atomic_load(&shared->header->slots[index].pid);
+    const uint64_t pid = atomic_load(&shared->header->ranks[index].pid);
     (void)snprintf(how, sizeof how, " while rank %u waited in %.100s", shared->space.world_rank,
                    what);
     zi_host_name(host);
@@ -158,7 +158,7 @@ static void watch_poll(void *owner, const char *what)
 
 zi_call_note *zi_shared_call(const zi_shared *shared)
 {
-    return &shared->header->slots[shared->index].call;
+    return &shared->header->ranks[shared->index].call;
 }
 
 static const zi_call_note *watch_call_of(const void *owner, uint32_t world_rank)
@@ -168,7 +168,7 @@ static const zi_call_note *watch_call_of(const void *owner, uint32_t world_rank)
     while (index + 1 < shared->size && shared->world_ranks[index] != world_rank) {
         index++;
     }
-    return &shared->header->slots[index].call;
+    return &shared->header->ranks[index].call;
 }
 
 void zi_shared_watch(zi_shared *shared)
@@ -182,16 +182,16 @@ void zi_shared_watch(zi_shared *shared)
 
 void zi_shared_begin_leave(zi_shared *shared)
 {
-    zi_shared_slot *slot = &shared->header->slots[shared->index];
-    if (atomic_load(&slot->presence) == ZI_SHARED_HERE) {
-        atomic_store(&slot->leaver, atomic_fetch_add(&shared->header->leavers, 1) + 1);
-        atomic_store(&slot->presence, ZI_SHARED_LEAVING);
+    zi_shared_rank *rank = &shared->header->ranks[shared->index];
+    if (atomic_load(&rank->presence) == ZI_SHARED_HERE) {
+        atomic_store(&rank->leaver, atomic_fetch_add(&shared->header->leavers, 1) + 1);
+        atomic_store(&rank->presence, ZI_SHARED_LEAVING);
     }
 }
 
 bool zi_shared_has_left(const zi_shared *shared, uint32_t index)
 {
-    return atomic_load(&shared->header->slots[index].presence) != ZI_SHARED_HERE;
+    return atomic_load(&shared->header->ranks[index].presence) != ZI_SHARED_HERE;
 }
 
 uint32_t zi_shared_leaver(const zi_shared *shared, const uint32_t *members, uint32_t size)
@@ -204,8 +204,8 @@ uint32_t zi_shared_leaver(const zi_shared *shared, const uint32_t *members, uint
             member = members[i] == shared->world_ranks[index];
         }
         if (member && zi_shared_has_left(shared, index) &&
-            atomic_load(&shared->header->slots[index].leaver) < order) {
-            order = atomic_load(&shared->header->slots[index].leaver);
+            atomic_load(&shared->header->ranks[index].leaver) < order) {
+            order = atomic_load(&shared->header->ranks[index].leaver);
             first = index;
         }
     }

@@ -364,13 +364,14 @@ static bool several_hosts(const zi_mpi_comm *comm)
 static zero_status join_plane(zi_mpi_comm *comm)
 {
     struct {
-        zi_control_endpoint place;
+        zi_control_endpoint endpoint;
         zi_failure told;
     } said = {.told.status = ZERO_OK};
     zi_control *control = NULL;
     zero_status served = ZERO_OK;
     if (comm->base.rank == 0) {
-        served = zi_control_serve(&said.place, comm->base.size, comm->base.deadline_ms, &control);
+        served =
+            zi_control_serve(&said.endpoint, comm->base.size, comm->base.deadline_ms, &control);
     }
     const zero_error error = *zero_last_error();
     said.told = zi_failure_tell(served);
@@ -386,7 +387,7 @@ static zero_status join_plane(zi_mpi_comm *comm)
         return zi_failure_hear(&said.told, "", 0);
     }
     const zi_control_desc desc = {
-        .endpoint = &said.place,
+        .endpoint = &said.endpoint,
         .rank = comm->base.rank,
         .size = comm->base.size,
         .deadline_ms = comm->base.deadline_ms,

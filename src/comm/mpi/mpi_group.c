@@ -463,7 +463,7 @@ zero_status zi_mpi_group_create(zi_mpi_comm *comm, const zi_kernels *kernels,
     group->base = (zi_group){.ops = &group_ops, .kernels = kernels, .size = size};
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", name);
     memcpy(group->members, members, size * sizeof *members);
-    group->base.rank = zi_group_place(members, size, comm->base.rank, group->order);
+    group->base.rank = zi_group_index(members, size, comm->base.rank, group->order);
     zero_status status = mpi_group_make_grid(group);
     if (status == ZERO_OK) {
         status = mpi_group_allocate(group);

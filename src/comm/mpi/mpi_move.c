@@ -70,11 +70,11 @@ static bool mpi_move_is_in_place(const zi_mpi_group *group, uint32_t member, uin
 /* ---- chunks ---- */
 
 /* Elements of member `i`'s part, and where it starts. The first member's is the longest. */
-static size_t mpi_move_part_of(const array_move *m, uint32_t i, size_t *first)
+static size_t mpi_move_share_of(const array_move *m, uint32_t i, size_t *first)
 {
     const zi_collective *c = m->collective;
     if (m->sliced) {
-        return zi_collective_part(c->count, m->group->base.size, i, first);
+        return zi_collective_share(c->count, m->group->base.size, i, first);
     }
     *first = i * c->count;
     return c->count;
@@ -83,7 +83,7 @@ static size_t mpi_move_part_of(const array_move *m, uint32_t i, size_t *first)
 /* Elements of member `i`'s chunk, and the first of them. */
 static size_t mpi_move_chunk_of(const array_move *m, uint32_t i, size_t done, size_t *first)
 {
-    const size_t part = mpi_move_part_of(m, i, first);
+    const size_t part = mpi_move_share_of(m, i, first);
     *first += done;
     return done < part ? zi_min_u64(m->step, part - done) : 0;
 }
@@ -379,7 +379,7 @@ static zero_status run_level(const array_move *m, const move_level *level, size_
 static zero_status run_chunks(const array_move *m, const move_steps *steps)
 {
     size_t first = 0;
-    const size_t longest = mpi_move_part_of(m, 0, &first);
+    const size_t longest = mpi_move_share_of(m, 0, &first);
     ZI_TRY(m->on_host ? ZERO_OK : steps->to_host(m, 0));
     ZI_TRY(mpi_move_drain(m));
     for (size_t done = 0; done < longest; done += m->step) {

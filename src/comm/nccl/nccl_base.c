@@ -250,7 +250,7 @@ static zero_status ask(const zi_nccl_api *api, ncclResult_t result, const char *
     return ZERO_OK;
 }
 
-zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, int *rank, int *size)
+zero_status zi_nccl_borrowed_rank(ncclComm_t comm, uint32_t deadline_ms, int *rank, int *size)
 {
     const zi_nccl_api *api = NULL;
     int version = 0;

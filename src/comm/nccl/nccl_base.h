@@ -7,7 +7,7 @@
 
 /* This rank's place in the caller's communicator, and how many it has, once that is connected.
  * - Errors: INVALID_ARGUMENT where it is of another GPU than the current one; TIMEOUT; COMM. */
-zero_status zi_nccl_borrowed_place(ncclComm_t comm, uint32_t deadline_ms, int *rank, int *size);
+zero_status zi_nccl_borrowed_rank(ncclComm_t comm, uint32_t deadline_ms, int *rank, int *size);
 
 /* Make comm->parent, a split of `borrowed`, which is a communicator of the ranks of comm.
  * - Collective over the world.

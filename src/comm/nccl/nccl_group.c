@@ -211,7 +211,7 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_group_desc *desc)
 {
     const size_t ninth = desc->scratch_bytes / 9 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
     const size_t zeros = zi_min_u64(ninth, ZI_ZEROS_MAX);
-    const size_t least = 4 * group->base.size * ZI_PART_COUNT * sizeof(float);
+    const size_t least = 4 * group->base.size * ZI_SHARE_COUNT * sizeof(float);
     if (desc->gathers_only) {
         return ZERO_OK;
     }
@@ -313,7 +313,7 @@ static zero_status nccl_group_make_grid(zi_nccl_group *group, const zi_group_des
 }
 
 /* Exchange with the other ranks how preparing ended. */
-static zero_status nccl_group_rendezvous(zi_nccl_group *group, zi_group *control,
+static zero_status nccl_group_rendezvous(zi_nccl_group *group, zi_group *coordination,
                                          const zi_group_desc *desc, uint32_t color)
 {
     const zero_status ready = nccl_group_prepare(group, desc);
@@ -328,7 +328,7 @@ static zero_status nccl_group_rendezvous(zi_nccl_group *group, zi_group *control
     };
     memcpy(mine.name, group->base.name, sizeof mine.name);
     ZI_TRY(zi_calloc(group->comm->size, sizeof *all, (void **)&all));
-    zero_status status = zi_group_gather(control, 0, &mine, all, sizeof mine);
+    zero_status status = zi_group_gather(coordination, 0, &mine, all, sizeof mine);
     if (status == ZERO_OK) {
         status = ready != ZERO_OK ? zi_error_adopt(&error) : nccl_group_compare(group, all);
     }
@@ -392,10 +392,10 @@ static zero_status split(zi_nccl_group *group, const zi_group_desc *desc, uint32
 
 /* Agree on what the memory becomes. With buffers NCCL exchanges addresses on the host at each
  * batch. */
-static zero_status agree_memory(zi_nccl_group *group, zi_group *control, void *memory)
+static zero_status agree_memory(zi_nccl_group *group, zi_group *coordination, void *memory)
 {
     zi_nccl_group *base = zi_nccl_base_of(group->comm);
-    ZI_TRY(zi_nccl_agree_memory(base, control, memory));
+    ZI_TRY(zi_nccl_agree_memory(base, coordination, memory));
     group->handle->windows = base->handle->windows;
     group->base.submit_waits = !group->handle->windows;
     if (group->zero_cta && !group->handle->windows) {
@@ -408,13 +408,13 @@ static zero_status agree_memory(zi_nccl_group *group, zi_group *control, void *m
     return ZERO_OK;
 }
 
-static zero_status nccl_group_connect_members(zi_nccl_group *group, zi_group *control,
+static zero_status nccl_group_connect_members(zi_nccl_group *group, zi_group *coordination,
                                               const zi_group_desc *desc)
 {
     const uint32_t color = desc->members[group->order[0]];
-    ZI_TRY(nccl_group_rendezvous(group, control, desc, color));
+    ZI_TRY(nccl_group_rendezvous(group, coordination, desc, color));
     if (desc->registered && desc->memory_count != 0) {
-        ZI_TRY(agree_memory(group, control, desc->memory[0].pointer));
+        ZI_TRY(agree_memory(group, coordination, desc->memory[0].pointer));
     }
     ZI_TRY(split(group, desc, color));
     /* Registering may wait for other ranks, and so is watched. */
@@ -438,7 +438,7 @@ zero_status zi_nccl_group_open(zi_comm *comm, const zi_group_desc *desc, zi_nccl
     group->zero_cta = desc->copy_engines;
     group->chunk_limit = (uint32_t)zi_max_u64(1, zi_min_u64(ZI_NCCL_CHUNKS, CALLS / desc->size));
     if (desc->members != NULL) {
-        group->base.rank = zi_group_place(desc->members, desc->size, comm->rank, group->order);
+        group->base.rank = zi_group_index(desc->members, desc->size, comm->rank, group->order);
         group->flat = zi_grid_flat(group->order, desc->size, group->base.rank);
         group->grid = group->flat;
     }

@@ -9,10 +9,10 @@
  * GPU. Else UNSUPPORTED with all remedies. Local. */
 zero_status zi_nccl_can_launch(const zi_launch *launch);
 
-/* A comm of all launched ranks, which meet at `place`, where rank 0 serves the control plane.
+/* A comm of all launched ranks, which meet at `endpoint`, where rank 0 serves the control plane.
  * - Collective over the ranks.
  * - Errors: those of zi_control_serve, zi_control_join and zi_control_gather. */
 zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms,
-                           const zi_control_endpoint *place, zi_comm **out);
+                           const zi_control_endpoint *endpoint, zi_comm **out);
 
 #endif

@@ -174,12 +174,12 @@ static zero_status try_window(zi_nccl_group *base, void *pointer, bool *found)
 }
 
 /* Windows where every rank got one. */
-static zero_status compare_windows(zi_nccl_group *base, zi_group *control, bool found)
+static zero_status compare_windows(zi_nccl_group *base, zi_group *coordination, bool found)
 {
     const uint32_t mine = found ? 1 : 0;
     uint32_t *all = NULL;
     ZI_TRY(zi_calloc(base->base.size, sizeof *all, (void **)&all));
-    const zero_status status = zi_group_gather(control, 0, &mine, all, sizeof mine);
+    const zero_status status = zi_group_gather(coordination, 0, &mine, all, sizeof mine);
     base->agreed = status == ZERO_OK;
     base->handle->windows = base->agreed;
     for (uint32_t i = 0; i < base->base.size; i++) {
@@ -200,7 +200,7 @@ static zero_status explain(zero_status status)
     return status;
 }
 
-zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *control, void *memory)
+zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *coordination, void *memory)
 {
     bool found = false;
     if (base->agreed) {
@@ -209,7 +209,7 @@ zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *control, void *m
     if (explain(try_window(base, memory, &found)) != ZERO_OK) {
         return zi_nccl_break_off(base);
     }
-    return explain(compare_windows(base, control, found));
+    return explain(compare_windows(base, coordination, found));
 }
 
 /* Check that what is asked for is in effect. */

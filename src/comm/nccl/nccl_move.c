@@ -25,7 +25,7 @@
 /* Chunks start at multiples of this many bytes of scratch memory. */
 #define CHUNK_ALIGN 256
 
-_Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
+_Static_assert(ZI_SHARE_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
 
 /* A group of NCCL's calls being issued. It begins with its first call, so that there is none
  * without any. */
@@ -225,7 +225,7 @@ static zero_status move_direct(const batch_state *m)
 /* How many elements an ALL_REDUCE must have for every member to have a part of it. */
 static uint64_t least_shared(const zi_nccl_group *group)
 {
-    return (uint64_t)group->base.size * ZI_PART_COUNT;
+    return (uint64_t)group->base.size * ZI_SHARE_COUNT;
 }
 
 static const zi_grid *nccl_move_grid_of(const zi_nccl_group *group, const zi_collective *c)
@@ -238,19 +238,19 @@ static uint64_t part_count(const zi_nccl_group *group, const zi_collective *c, u
 {
     return c->kind == ZI_REDUCE_SCATTER
                ? count
-               : zi_align_up(zi_div_up(count, group->base.size), ZI_PART_COUNT);
+               : zi_align_up(zi_div_up(count, group->base.size), ZI_SHARE_COUNT);
 }
 
 /* Elements [*first, *first + result) of the send buffer are what member `rank` adds up. */
-static uint64_t nccl_move_part_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
-                                  uint32_t rank, uint64_t *first)
+static uint64_t nccl_move_share_of(const zi_nccl_group *group, const zi_nccl_chunk *chunk,
+                                   uint32_t rank, uint64_t *first)
 {
     const zi_collective *c = chunk->collective;
     if (c->kind == ZI_REDUCE_SCATTER) {
         *first = rank * (uint64_t)c->count + chunk->begin;
         return chunk->count;
     }
-    const uint64_t count = zi_collective_part(chunk->count, group->base.size, rank, first);
+    const uint64_t count = zi_collective_share(chunk->count, group->base.size, rank, first);
     *first += chunk->begin;
     return count;
 }
@@ -280,7 +280,7 @@ static uint64_t chunk_size(const batch_state *m, const zi_collective *c, uint64_
     const uint64_t element = zero_dtype_bytes(c->send_dtype);
     const uint64_t size = group->base.size;
     if (is_native(c)) { /* a sum of NCCL's own; a reduce-scatter's cannot be cut */
-        const uint64_t fits = m->round_bytes / element / ZI_PART_COUNT * ZI_PART_COUNT;
+        const uint64_t fits = m->round_bytes / element / ZI_SHARE_COUNT * ZI_SHARE_COUNT;
         const uint64_t count = c->kind == ZI_REDUCE_SCATTER ? left : zi_min_u64(left, fits);
         *bytes = count * element;
         return count;
@@ -288,7 +288,7 @@ static uint64_t chunk_size(const batch_state *m, const zi_collective *c, uint64_
     const uint64_t each =
         size * element + nccl_move_sums_bytes(group, c, 1); /* of an element of all parts */
     const uint64_t fits = zi_min_u64(group->zeros_bytes / element, m->round_bytes / each);
-    const uint64_t part = fits / ZI_PART_COUNT * ZI_PART_COUNT;
+    const uint64_t part = fits / ZI_SHARE_COUNT * ZI_SHARE_COUNT;
     uint64_t count = zi_min_u64(left, c->kind == ZI_ALL_REDUCE ? part * size : part);
     if (c->kind == ZI_ALL_REDUCE && count < left && left - count < least_shared(group)) {
         count -= least_shared(group); /* all members have a part of what is left, too */
@@ -372,11 +372,11 @@ static void put_within(call_group *calls, const zi_nccl_chunk *chunk)
         for (uint32_t row = 0; row < grid->rows; row++) {
             uint64_t first = 0;
             const uint64_t mine =
-                nccl_move_part_of(group, chunk, zi_grid_at(grid, row, grid->column), &first);
+                nccl_move_share_of(group, chunk, zi_grid_at(grid, row, grid->column), &first);
             put_recv(calls, nccl_move_slot_of(group, chunk, row, from), mine, c->send_dtype,
                      zi_grid_at(grid, grid->row, from));
             const uint64_t theirs =
-                nccl_move_part_of(group, chunk, zi_grid_at(grid, row, to), &first);
+                nccl_move_share_of(group, chunk, zi_grid_at(grid, row, to), &first);
             put_send(calls, source_of(group, c, first), theirs, c->send_dtype,
                      zi_grid_at(grid, grid->row, to));
         }
@@ -452,12 +452,12 @@ static void put_between(call_group *calls, const zi_nccl_chunk *chunk)
         put_sum_to(calls, c, chunk->begin, chunk->count, chunk->at);
         return;
     }
-    const uint64_t mine = nccl_move_part_of(group, chunk, group->base.rank, &first);
+    const uint64_t mine = nccl_move_share_of(group, chunk, group->base.rank, &first);
     for (uint32_t step = 1; step < grid->rows; step++) {
         const uint32_t to = (grid->row + step) % grid->rows;
         const uint32_t from = (grid->row + grid->rows - step) % grid->rows;
         const uint32_t peer = zi_grid_at(grid, to, grid->column);
-        const uint64_t theirs = nccl_move_part_of(group, chunk, peer, &first);
+        const uint64_t theirs = nccl_move_share_of(group, chunk, peer, &first);
         put_send(calls, own_of(group, chunk, to, first), theirs, row_dtype(group, c), peer);
         put_recv(calls, arrival_of(group, chunk, from), mine, row_dtype(group, c),
                  zi_grid_at(grid, from, grid->column));
@@ -476,7 +476,7 @@ static zero_status nccl_move_fold(const batch_state *m, const zi_nccl_chunk *chu
     uint32_t source_count = 1;
     group->sources[0] = chunk->at;
     if (!is_native(c)) {
-        count = nccl_move_part_of(group, chunk, group->base.rank, &first);
+        count = nccl_move_share_of(group, chunk, group->base.rank, &first);
         source_count = grid->rows;
         for (uint32_t row = 0; row < grid->rows; row++) {
             group->sources[row] = arrival_of(group, chunk, row);
@@ -503,14 +503,14 @@ static bool is_gathered(const zi_collective *c)
 
 /* Send rank `to` the part that member `mine` has added up, and take that of member `theirs` from
  * rank `from`. */
-static void nccl_move_put_parts(call_group *calls, const zi_nccl_chunk *chunk, uint32_t mine,
-                                uint32_t to, uint32_t theirs, uint32_t from)
+static void nccl_move_put_shares(call_group *calls, const zi_nccl_chunk *chunk, uint32_t mine,
+                                 uint32_t to, uint32_t theirs, uint32_t from)
 {
     const zi_collective *c = chunk->collective;
     uint64_t first = 0;
-    uint64_t count = nccl_move_part_of(calls->group, chunk, mine, &first);
+    uint64_t count = nccl_move_share_of(calls->group, chunk, mine, &first);
     put_send(calls, nccl_move_target_of(c, first), count, c->recv_dtype, to);
-    count = nccl_move_part_of(calls->group, chunk, theirs, &first);
+    count = nccl_move_share_of(calls->group, chunk, theirs, &first);
     put_recv(calls, nccl_move_target_of(c, first), count, c->recv_dtype, from);
 }
 
@@ -522,7 +522,7 @@ static void put_gather_between(call_group *calls, const zi_nccl_chunk *chunk)
         const uint32_t to = zi_grid_at(grid, (grid->row + step) % grid->rows, grid->column);
         const uint32_t from =
             zi_grid_at(grid, (grid->row + grid->rows - step) % grid->rows, grid->column);
-        nccl_move_put_parts(calls, chunk, group->base.rank, to, from, from);
+        nccl_move_put_shares(calls, chunk, group->base.rank, to, from, from);
     }
 }
 
@@ -533,9 +533,9 @@ static void put_gather_within(call_group *calls, const zi_nccl_chunk *chunk)
         const uint32_t to = (grid->column + step) % grid->columns;
         const uint32_t from = (grid->column + grid->columns - step) % grid->columns;
         for (uint32_t row = 0; row < grid->rows; row++) {
-            nccl_move_put_parts(calls, chunk, zi_grid_at(grid, row, grid->column),
-                                zi_grid_at(grid, grid->row, to), zi_grid_at(grid, row, from),
-                                zi_grid_at(grid, grid->row, from));
+            nccl_move_put_shares(calls, chunk, zi_grid_at(grid, row, grid->column),
+                                 zi_grid_at(grid, grid->row, to), zi_grid_at(grid, row, from),
+                                 zi_grid_at(grid, grid->row, from));
         }
     }
 }

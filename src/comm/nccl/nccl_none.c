@@ -56,10 +56,10 @@ zero_status zi_nccl_can_launch(const zi_launch *launch)
 }
 
 zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms,
-                           const zi_control_endpoint *place, zi_comm **out)
+                           const zi_control_endpoint *endpoint, zi_comm **out)
 {
     (void)deadline_ms;
-    (void)place;
+    (void)endpoint;
     *out = NULL;
     return zi_nccl_can_launch(launch);
 }

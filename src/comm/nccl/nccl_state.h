@@ -174,7 +174,7 @@ void zi_nccl_handle_close(zi_nccl_group *group);
 /* Let the ranks find out what registered memory becomes in this world, unless they have: windows
  * where NCCL makes one for all of them, of a page of `memory`, else buffers.
  * - Collective over the world. */
-zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *control, void *memory);
+zero_status zi_nccl_agree_memory(zi_nccl_group *base, zi_group *coordination, void *memory);
 /* Set what the options ask of a communicator before it is made. The transport has checked that
  * they can be had. */
 void zi_nccl_configure(const zi_group_desc *desc, ncclConfig_t *config);

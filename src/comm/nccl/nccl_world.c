@@ -127,11 +127,11 @@ static zero_status nccl_world_make_comm(uint32_t rank, uint32_t size, uint32_t d
 }
 
 /* Join the control plane, and count the ranks of this host. served: rank 0's, which this owns. */
-static zero_status nccl_world_join(nccl_comm *comm, const zi_control_endpoint *place,
+static zero_status nccl_world_join(nccl_comm *comm, const zi_control_endpoint *endpoint,
                                    zi_control *served, uint32_t join_ms)
 {
     const zi_control_desc desc = {
-        .endpoint = place,
+        .endpoint = endpoint,
         .rank = comm->base.rank,
         .size = comm->base.size,
         .deadline_ms = comm->base.deadline_ms,
@@ -184,11 +184,11 @@ zero_status zi_nccl_can_launch(const zi_launch *launch)
 }
 
 zero_status zi_nccl_launch(const zi_launch *launch, uint32_t deadline_ms,
-                           const zi_control_endpoint *place, zi_comm **out)
+                           const zi_control_endpoint *endpoint, zi_comm **out)
 {
     nccl_comm *comm = NULL;
     zi_control *served = NULL;
-    zi_control_endpoint own = *place;
+    zi_control_endpoint own = *endpoint;
     *out = NULL;
     ZI_TRY(nccl_world_make_comm(launch->rank, launch->size, deadline_ms, &comm));
     zero_status status = ZERO_OK;
@@ -206,7 +206,7 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
 {
     zi_control *served = NULL;
     struct {
-        zi_control_endpoint place;
+        zi_control_endpoint endpoint;
         zi_failure told;
     } said = {.told.status = ZERO_OK};
     ZI_TRY(zi_nccl_base_make(&comm->base, borrowed));
@@ -215,7 +215,7 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
     }
     zero_status status = ZERO_OK;
     if (comm->base.rank == 0) {
-        status = zi_control_serve(&said.place, comm->base.size, comm->base.deadline_ms, &served);
+        status = zi_control_serve(&said.endpoint, comm->base.size, comm->base.deadline_ms, &served);
     }
     const zero_error error = *zero_last_error();
     said.told = zi_failure_tell(status);
@@ -228,7 +228,7 @@ static zero_status build_on(nccl_comm *comm, ncclComm_t borrowed)
         ZI_TRY(shared);
         return zi_failure_hear(&said.told, "", 0);
     }
-    return nccl_world_join(comm, &said.place, served,
+    return nccl_world_join(comm, &said.endpoint, served,
                            (uint32_t)zi_min_u64(comm->base.deadline_ms, REACH_MS));
 }
 
@@ -243,7 +243,7 @@ zero_status zero_world_create_nccl(ncclComm_t comm, uint32_t deadline_ms, zero_w
     int size = 0;
     nccl_comm *made = NULL;
     zi_comm *kept = NULL;
-    ZI_TRY(zi_nccl_borrowed_place(comm, deadline, &rank, &size));
+    ZI_TRY(zi_nccl_borrowed_rank(comm, deadline, &rank, &size));
     ZI_TRY(nccl_world_make_comm((uint32_t)rank, (uint32_t)size, deadline, &made));
     ZI_TRY(nccl_world_keep_comm(made, build_on(made, comm), &kept));
     return zi_world_create(kept, world);

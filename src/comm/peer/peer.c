@@ -20,7 +20,7 @@ static void post(const zi_peer_batch *batch)
 {
     zi_peer_group *group = batch->group;
     const uint32_t size = group->base.size;
-    zi_peer_slot *slot = &group->block->slots[group->base.rank];
+    zi_peer_member *own = &group->block->member[group->base.rank];
     zi_peer_entry *table = zi_peer_block_table(group->block, group->base.rank);
     uint64_t hash = ZI_HASH_START;
     for (uint32_t i = 0; i < batch->count; i++) {
@@ -34,35 +34,35 @@ static void post(const zi_peer_batch *batch)
             zi_peer_locate(group->space, collective->recv,
                            collective->kind == ZI_ALL_REDUCE ? zi_peer_recv_bytes(collective) : 0);
     }
-    slot->batch_count = batch->count;
-    slot->batch_hash = hash;
+    own->batch_count = batch->count;
+    own->batch_hash = hash;
 }
 
 /* MISMATCH, naming what group rank `other` does differently from group rank 0. */
 static zero_status peer_mismatch(const zi_peer_batch *batch, uint32_t other)
 {
     zi_peer_group *group = batch->group;
-    const zi_peer_slot *slots = group->block->slots;
+    const zi_peer_member *member = group->block->member;
     const zi_peer_entry *mine = zi_peer_block_table(group->block, 0);
     const zi_peer_entry *theirs = zi_peer_block_table(group->block, other);
-    const uint32_t common = (uint32_t)zi_min_u64(slots[0].batch_count, slots[other].batch_count);
+    const uint32_t common = (uint32_t)zi_min_u64(member[0].batch_count, member[other].batch_count);
     for (uint32_t i = 0; i < common; i++) {
         if (memcmp(&mine[i].terms, &theirs[i].terms, sizeof mine[i].terms) != 0) {
             return zi_collective_mismatch(group->base.name, i, group->members[other],
                                           &theirs[i].terms, group->members[0], &mine[i].terms);
         }
     }
-    return zi_batch_mismatch(group->base.name, group->members[other], slots[other].batch_count,
-                             group->members[0], slots[0].batch_count);
+    return zi_batch_mismatch(group->base.name, group->members[other], member[other].batch_count,
+                             group->members[0], member[0].batch_count);
 }
 
 /* All members compare all with group rank 0, so all find the same difference. */
 static zero_status peer_check(const zi_peer_batch *batch)
 {
-    const zi_peer_slot *slots = batch->group->block->slots;
+    const zi_peer_member *member = batch->group->block->member;
     for (uint32_t i = 1; i < batch->group->base.size; i++) {
-        if (slots[i].batch_hash != slots[0].batch_hash ||
-            slots[i].batch_count != slots[0].batch_count) {
+        if (member[i].batch_hash != member[0].batch_hash ||
+            member[i].batch_count != member[0].batch_count) {
             return peer_mismatch(batch, i);
         }
     }
@@ -266,7 +266,7 @@ zero_status zi_peer_group_create(const zi_peer_group_desc *desc, zi_group **out)
     group->block_free = desc->block_free;
     group->owner = desc->owner;
     memcpy(group->members, desc->members, size * sizeof *group->members);
-    group->base.rank = zi_group_place(group->members, size, desc->space->world_rank, group->order);
+    group->base.rank = zi_group_index(group->members, size, desc->space->world_rank, group->order);
     for (uint32_t i = 1; i < size; i++) {
         zi_assert(group->members[group->order[i - 1]] != group->members[group->order[i]]);
     }

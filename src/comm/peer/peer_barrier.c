@@ -32,7 +32,7 @@ static zero_status peer_barrier_follow(const zi_peer_batch *batch, uint32_t pari
     const zi_peer_group *group = batch->group;
     const zi_device *device = group->base.kernels->device;
     for (uint32_t i = 0; i < group->base.size && group->fences[parity] != NULL; i++) {
-        const zi_fence *fence = group->block->slots[i].fences[parity];
+        const zi_fence *fence = group->block->member[i].fences[parity];
         if (i != group->base.rank) {
             ZI_TRY(device->ops->fence_follow(device->self, batch->stream, fence));
         }

@@ -50,7 +50,7 @@ static void pause_briefly(void)
 
 static uint64_t tables_offset(uint32_t size)
 {
-    return sizeof(zi_peer_block) + (uint64_t)size * sizeof(zi_peer_slot);
+    return sizeof(zi_peer_block) + (uint64_t)size * sizeof(zi_peer_member);
 }
 
 static uint64_t stages_offset(uint32_t size)
@@ -79,8 +79,8 @@ void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
     atomic_init(&block->arrived_count, 0);
     memset(&block->failure, 0, sizeof block->failure);
     for (uint32_t i = 0; i < size; i++) {
-        atomic_init(&block->slots[i].arrived, 0);
-        atomic_init(&block->slots[i].reading, 0);
+        atomic_init(&block->member[i].arrived, 0);
+        atomic_init(&block->member[i].reading, 0);
     }
     atomic_thread_fence(memory_order_release);
 }
@@ -106,7 +106,7 @@ void zi_peer_block_open_fences(zi_peer_block *block, uint32_t rank, zi_fence *co
 {
     lock_fences(block);
     block->fence_users++;
-    memcpy(block->slots[rank].fences, fences, sizeof block->slots[rank].fences);
+    memcpy(block->member[rank].fences, fences, sizeof block->member[rank].fences);
     unlock_fences(block);
 }
 
@@ -116,8 +116,8 @@ void zi_peer_block_close_fences(zi_peer_block *block, const zi_device *device)
     const bool last = --block->fence_users == 0;
     for (uint32_t i = 0; i < block->size && last; i++) {
         for (int k = 0; k < 2; k++) {
-            device->ops->fence_destroy(device->self, block->slots[i].fences[k]);
-            block->slots[i].fences[k] = NULL;
+            device->ops->fence_destroy(device->self, block->member[i].fences[k]);
+            block->member[i].fences[k] = NULL;
         }
     }
     unlock_fences(block);
@@ -153,7 +153,7 @@ static bool peer_block_all_here(zi_peer_block *block, unsigned start)
 {
     uint32_t here = 0;
     for (uint32_t i = 0; i < block->size; i++) {
-        here += atomic_load(&block->slots[i].arrived) == start + 2;
+        here += atomic_load(&block->member[i].arrived) == start + 2;
     }
     return here == block->size;
 }
@@ -218,7 +218,7 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
 {
     /* Cannot move before this member has arrived, so this is the generation all wait for. */
     const unsigned start = atomic_load(&block->generation) & ~FAILED_BIT;
-    atomic_store_explicit(&block->slots[rank].arrived, start + 2, memory_order_release);
+    atomic_store_explicit(&block->member[rank].arrived, start + 2, memory_order_release);
     if (atomic_fetch_add(&block->arrived_count, 1) + 1 == block->size) {
         atomic_store_explicit(&block->arrived_count, 0, memory_order_relaxed);
         atomic_fetch_add(&block->generation, 2);
@@ -242,10 +242,10 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
 
 uint32_t zi_peer_block_missing(zi_peer_block *block, uint32_t rank, uint32_t *ranks)
 {
-    const unsigned mine = atomic_load(&block->slots[rank].arrived);
+    const unsigned mine = atomic_load(&block->member[rank].arrived);
     uint32_t count = 0;
     for (uint32_t i = 0; i < block->size; i++) {
-        if (atomic_load(&block->slots[i].arrived) != mine) {
+        if (atomic_load(&block->member[i].arrived) != mine) {
             ranks[count++] = i;
         }
     }
@@ -291,7 +291,7 @@ zero_status zi_peer_block_error(zi_peer_block *block)
 bool zi_peer_block_read_begin(zi_peer_block *block, uint32_t rank)
 {
     /* Sequentially consistent, like the failing side's: either we see the bit, or it sees us. */
-    atomic_store(&block->slots[rank].reading, 1);
+    atomic_store(&block->member[rank].reading, 1);
     if (zi_peer_block_failed(block)) {
         zi_peer_block_read_end(block, rank);
         return false;
@@ -301,9 +301,9 @@ bool zi_peer_block_read_begin(zi_peer_block *block, uint32_t rank)
 
 void zi_peer_block_read_end(zi_peer_block *block, uint32_t rank)
 {
-    atomic_store(&block->slots[rank].reading, 0);
+    atomic_store(&block->member[rank].reading, 0);
     if (zi_peer_block_failed(block)) {
-        futex_wake_all(&block->slots[rank].reading);
+        futex_wake_all(&block->member[rank].reading);
     }
 }
 
@@ -311,8 +311,8 @@ void zi_peer_block_quiesce(zi_peer_block *block)
 {
     zi_assert(zi_peer_block_failed(block));
     for (uint32_t i = 0; i < block->size; i++) {
-        while (atomic_load(&block->slots[i].reading) != 0) {
-            futex_wait(&block->slots[i].reading, 1, 0);
+        while (atomic_load(&block->member[i].reading) != 0) {
+            futex_wait(&block->member[i].reading, 1, 0);
         }
     }
 }

@@ -1,9 +1,9 @@
 /* The memory that the members of a group share: who has arrived, what each has posted, why the
  * group failed. Everything is an offset or a value, so that processes may map it anywhere.
  *
- *   header | slot of each member | table of each member | stage of each member (page aligned)
+ *   header | words of each member | table of each member | stage of each member (page aligned)
  *
- * A member writes its own slot and table before it arrives and reads the others' after;
+ * A member writes its own words and table before it arrives and reads the others' after;
  * `generation` orders the two. Bit 0 of `generation` is set once the group has failed. Sleepers
  * sleep on that very word, so setting the bit wakes them too. */
 #ifndef ZI_COMM_PEER_PEER_BLOCK_H
@@ -15,33 +15,33 @@
 #include "comm/peer/peer.h"
 #include "core/failure.h"
 
-/* Values of zi_peer_place.window that are no window. */
+/* Values of zi_peer_address.window that are no window. */
 #define ZI_PEER_NOWHERE UINT32_MAX          /* NULL: zeros */
 #define ZI_PEER_POINTER (UINT32_MAX - 1)    /* `at` is an address in the common address space */
 #define ZI_PEER_UNREADABLE (UINT32_MAX - 2) /* peers cannot read it: to be staged */
 
 /* The place of a member's buffer. */
-typedef struct zi_peer_place {
+typedef struct zi_peer_address {
     uint64_t at;
     uint32_t window;
     uint32_t unused;
-} zi_peer_place;
+} zi_peer_address;
 
 /* A posted collective. The terms must be equal on all members, the places need not be. */
 typedef struct zi_peer_entry {
     zi_collective_terms terms;
-    zi_peer_place send;
-    zi_peer_place recv; /* ALL_REDUCE only: the others copy finished parts out of it */
+    zi_peer_address send;
+    zi_peer_address recv; /* ALL_REDUCE only: the others copy finished parts out of it */
 } zi_peer_entry;
 
 /* One member's cache lines. */
-typedef struct zi_peer_slot {
+typedef struct zi_peer_member {
     _Alignas(64) atomic_uint arrived; /* the generation it has arrived for: names who is missing */
     uint32_t batch_count;
     uint64_t batch_hash;              /* of the terms of the batch */
     zi_fence *fences[2];              /* one address space only; NULL: the device needs none */
     _Alignas(64) atomic_uint reading; /* 1 while it may read peers' memory; a futex */
-} zi_peer_slot;
+} zi_peer_member;
 
 struct zi_peer_block {
     uint32_t size;
@@ -53,7 +53,7 @@ struct zi_peer_block {
     atomic_uint sleepers;
     _Alignas(64) atomic_uint arrived_count;
     _Alignas(64) zi_failure_cell failure; /* why the group failed: what all members return */
-    _Alignas(64) zi_peer_slot slots[];    /* size of them, then the tables */
+    _Alignas(64) zi_peer_member member[]; /* size of them, then the tables */
 };
 
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "the block is shared by processes");

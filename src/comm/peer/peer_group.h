@@ -37,7 +37,7 @@ typedef struct zi_peer_batch {
 } zi_peer_batch;
 
 /* The place at which the other members find `bytes` bytes at `pointer`. */
-zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes);
+zi_peer_address zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes);
 
 /* Bytes of a collective's buffers on one rank; recv: of an ALL_REDUCE. */
 uint64_t zi_peer_send_bytes(const zi_collective *collective, uint32_t size);

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/sizes.h"
 
-_Static_assert(ZI_PART_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
+_Static_assert(ZI_SHARE_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their squares themselves");
 
 static uint64_t peer_move_bytes_of(uint64_t count, zero_dtype dtype)
 {
@@ -31,13 +31,13 @@ uint64_t zi_peer_recv_bytes(const zi_collective *collective)
     return peer_move_bytes_of(collective->count, collective->recv_dtype);
 }
 
-zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes)
+zi_peer_address zi_peer_locate(const zi_peer_space *space, const void *pointer, uint64_t bytes)
 {
     if (pointer == NULL || bytes == 0) {
-        return (zi_peer_place){.window = ZI_PEER_NOWHERE};
+        return (zi_peer_address){.window = ZI_PEER_NOWHERE};
     }
     if (space->one_address_space) {
-        return (zi_peer_place){.at = (uintptr_t)pointer, .window = ZI_PEER_POINTER};
+        return (zi_peer_address){.at = (uintptr_t)pointer, .window = ZI_PEER_POINTER};
     }
     for (uint32_t i = 0; i < space->window_count; i++) {
         const zi_peer_window *window = &space->windows[i];
@@ -45,26 +45,26 @@ zi_peer_place zi_peer_locate(const zi_peer_space *space, const void *pointer, ui
         const uintptr_t at = (uintptr_t)pointer;
         if (window->bytes != 0 && at >= base && at - base <= window->bytes &&
             bytes <= window->bytes - (at - base)) {
-            return (zi_peer_place){.at = at - base, .window = i};
+            return (zi_peer_address){.at = at - base, .window = i};
         }
     }
-    return (zi_peer_place){.window = ZI_PEER_UNREADABLE};
+    return (zi_peer_address){.window = ZI_PEER_UNREADABLE};
 }
 
 /* The buffer of member `rank` as mapped here; NULL for zeros. */
 static const unsigned char *reach(const zi_peer_group *group, uint32_t rank,
-                                  const zi_peer_place *place)
+                                  const zi_peer_address *address)
 {
-    if (place->window == ZI_PEER_NOWHERE) {
+    if (address->window == ZI_PEER_NOWHERE) {
         return NULL;
     }
-    if (place->window == ZI_PEER_POINTER) {
-        return (const unsigned char *)(uintptr_t)place->at;
+    if (address->window == ZI_PEER_POINTER) {
+        return (const unsigned char *)(uintptr_t)address->at;
     }
-    zi_assert_cmp(place->window, <, group->space->window_count);
-    const zi_peer_window *window = &group->space->windows[place->window];
-    zi_assert_cmp(place->at, <, window->bytes);
-    return window->base + group->parts[rank] * window->bytes + place->at;
+    zi_assert_cmp(address->window, <, group->space->window_count);
+    const zi_peer_window *window = &group->space->windows[address->window];
+    zi_assert_cmp(address->at, <, window->bytes);
+    return window->base + group->parts[rank] * window->bytes + address->at;
 }
 
 static const unsigned char *send_of(const zi_peer_group *group, uint32_t rank, uint32_t index)
@@ -120,7 +120,7 @@ static zero_status peer_move_fold(const zi_peer_batch *batch, uint32_t index)
     uint64_t begin = 0;
     uint64_t count = collective->count;
     if (!scatters) {
-        count = zi_collective_part(count, group->base.size, group->base.rank, &begin);
+        count = zi_collective_share(count, group->base.size, group->base.rank, &begin);
     }
     const uint64_t source_begin = scatters ? group->base.rank * count : begin;
     for (uint32_t i = 0; i < group->base.size; i++) {
@@ -143,7 +143,7 @@ static zero_status all_reduce_copy(const zi_peer_batch *batch, uint32_t index)
         const uint32_t rank = (group->base.rank + step) % group->base.size;
         uint64_t begin = 0;
         const uint64_t count =
-            zi_collective_part(collective->count, group->base.size, rank, &begin);
+            zi_collective_share(collective->count, group->base.size, rank, &begin);
         const uint64_t offset = peer_move_bytes_of(begin, collective->recv_dtype);
         const zi_peer_entry *entry = &zi_peer_block_table(group->block, rank)[index];
         if (count != 0) {
@@ -174,7 +174,7 @@ static uint64_t peer_move_chunk_of(const zi_peer_group *group, const zi_collecti
     const uint64_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
     const uint64_t count =
         group->block->stage_bytes / (slices * zero_dtype_bytes(collective->send_dtype));
-    return count >= ZI_PART_COUNT ? count / ZI_PART_COUNT * ZI_PART_COUNT : count;
+    return count >= ZI_SHARE_COUNT ? count / ZI_SHARE_COUNT * ZI_SHARE_COUNT : count;
 }
 
 /* True if the folds of the chunks add the squares: each chunk begins with a chunk of a norm. */
