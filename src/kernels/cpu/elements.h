@@ -1,0 +1,166 @@
+/* Elements of any type as the loops of lanes.c have them: one, a step of a fixed count, a block.
+ * For lanes.c only: what is inlined here is compiled for its instruction set. */
+#ifndef ZI_KERNELS_CPU_ELEMENTS_H
+#define ZI_KERNELS_CPU_ELEMENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "kernels/cpu/half.h"
+#include "kernels/cpu/stream_store.h"
+#include "kernels/math/convert.h"
+#include "zero/dtype.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Elements of a fixed-count loop: whole vectors on every instruction set, whole lines of memory. */
+#define STEP 64
+/* Elements converted at a time, a multiple of STEP: long enough that the loops' ends do not count,
+ * and a function's blocks fit in a quarter of a 32 KiB first-level cache. They are also why a frame
+ * may be larger than usual, up to 8 KiB. */
+#define BLOCK 1024
+/* Bytes between use and prefetch, in every array. */
+#define AHEAD_BYTES 2048
+/* The hardware prefetches so many arrays by itself: there a fold's prefetches only delay its loads.
+ */
+#define FOLLOWED_MAX 2
+/* From so many elements on, the data does not stay in a cache before its next use. */
+#define STREAM_COUNT_MIN ((size_t)1 << 18)
+#define LINE_BYTES 64
+
+static inline size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t width(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+static inline const void *at_const(const void *base, zero_dtype dtype, size_t index)
+{
+    return (const unsigned char *)base + index * width(dtype);
+}
+
+/* A place in an array that does not exist is NULL. */
+static inline void *at(void *base, zero_dtype dtype, size_t index)
+{
+    return dtype == ZERO_DTYPE_NONE ? NULL : (unsigned char *)base + index * width(dtype);
+}
+
+/* Prefetch the lines of `count` elements that lie AHEAD_BYTES after `base`. Prefetching past an
+ * array's end is harmless; the address is an integer because such a pointer would be undefined. */
+ALWAYS_INLINE void prefetch(const void *base, zero_dtype dtype, size_t count)
+{
+    const uintptr_t start = (uintptr_t)base + AHEAD_BYTES;
+    for (size_t i = 0; i < count * width(dtype); i += LINE_BYTES) {
+        __builtin_prefetch((const void *)(start + i), 0, 2);
+    }
+}
+
+/* One element as fp32. dtype is a constant wherever this is inlined. */
+ALWAYS_INLINE float get(const void *base, zero_dtype dtype, size_t i)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        return ((const float *)base)[i];
+    }
+    const uint16_t value = ((const uint16_t *)base)[i];
+    return dtype == ZERO_DTYPE_BF16 ? zi_f32_from_bf16(value) : zi_f32_from_f16(value);
+}
+
+ALWAYS_INLINE void put(void *base, zero_dtype dtype, size_t i, float value)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        ((float *)base)[i] = value;
+    } else {
+        ((uint16_t *)base)[i] =
+            dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_f32(value) : zi_f16_from_f32(value);
+    }
+}
+
+ALWAYS_INLINE void load_step(float *restrict target, const void *restrict source, zero_dtype dtype,
+                             size_t count)
+{
+    if (dtype == ZERO_DTYPE_F16) {
+        zi_half_load(target, source, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        target[i] = get(source, dtype, i);
+    }
+}
+
+ALWAYS_INLINE void load_loop(float *restrict target, const void *restrict source, zero_dtype dtype,
+                             size_t count)
+{
+    size_t i = 0;
+    for (; i + STEP <= count; i += STEP) {
+        prefetch(at_const(source, dtype, i), dtype, STEP);
+        load_step(target + i, at_const(source, dtype, i), dtype, STEP);
+    }
+    load_step(target + i, at_const(source, dtype, i), dtype, count - i);
+}
+
+/* target = source, while what comes after it is prefetched. */
+static inline void lanes_load(float *restrict target, const void *restrict source, zero_dtype dtype,
+                              size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        load_loop(target, source, ZERO_DTYPE_F32, count);
+    } else if (dtype == ZERO_DTYPE_BF16) {
+        load_loop(target, source, ZERO_DTYPE_BF16, count);
+    } else {
+        zi_assert(dtype == ZERO_DTYPE_F16);
+        load_loop(target, source, ZERO_DTYPE_F16, count);
+    }
+}
+
+ALWAYS_INLINE void store(void *restrict target, zero_dtype dtype, const float *restrict source,
+                         size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        memcpy(target, source, count * sizeof *source);
+    } else if (dtype == ZERO_DTYPE_BF16) {
+        for (size_t i = 0; i < count; i++) {
+            put(target, ZERO_DTYPE_BF16, i, source[i]);
+        }
+    } else {
+        zi_assert(dtype == ZERO_DTYPE_F16);
+        zi_half_store(target, source, count);
+    }
+}
+
+/* A block that is not read soon: by non-temporal stores. The target is aligned to a line. */
+static inline void store_non_temporal(void *restrict target, zero_dtype dtype,
+                                      const float *restrict source, size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        zi_stream_store(target, source, count * sizeof *source);
+        return;
+    }
+    _Alignas(64) uint16_t narrow[BLOCK];
+    store(narrow, dtype, source, count);
+    zi_stream_store(target, narrow, count * sizeof narrow[0]);
+}
+
+/* Store a value that arithmetic has left. */
+ALWAYS_INLINE void put_result(void *base, zero_dtype dtype, size_t i, float value)
+{
+    if (dtype == ZERO_DTYPE_BF16) {
+        ((uint16_t *)base)[i] = zi_bf16_from_result(value);
+    } else {
+        put(base, dtype, i, value);
+    }
+}
+
+/* The same, rounded stochastically by 16 random bits. */
+ALWAYS_INLINE void put_random(void *base, zero_dtype dtype, size_t i, float value, uint32_t random)
+{
+    ((uint16_t *)base)[i] = dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_result_stochastic(value, random)
+                                                     : zi_f16_from_f32_stochastic(value, random);
+}
+
+#endif
