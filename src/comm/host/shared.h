@@ -53,7 +53,8 @@ zero_status zi_shared_group_create(zi_shared *shared, const zi_comm *comm,
 /* Fail everything on this host with the failure of a rank. Any thread. */
 void zi_shared_abort(zi_shared *shared, const zi_failure *failure);
 
-/* OK, or the failure of a rank as the calling thread's own. Any thread. */
+/* OK, or the failure of a rank, which the message names, as the calling thread's error. Any thread.
+ */
 zero_status zi_shared_check(const zi_shared *shared);
 
 /* Check that the processes of this host's ranks live, at most once in 100 ms. One that ended

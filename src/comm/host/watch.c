@@ -27,7 +27,7 @@ zero_status zi_shared_check(const zi_shared *shared)
     }
     zi_failure failure;
     (void)zi_failure_get(&header->failure, &failure);
-    const zero_error error = zi_failure_error(&failure, shared->space.world_rank);
+    const zero_error error = zi_failure_error(&failure, ZI_FAILURE_NO_RANK);
     return zi_error_adopt(&error);
 }
 
