@@ -68,7 +68,7 @@ ZERO_API void zero_model_destroy(zero_model *model);
 
 /** A unit to add, or several that are alike. Zero all of it, then assign. It grows at its end. */
 typedef struct zero_unit_desc {
-    size_t struct_bytes;             /**< sizeof(zero_unit_desc), or 0 for that of release 0.1 */
+    size_t struct_bytes;             /**< sizeof(zero_unit_desc), or 0 for the first release's */
     const char *name;                /**< unique among units; as zero_tensor_desc.name; copied */
     const zero_tensor_desc *tensors; /**< its tensors, in order; read before the call returns. NULL
                                         where tensor_count is 0: zero_tensor_add adds them later */

@@ -96,7 +96,7 @@ typedef void (*zero_device_free_fn)(void *user, void *pointer, size_t bytes, int
 typedef struct zero_engine_options {
     size_t struct_bytes; /**< set by zero_engine_options_init(); tells the library the caller's
                             version. 0, as all of zero_tuning and of the options of saves, loads
-                            and simulations may be: release 0.1's */
+                            and simulations may be: the first release's */
 
     zero_stage stage;     /**< zero_engine_options_init() sets ZERO_STAGE_3 */
     uint32_t shard_group; /**< ranks that parameters are split over at stage 3 (hybrid when

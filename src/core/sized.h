@@ -28,7 +28,7 @@ ZI_PRIVATE_API zero_status zi_sized_out(const char *type, void *given, const voi
  * for NULL, and for fewer bytes than the size itself has. */
 ZI_PRIVATE_API void zi_sized_init(void *given, size_t bytes, const void *known, size_t known_bytes);
 
-/* Bytes of these in release 0.1; they never change. */
+/* Bytes of these in the first release; they never change. */
 #define ZI_FIRST_BYTES_zero_engine_options ((size_t)544)
 #define ZI_FIRST_BYTES_zero_tuning ((size_t)192)
 #define ZI_FIRST_BYTES_zero_save_options ((size_t)128)

@@ -162,7 +162,7 @@ TEST(what_is_written_is_read)
     remove_home();
 }
 
-/* Of a model in one part: the bytes that version 0.1.0 writes of it. */
+/* Of a model in one part: the bytes that the first release writes of it. */
 TEST(texts_stay_as_they_are)
 {
     case_model c;

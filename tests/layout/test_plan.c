@@ -597,7 +597,7 @@ TEST(zeroed_options_are_the_defaults)
     zero_plan *plans[2] = {plan_of(model, NULL, 4), plan_of(model, &zeroed, 4)};
     CHECK_EQ(zero_plan_hash(plans[0]), zero_plan_hash(plans[1]));
     zero_plan_destroy(plans[1]);
-    /* Up to the last field of release 0.1. */
+    /* Up to the last field of the first release. */
     zeroed.group_optimizer[ZERO_STEP_GROUPS - 1] = ZERO_OPTIMIZER_LION;
     plans[1] = plan_of(model, &zeroed, 4);
     CHECK(zero_plan_hash(plans[0]) != zero_plan_hash(plans[1]));
