@@ -48,6 +48,8 @@ need_checks() {
     need_command clang clang
     need_command clang-format clang-format
     need_command doxygen doxygen
+    need_command groff groff-base
+    need_command mandoc mandoc
     # A second MPI, in whose worlds the same library is tried.
     need_command mpirun.mpich mpich
     need_library mpich libmpich-dev

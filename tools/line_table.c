@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
@@ -57,10 +59,23 @@ static void make_options(const line_table *table, struct option options[LINE_ROW
     options[table->count + 1] = (struct option){0};
 }
 
+/* A line each: "NAME value", or "NAME flag". */
+static int print_rows(const line_table *table)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const bool bare = table->rows[i].kind == LINE_FLAG || table->rows[i].kind == LINE_SET;
+        printf("%s %s\n", table->rows[i].name, bare ? "flag" : "value");
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
 int line_read(const line_table *table, int argc, char **argv, void *line,
               const char *given[LINE_GROUPS_MAX])
 {
     struct option options[LINE_ROWS_MAX + 2];
+    if (argc == 2 && strcmp(argv[1], "--print-options") == 0) {
+        exit(print_rows(table));
+    }
     make_options(table, options);
     command_line words = command_line_begin(argc, argv, options);
     const char *value = NULL;

@@ -48,7 +48,9 @@ typedef struct line_table {
 } line_table;
 
 /* Reads a line into a struct. given: out, of each group the option that was given last, or NULL;
- * NULL: not wanted. Returns 0, 1 after bench_fail, or LINE_HELP, where the rest is not read. */
+ * NULL: not wanted. Returns 0, 1 after bench_fail, or LINE_HELP, where the rest is not read. A line
+ * that is --print-options alone prints the table and ends the program: man pages and completion of
+ * shells are made of it (packaging/help_text.py). */
 int line_read(const line_table *table, int argc, char **argv, void *line,
               const char *given[LINE_GROUPS_MAX]);
 

@@ -68,7 +68,13 @@ def _value(name: str, word: str, valued: bool, rest: Iterator[str]) -> str:
 def read_line(line: list[str], flags: str, valued: str) -> tuple[dict[str, str], list[str]]:
     """Options by name, and what is none. "help" may stand as -h too, and ends the line.
 
-    flags, valued: names of options without and with a value, with blanks between them."""
+    flags, valued: names of options without and with a value, with blanks between them. A line that
+    is --print-options alone prints them and ends the script, as tools/line_table.h says."""
+    if line == ["--print-options"]:
+        for name in flags.split() + valued.split():
+            if name != "help":
+                print(name, "value" if name in valued.split() else "flag")
+        raise SystemExit(0)
     options: dict[str, str] = {}
     words: list[str] = []
     rest = iter(line)
