@@ -1,5 +1,6 @@
 /* Runs a fuzzer of several readers of files: under libFuzzer (FUZZ_LIBFUZZER), whose inputs begin
- * with the reader's number, or as tests of cases made by chance. To be included below
+ * with the reader's number, as those of its corpus do, or as tests of cases made by chance. To be
+ * included below
  *
  *      fuzz_reader, FUZZ_READERS       the readers, and how many there are
  *      fuzz_valid(reader, turn, input)     makes a file that the reader accepts
@@ -8,8 +9,13 @@
 #ifndef TESTS_FUZZ_RUN_H
 #define TESTS_FUZZ_RUN_H
 
-#include "fuzz_damage.h"
+#include "fuzz_corpus.h"
 #include "sanitizer.h"
+
+static bool fuzz_one(const unsigned char *data, size_t bytes)
+{
+    return bytes > 0 && fuzz_read((fuzz_reader)(data[0] % FUZZ_READERS), data + 1, bytes - 1);
+}
 
 #ifdef FUZZ_LIBFUZZER
 
@@ -18,9 +24,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t bytes_max, un
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (bytes > 0) {
-        (void)fuzz_read((fuzz_reader)(data[0] % FUZZ_READERS), data + 1, bytes - 1);
-    }
+    (void)fuzz_one(data, bytes);
     return 0;
 }
 

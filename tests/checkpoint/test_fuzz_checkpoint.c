@@ -3,9 +3,7 @@
  * The same seed gives the same files. A reader that hangs is ended by the harness's deadline, and
  * one that leaks is seen by what the process holds. The files lie in a folder in memory.
  *
- * For libFuzzer: configure with CC=clang -Dc_args=-fsanitize=fuzzer-no-link -Db_sanitize=address,
- * then `ninja tests/checkpoint/fuzz_checkpoint` and run it; it needs no corpus. The first byte of
- * an input chooses the reader. */
+ * For libFuzzer: scripts/fuzz checkpoint SECONDS. The first byte of an input chooses the reader. */
 #include "checkpoint_case.h"
 #include "folders.h"
 #include "fuzz_damage.h"
@@ -265,5 +263,6 @@ static void fuzz_damage(fuzz_reader reader, uint64_t turn, fuzz_input *input)
 TEST_CALL(damaged_manifests, fuzz(FUZZ_MANIFEST, FUZZ_CASES / 100));
 TEST_CALL(damaged_headers, fuzz(FUZZ_HEADER, FUZZ_CASES / 1000));
 TEST_CALL(damaged_indices, fuzz(FUZZ_INDEX, FUZZ_CASES / 1000));
+TEST_CALL(corpus, fuzz_replay("checkpoint", fuzz_one));
 
 #endif

@@ -2,9 +2,8 @@
  * a frame that may not come. An input is the limits of three kinds, the sizes of the pieces in
  * which the rest comes, and the rest. The same seed gives the same inputs.
  *
- * For libFuzzer: configure with CC=clang -Dc_args=-fsanitize=fuzzer-no-link -Db_sanitize=address,
- * then `ninja tests/control/fuzz_control` and run it; it needs no corpus. */
-#include "fuzz_damage.h"
+ * For libFuzzer: scripts/fuzz control SECONDS. */
+#include "fuzz_corpus.h"
 
 #include "control/control_wire.h"
 #include "core/check.h"
@@ -135,6 +134,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
 #define CASES 20000
 
+static bool fuzz_accepted(const unsigned char *data, size_t bytes)
+{
+    return fuzz_one(data, bytes) != 0;
+}
+
 /* Valid frames, one after another. */
 static void make_valid(uint64_t turn, fuzz_input *input)
 {
@@ -240,6 +244,8 @@ TEST(absurd_lengths)
         zi_control_inbox_free(&inbox);
     }
 }
+
+TEST_CALL(corpus, fuzz_replay("control", fuzz_accepted));
 
 /* The proof is one of the key, the nonce and the name, each bit of them. */
 TEST(proofs)

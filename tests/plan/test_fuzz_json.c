@@ -3,9 +3,7 @@
  * gives the same files. A reader that hangs is ended by the harness's deadline, and one that leaks
  * is seen by what the process holds. The files lie in a folder in memory.
  *
- * For libFuzzer: configure with CC=clang -Dc_args=-fsanitize=fuzzer-no-link -Db_sanitize=address,
- * then `ninja tests/plan/fuzz_json` and run it; it needs no corpus. The first byte of an input
- * chooses the reader. */
+ * For libFuzzer: scripts/fuzz json SECONDS. The first byte of an input chooses the reader. */
 #include "folders.h"
 #include "fuzz_damage.h"
 #include "weights_text.h"
@@ -256,5 +254,6 @@ TEST_CALL(clusters_of_damaged_files, fuzz(FUZZ_CLUSTER, FUZZ_CASES / 100));
 TEST_CALL(transformers_of_damaged_configs, fuzz(FUZZ_CONFIG, FUZZ_CASES / 100));
 TEST_CALL(transformers_of_damaged_weights, fuzz(FUZZ_WEIGHTS, FUZZ_CASES / 1000));
 TEST_CALL(transformers_of_damaged_indices, fuzz(FUZZ_INDEX, FUZZ_CASES / 1000));
+TEST_CALL(corpus, fuzz_replay("json", fuzz_one));
 
 #endif
