@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""find_package(zero CONFIG): what `meson install` puts into a folder that is moved afterwards.
+"""What `meson install` puts into a folder that is moved afterwards: find_package(zero CONFIG).
 
 The lines of docs/install.md are tried as they stand there.
 
@@ -206,6 +206,19 @@ def page_builds(scratch):
     learns(scratch, f"{folder}/out/trainer")
 
 
+def pages_and_completions(scratch):
+    """Where `man` and shells look for them."""
+    if shutil.which("python3") is None:
+        raise Skip("python3 is not installed, which makes them")
+    names = ["man/man3/zero_step.3", "man/man3/zero_unit.h.3"]
+    if os.path.exists(f"{scratch.prefix}/bin/zero"):
+        names += ["man/man1/zero-plan.1", "bash-completion/completions/zero",
+                  "zsh/site-functions/_zero", "fish/vendor_completions.d/zero.fish"]
+    for name in names:
+        if not os.path.getsize(f"{scratch.prefix}/share/{name}"):
+            raise Fail(f"share/{name} is empty")
+
+
 def needed(scratch, program):
     return re.findall(r"\(NEEDED\).*\[(.*)\]", scratch.run(["readelf", "-d", program]))
 
@@ -326,6 +339,7 @@ def main():
         tally.run("C and C++, shared, static and -static", consumers, scratch)
         tally.run("the lines of docs/install.md", page, scratch)
         tally.run("its lines that build libzero", page_builds, scratch)
+        tally.run("man pages and completion", pages_and_completions, scratch)
         tally.run("versions", versions, scratch, own)
         tally.run("a wrong version is refused", wrong_version, scratch, own)
         tally.run("components that lack something are refused", components, scratch, libdir, own)
