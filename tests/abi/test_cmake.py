@@ -109,10 +109,12 @@ exec {meson} "$@"
 class Scratch:
     """An installation, moved, and folders for projects."""
 
-    def __init__(self, folder, source, build, prefix):
+    def __init__(self, folder, source, build, prefix, libdir):
         self.folder = folder
         self.source = source
         self.hello = f"{source}/examples/01_hello/hello.c"
+        # CMake learns it from a compiler, which projects without a language do not have.
+        self.architecture = os.path.basename(libdir) if "/" in libdir else ""
         self.env = {name: value for name, value in os.environ.items()
                     if name not in ("LD_LIBRARY_PATH", "CMAKE_PREFIX_PATH", "DESTDIR")}
         stage = f"{folder}/stage"
@@ -141,9 +143,10 @@ class Scratch:
         shutil.copy(self.hello, folder)
         return folder
 
-    def configure(self, folder, *more, prefix=None):
+    def configure(self, folder, prefix=None):
         return self.start(["cmake", "-G", "Ninja", "-S", ".", "-B", "out",
-                           f"-DCMAKE_PREFIX_PATH={prefix or self.prefix}", *more], folder)
+                           f"-DCMAKE_LIBRARY_ARCHITECTURE={self.architecture}",
+                           f"-DCMAKE_PREFIX_PATH={prefix or self.prefix}"], folder)
 
     def build(self, folder):
         done = self.configure(folder)
@@ -335,7 +338,7 @@ def main():
         tally.note("find_package", "skip", "skipped: cmake is not installed (Debian: cmake)")
         return tally.close()
     with tempfile.TemporaryDirectory() as folder:
-        scratch = Scratch(os.path.realpath(folder), source, build, prefix)
+        scratch = Scratch(os.path.realpath(folder), source, build, prefix, libdir)
         tally.run("C and C++, shared, static and -static", consumers, scratch)
         tally.run("the lines of docs/install.md", page, scratch)
         tally.run("its lines that build libzero", page_builds, scratch)
