@@ -50,6 +50,9 @@ need_checks() {
     need_command doxygen doxygen
     need_command groff groff-base
     need_command mandoc mandoc
+    need_command zsh zsh
+    need_command fish fish
+    [ -f /usr/share/bash-completion/bash_completion ] || missing+=(bash-completion)
     # A second MPI, in whose worlds the same library is tried.
     need_command mpirun.mpich mpich
     need_library mpich libmpich-dev

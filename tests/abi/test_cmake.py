@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""find_package(zero CONFIG): what `meson install` puts into a folder that is moved afterwards.
+"""What `meson install` puts into a folder that is moved afterwards: find_package(zero CONFIG).
 
 The lines of docs/install.md are tried as they stand there.
 
@@ -109,10 +109,12 @@ exec {meson} "$@"
 class Scratch:
     """An installation, moved, and folders for projects."""
 
-    def __init__(self, folder, source, build, prefix):
+    def __init__(self, folder, source, build, prefix, libdir):
         self.folder = folder
         self.source = source
         self.hello = f"{source}/examples/01_hello/hello.c"
+        # CMake learns it from a compiler, which projects without a language do not have.
+        self.architecture = os.path.basename(libdir) if "/" in libdir else ""
         self.env = {name: value for name, value in os.environ.items()
                     if name not in ("LD_LIBRARY_PATH", "CMAKE_PREFIX_PATH", "DESTDIR")}
         stage = f"{folder}/stage"
@@ -141,9 +143,10 @@ class Scratch:
         shutil.copy(self.hello, folder)
         return folder
 
-    def configure(self, folder, *more, prefix=None):
+    def configure(self, folder, prefix=None):
         return self.start(["cmake", "-G", "Ninja", "-S", ".", "-B", "out",
-                           f"-DCMAKE_PREFIX_PATH={prefix or self.prefix}", *more], folder)
+                           f"-DCMAKE_LIBRARY_ARCHITECTURE={self.architecture}",
+                           f"-DCMAKE_PREFIX_PATH={prefix or self.prefix}"], folder)
 
     def build(self, folder):
         done = self.configure(folder)
@@ -204,6 +207,19 @@ def page_builds(scratch):
     scratch.run(["cmake", "-G", "Ninja", "-S", ".", "-B", "out"], folder, **path)
     scratch.run(["cmake", "--build", "out"], folder, **path)
     learns(scratch, f"{folder}/out/trainer")
+
+
+def pages_and_completions(scratch):
+    """Where `man` and shells look for them."""
+    if shutil.which("python3") is None:
+        raise Skip("python3 is not installed, which makes them")
+    names = ["man/man3/zero_step.3", "man/man3/zero_unit.h.3"]
+    if os.path.exists(f"{scratch.prefix}/bin/zero"):
+        names += ["man/man1/zero-plan.1", "bash-completion/completions/zero",
+                  "zsh/site-functions/_zero", "fish/vendor_completions.d/zero.fish"]
+    for name in names:
+        if not os.path.getsize(f"{scratch.prefix}/share/{name}"):
+            raise Fail(f"share/{name} is empty")
 
 
 def needed(scratch, program):
@@ -322,10 +338,11 @@ def main():
         tally.note("find_package", "skip", "skipped: cmake is not installed (Debian: cmake)")
         return tally.close()
     with tempfile.TemporaryDirectory() as folder:
-        scratch = Scratch(os.path.realpath(folder), source, build, prefix)
+        scratch = Scratch(os.path.realpath(folder), source, build, prefix, libdir)
         tally.run("C and C++, shared, static and -static", consumers, scratch)
         tally.run("the lines of docs/install.md", page, scratch)
         tally.run("its lines that build libzero", page_builds, scratch)
+        tally.run("man pages and completion", pages_and_completions, scratch)
         tally.run("versions", versions, scratch, own)
         tally.run("a wrong version is refused", wrong_version, scratch, own)
         tally.run("components that lack something are refused", components, scratch, libdir, own)
