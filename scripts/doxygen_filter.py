@@ -33,7 +33,7 @@ def link(match):
         return f"[{text}]({f'@ref {decision_id(path)}' if decision else path})"
     if path.endswith(".svg"):
         return f"[{text}]({os.path.basename(path)})"  # a picture, behind a "!"
-    if path.endswith(".h") and "include/" in path:
+    if path.endswith((".h", ".hpp")) and "include/" in path:
         return f"[{text}](@ref {os.path.basename(path)})"
     return text
 
@@ -78,7 +78,8 @@ def main():
     with open(path, encoding="utf-8") as file:
         text = file.read()
     known = functions()
-    sys.stdout.write(header(text, path, known) if path.endswith(".h") else page(text, path, known))
+    read = header if path.endswith((".h", ".hpp")) else page
+    sys.stdout.write(read(text, path, known))
 
 
 if __name__ == "__main__":
