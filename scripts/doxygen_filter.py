@@ -41,8 +41,10 @@ def link(match):
 def header(text, path, known):
     name = path[path.rindex("zero/") :]
     name_pattern = re.compile(r"(?<![\w#\"./])(zero_\w+)(?![\w(])")
+    # The names of C++ that programs write.
+    mode = r"^inline namespace ZERO_CPP_MODE\n\{$|^\} // namespace ZERO_CPP_MODE$"
     lines = []
-    for line in text.split("\n"):
+    for line in re.sub(mode, "", text, flags=re.MULTILINE).split("\n"):
         if re.match(r" ?(/\*\*| \*|\*) ? ?(?! {4})", line):
             line = name_pattern.sub(
                 lambda m: m.group(1) + "()" if m.group(1) in known else m.group(1), line
