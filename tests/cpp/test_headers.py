@@ -112,8 +112,6 @@ def main():
         for compiler in found[:1]:
             tally.run(f"refused: {name}", must_not_compile,
                       [compiler, "-std=c++17", *base, "-fno-exceptions"], body, wanted)
-    if not found:
-        print("skip    no C++ compiler")
     return tally.close()
 
 
