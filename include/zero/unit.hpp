@@ -73,8 +73,7 @@ class [[nodiscard]] Unit
     Unit &operator=(const Unit &) = delete;
     ~Unit() noexcept(!ZERO_CPP_THROWS)
     {
-        const bool unwinding = scope_.unwinding();
-        if (engine_ == nullptr || (unwinding && pass_ == Pass::backward)) {
+        if (engine_ == nullptr || (pass_ == Pass::backward && scope_.unwinding())) {
             return;
         }
         const zero_status status = zero_unit_release(engine_, index_, stream_);
@@ -82,7 +81,7 @@ class [[nodiscard]] Unit
             return;
         }
 #if ZERO_CPP_THROWS
-        if (!unwinding) {
+        if (!scope_.unwinding()) {
             throw Error::last(status);
         }
 #endif
