@@ -33,7 +33,7 @@ def link(match):
         return f"[{text}]({f'@ref {decision_id(path)}' if decision else path})"
     if path.endswith(".svg"):
         return f"[{text}]({os.path.basename(path)})"  # a picture, behind a "!"
-    if path.endswith(".h") and "include/" in path:
+    if path.endswith((".h", ".hpp")) and "include/" in path:
         return f"[{text}](@ref {os.path.basename(path)})"
     return text
 
@@ -41,8 +41,10 @@ def link(match):
 def header(text, path, known):
     name = path[path.rindex("zero/") :]
     name_pattern = re.compile(r"(?<![\w#\"./])(zero_\w+)(?![\w(])")
+    # The names of C++ that programs write.
+    mode = r"^inline namespace ZERO_CPP_MODE\n\{$|^\} // namespace ZERO_CPP_MODE$"
     lines = []
-    for line in text.split("\n"):
+    for line in re.sub(mode, "", text, flags=re.MULTILINE).split("\n"):
         if re.match(r" ?(/\*\*| \*|\*) ? ?(?! {4})", line):
             line = name_pattern.sub(
                 lambda m: m.group(1) + "()" if m.group(1) in known else m.group(1), line
@@ -78,7 +80,8 @@ def main():
     with open(path, encoding="utf-8") as file:
         text = file.read()
     known = functions()
-    sys.stdout.write(header(text, path, known) if path.endswith(".h") else page(text, path, known))
+    read = header if path.endswith((".h", ".hpp")) else page
+    sys.stdout.write(read(text, path, known))
 
 
 if __name__ == "__main__":

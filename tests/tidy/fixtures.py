@@ -256,7 +256,7 @@ FIXTURES = {
     ),
     "doc_snippets": (
         [_document("rest();"), {"docs/x.md": "```sh\nwork\n```\n"}],
-        [_document("other();"), _document("    rest();")],
+        [_document("other();"), _document("    rest();"), {"docs/x.md": "```cpp\nrest();\n```\n"}],
     ),
     "state_table": (
         [_states("gathering: gather, await | refused")],

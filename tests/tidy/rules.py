@@ -392,11 +392,11 @@ def _snippet(lines):
 
 
 def doc_snippets(tree):
-    """What a document shows as C is a run of lines of a file in examples/, which are compiled."""
+    """C and C++ in a document are runs of lines of a file in examples/, which are compiled."""
     sources = [tree.texts[p].split("\n") for p in tree.paths(C_SUFFIXES, ("examples/",))]
     for path in tree.paths((".md",), ("docs/",)):
         text = tree.texts[path]
-        for block in re.finditer(r"^```c\n(.*?)\n```", text, re.DOTALL | re.MULTILINE):
+        for block in re.finditer(r"^```c(?:pp)?\n(.*?)\n```", text, re.DOTALL | re.MULTILINE):
             wanted = block.group(1).split("\n")
             shown = _snippet(wanted)
             runs = (

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-C_SUFFIXES = (".c", ".h", ".cu", ".cuh", ".cpp")
+C_SUFFIXES = (".c", ".h", ".cu", ".cuh", ".cpp", ".hpp")
 TEXT_SUFFIXES = C_SUFFIXES + (".py", ".md", ".build", ".txt", ".map", ".sh", ".in")
 TEXT_NAMES = ("meson.build", ".editorconfig", ".clang-format", ".gitignore", "Doxyfile")
 
