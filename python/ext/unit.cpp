@@ -11,10 +11,21 @@ struct Use {
     nb::object params, grads;             // tuples of arrays, once they were asked for
 };
 
-static Use *make_use(Engine &self, uint32_t unit, int pass)
+static Use *make_use(Engine &self, int64_t unit, int pass)
 {
-    (void)self.get();
-    return new Use{self.core, unit, static_cast<zero_pass>(pass), nullptr, {}, {}};
+    const size_t units = self.get().units.size();
+    if (unit < 0 || static_cast<size_t>(unit) >= units) {
+        throw nb::index_error(("unit " + std::to_string(unit) + " is not one of the engine's " +
+                               std::to_string(units) + "; units count from 0")
+                                  .c_str());
+    }
+    if (pass < ZERO_PASS_NONE || pass > ZERO_PASS_EVAL) {
+        throw nb::value_error(
+            ("pass " + std::to_string(pass) + " is none of zeroshard.FORWARD, BACKWARD and EVAL")
+                .c_str());
+    }
+    return new Use{
+        self.core, static_cast<uint32_t>(unit), static_cast<zero_pass>(pass), nullptr, {}, {}};
 }
 
 static Use &enter(Use &self)

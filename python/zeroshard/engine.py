@@ -166,6 +166,8 @@ class Engine:
 
     def __init__(self, world: World, model: Model, options: Options | None = None,
                  **values: Any) -> None:
+        if not isinstance(world, World) or not isinstance(model, Model):
+            raise TypeError(f"Engine takes a World and a Model, not {world!r} and {model!r}")
         native = options_of(options, values)._options
         self._engine = _zero.engine_create(world._world, model._model, native)
         self._plan = plan_of(self._engine.plan())
@@ -191,6 +193,7 @@ class Engine:
           arrays derived from them are not: do not write there. Reading later gives other values;
           with the option poison_released it gives NaN.
         - Collective over the ranks that share the unit. It waits for the gather.
+        - Errors: IndexError, ValueError; StateError for a pass on the wrong side of a micro-step.
         """
         unit: Unit = self._unit(index, pass_)
         return unit
@@ -370,6 +373,21 @@ class Engine:
         values = np.empty(count, numpy_dtype(dtype))
         self._engine.shard_move(index, number, first, count, values.ctypes.data, False)
         return first, values
+
+    def set_shard(self, tensor: int | str, first: int, values: NDArray[Any],
+                  role: str = "param") -> None:
+        """Set elements [first, first + size) of a tensor, inside this rank's shard, on any tier.
+
+        - values: of the role's type, as shard() gives them. Of "param" every rank makes the call
+          before the next unit, with an empty array where it has nothing to write.
+        - Local call.
+        """
+        index, number = self._tensor(tensor), _one_of("role", role, _ROLES)
+        wanted = numpy_dtype(self._engine.shard_range(index, number)[2])
+        if values.dtype != wanted:
+            raise ValueError(f"values are {values.dtype}; this role of the tensor is {wanted}")
+        values = np.ascontiguousarray(values)
+        self._engine.shard_move(index, number, first, values.size, values.ctypes.data, True)
 
     # Checkpoints
 

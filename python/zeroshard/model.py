@@ -40,6 +40,8 @@ class Tensor:
     def _described(self, layers: int, kept: list[NDArray]) -> tuple:
         """What the extension takes; the array that it points to goes to `kept`."""
         dtype = dtype_number(self.dtype)
+        if any(extent < 0 for extent in self.shape):
+            raise ValueError(f"{self.name} has the shape {tuple(self.shape)}; extents are >= 0")
         address, given = 0, 0
         if self.initial is not None:
             wanted = (layers, *self.shape) if layers else tuple(self.shape)

@@ -78,7 +78,7 @@ MISTAKES = [
     (lambda: describe(initial=np.zeros(16, np.float32)), ValueError, "has the shape (16,)"),
     (with_engine(step_without_micro_step), zeroshard.StateError, "zero_micro_begin"),
     (with_engine(writes_parameters), ValueError, "read-only"),
-    (with_engine(unit_that_is_not_there), zeroshard.InvalidArgumentError, "unit 1"),
+    (with_engine(unit_that_is_not_there), IndexError, "unit 1 is not one"),
     (with_engine(gradients_in_forward), ValueError, "engine.unit(index, zeroshard.BACKWARD)"),
     (with_engine(keeps_gradients), ValueError, "read-only"),
     (with_engine(assigns_gradients), TypeError, "add to the array: unit.grads[i] += g"),

@@ -269,6 +269,17 @@ class Tensors(unittest.TestCase):
         joined = np.concatenate([values for _, values, _ in got])
         self.assertTrue(np.array_equal(joined, initial(5).ravel()))
 
+    def test_shards_are_written(self):
+        def rank(world):
+            with Engine(world, describe()) as engine:
+                first, values = engine.shard("w1")
+                engine.set_shard("w1", first, values + 1)
+                with self.assertRaisesRegex(ValueError, "float64"):
+                    engine.set_shard("w1", first, values.astype(np.float64))
+                return engine.export("w1")
+
+        self.assertTrue(np.array_equal(World.run(2, rank)[1], initial(1) + np.float32(1)))
+
     def test_a_checkpoint_at_other_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
             def saves(world):
