@@ -21,6 +21,26 @@ need_library() {
     pkg-config --exists "$1" > /dev/null 2>&1 || missing+=("$2")
 }
 
+python_headers='import sysconfig; open(sysconfig.get_path("include") + "/Python.h")'
+
+# need_python PACKAGE PROGRAM: what a line of Python finds.
+need_python() {
+    python3 -c "$2" > /dev/null 2>&1 || missing+=("$1")
+}
+
+# Debian has no nanobind, which the Python package is built with: prints a folder with PyPI's. Fails
+# without a network.
+fetched_nanobind() {
+    local folder=$PWD/build-nanobind version=3.1.0
+    if [ ! -d "$folder/nanobind-$version.dist-info" ]; then
+        rm -rf "$folder"
+        python3 -m pip download -q --no-deps --timeout 15 -d "$folder" "nanobind==$version" \
+            > /dev/null 2>&1 &&
+            python3 -m zipfile -e "$folder"/nanobind-*.whl "$folder" || return 1
+    fi
+    printf '%s' "$folder"
+}
+
 # What the library, the example and `zero` need where ranks are threads and there is no GPU.
 need_example() {
     need_command meson meson
@@ -39,6 +59,10 @@ need_build() {
     need_example
     need_command mpicc libopenmpi-dev
     need_command mpirun openmpi-bin
+    need_python python3-dev "$python_headers"
+    need_python python3-numpy 'import numpy'
+    need_python python3-pip 'import pip'
+    need_command g++ g++
 }
 
 # What only the whole of scripts/test needs.
