@@ -1,7 +1,7 @@
 """The binary interface as lines of text: symbols, signatures, values of enumerations, and the sizes
 and fields of structs, of all public headers that are not experimental (docs/stability.md).
 
-    symbol zero_step ZERO_0.1               in this version of src/zero.map
+    symbol zero_step ZERO_0.2               in this version of src/zero.map
     function zero_status zero_step(...)     its declaration
     enum ZERO_STAGE_1 1                     a value
     callback typedef void (*zero_x)(...)    the type of a function of the caller's

@@ -70,7 +70,7 @@ project(trainer {languages})
 """
 
 CONSUMERS = HEAD.format(languages="C CXX") + """
-find_package(zero 0.1 CONFIG REQUIRED COMPONENTS plan static)
+find_package(zero 0.2 CONFIG REQUIRED COMPONENTS plan static)
 add_link_options(-Wl,--as-needed)
 add_executable(hello hello.c)
 target_link_libraries(hello PRIVATE zero::zero)
@@ -90,8 +90,8 @@ target_link_libraries(planner_static PRIVATE zero::plan_static)
 """
 
 VERSIONS = """
-foreach(version 0 0.1 {own} 0.1...<1 0.0...{own}
-    0.0 0.2 {own}.1 0.1.99 1 1.1 0.2...0.9 0.0...<{own})
+foreach(version 0 0.2 {own} 0.2...<1 0.0...{own}
+    0.1 0.3 {own}.1 0.2.99 1 1.1 0.3...0.9 0.0...<{own})
   unset(zero_DIR CACHE)
   find_package(zero ${{version}} CONFIG QUIET)
   message("version ${{version}} ${{zero_FOUND}}")
@@ -188,7 +188,7 @@ def page_block(scratch, word):
 
 
 def page(scratch):
-    folder = scratch.project(page_block(scratch, "zero 0.1"))
+    folder = scratch.project(page_block(scratch, "zero 0.2"))
     os.rename(f"{folder}/hello.c", f"{folder}/trainer.c")
     scratch.build(folder)
     learns(scratch, f"{folder}/out/trainer")
@@ -249,7 +249,7 @@ def versions(scratch, own):
     done = scratch.configure(folder)
     found = dict(re.findall(r"^version (\S+) (\S+)$", done.stderr, re.MULTILINE))
     served = [version for version, flag in found.items() if flag == "1"]
-    if served != ["0", "0.1", own, "0.1...<1", f"0.0...{own}"] or len(found) != 13:
+    if served != ["0", "0.2", own, "0.2...<1", f"0.0...{own}"] or len(found) != 13:
         raise Fail(f"serves {served} of {list(found)}\n{done.stderr}")
 
 

@@ -108,7 +108,7 @@ def test_a_list_of_today_would_be_complete(_folder):
 
 
 def test_each_kind_of_break_is_found(_folder):
-    old = ["symbol zero_a ZERO_0.1", "enum ZERO_B 1", "struct zero_c 16 grows",
+    old = ["symbol zero_a ZERO_0.2", "enum ZERO_B 1", "struct zero_c 16 grows",
            "field zero_c.d 8 8", "struct zero_e 8 fixed"]
     expect_equal(list(complaints(old, old)), [], "complaints of nothing")
     longer = [*old[:2], "struct zero_c 24 grows", *old[3:], "field zero_c.f 16 8"]
