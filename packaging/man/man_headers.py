@@ -196,7 +196,8 @@ def make_pages(include: str, version: str, planner_map: str) -> dict[str, list[s
     """Lines of each page by its name."""
     with open(planner_map, encoding="utf-8") as file:
         planned = set(re.findall(r"\bzero_\w+", file.read()))
-    paths = (f"zero/{name}" for name in sorted(os.listdir(f"{include}/zero")))
+    names = (name for name in sorted(os.listdir(f"{include}/zero")) if name.endswith(".h"))
+    paths = (f"zero/{name}" for name in names)
     heads = [read_header(include, path) for path in paths if path not in LEFT_OUT]
     pages = frozenset(found.name for head in heads for found in head.declarations
                       if found.kind == "function")

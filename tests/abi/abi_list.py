@@ -142,7 +142,8 @@ def symbols(source):
 def experimental_functions(source):
     """Of libzero.so: they are no part of the promise."""
     folder = os.path.join(source, "include/zero")
-    for name in sorted(set(os.listdir(folder)) - set(stable_headers(source)) - set(OTHERS)):
+    headers = {name for name in os.listdir(folder) if name.endswith(".h")}
+    for name in sorted(headers - set(stable_headers(source)) - set(OTHERS)):
         yield from re.findall(r"\b(zero_\w+)\(", read(os.path.join(folder, name)))
 
 
