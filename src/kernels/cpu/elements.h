@@ -105,8 +105,8 @@ ALWAYS_INLINE void load_loop(float *restrict target, const void *restrict source
 }
 
 /* target = source, while what comes after it is prefetched. */
-static inline void lanes_load(float *restrict target, const void *restrict source, zero_dtype dtype,
-                              size_t count)
+static void lanes_load(float *restrict target, const void *restrict source, zero_dtype dtype,
+                       size_t count)
 {
     if (dtype == ZERO_DTYPE_F32) {
         load_loop(target, source, ZERO_DTYPE_F32, count);
@@ -134,8 +134,8 @@ ALWAYS_INLINE void store(void *restrict target, zero_dtype dtype, const float *r
 }
 
 /* A block that is not read soon: by non-temporal stores. The target is aligned to a line. */
-static inline void store_non_temporal(void *restrict target, zero_dtype dtype,
-                                      const float *restrict source, size_t count)
+static void store_non_temporal(void *restrict target, zero_dtype dtype,
+                               const float *restrict source, size_t count)
 {
     if (dtype == ZERO_DTYPE_F32) {
         zi_stream_store(target, source, count * sizeof *source);
