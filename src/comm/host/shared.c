@@ -1,13 +1,10 @@
-/* Owns the shared file once the ranks have joined: the exchange of a few values, and the windows.
+/* Owns what ranks of a host do once they have joined: the exchange of a few values, and windows.
  * Invariants: all ranks of the host enter the same exchanges in the same order; a window has the
  * same index on all of them. */
 #include "comm/host/shared.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "comm/host/shared_state.h"
 #include "core/check.h"
@@ -15,7 +12,6 @@
 #include "core/deadline.h"
 #include "core/error.h"
 #include "core/failure.h"
-#include "core/fault.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 

@@ -1,7 +1,8 @@
-/* Memory shared by the ranks of one host: one file without a name that all of them hold open and
- * map. Windows for tensors and blocks for groups are parts of that file. So once the ranks have
- * joined nothing of theirs has a name, and the kernel frees all of it when the last process ends,
- * however it ends.
+/* Memory shared by the ranks of one host, which are processes or threads.
+ *
+ * Processes hold one file without a name open and map it: windows for tensors and blocks for groups
+ * are parts of that file. So once they have joined nothing of theirs has a name, and the kernel
+ * frees all of it when the last process ends, however it ends. Threads share memory of the process.
  *
  * The ranks of a host are a subset of the world: `index` counts them from 0, world ranks name them.
  */
@@ -36,7 +37,7 @@ typedef struct zi_shared_desc {
  *   COMM when rank 0 dies meanwhile; the error that another rank failed with. */
 zero_status zi_shared_join(const zi_shared_desc *desc, zi_shared **out);
 
-/* Close the file and free `shared`; other ranks may still use theirs. No window or group of this
+/* Leave, and free `shared`; other ranks may still use theirs. No window or group of this
  * rank may be in use. Local. Accepts NULL. */
 void zi_shared_leave(zi_shared *shared);
 
