@@ -1,7 +1,7 @@
 /* Owns a host's failure, and the check that its ranks live. Whoever waits checks the processes,
  * some of them at a time and at most once in 100 ms. So it costs nothing where nobody waits, and
- * takes no thread and no file. Invariants: the first failure stays; a rank marks itself as left
- * before its process ends. */
+ * takes no thread and no file. Invariants: a failure that is there stays, or one nearer to the
+ * cause takes its place; a rank marks itself as left before its process ends. */
 #include <stdio.h>
 
 #include "comm/host/process.h"

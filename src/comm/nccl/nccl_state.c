@@ -11,9 +11,9 @@
  * under way on other threads. Within a group of calls the second part comes with ncclGroupEnd. So
  * an abort tells, waits until the call has been left, and only then frees (docs/decisions/074).
  *
- * Invariants: the first error of a group stays. Each end has a thread of its own, since one abort
- * may wait for kernels that the next would tell to leave, or for the same abort on other ranks of
- * the host; nobody waits for it longer than ZI_NCCL_END_MS. */
+ * Invariants: an error of a group stays, or one nearer to the cause takes its place. Each end has a
+ * thread of its own, since one abort may wait for kernels that the next would tell to leave, or for
+ * the same abort on other ranks of the host; nobody waits for it longer than ZI_NCCL_END_MS. */
 #include "comm/nccl/nccl_state.h"
 
 #include "core/clock.h"
