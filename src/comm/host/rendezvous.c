@@ -140,7 +140,7 @@ static void write_rank(zi_shared *shared, uint64_t pid, uint64_t start)
 /* Make the file and its header, and register this rank there. */
 static zero_status rendezvous_make_file(const zi_shared_desc *desc, zi_shared *shared)
 {
-    zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms);
+    zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms, desc->size);
     for (;;) {
         shared->fd = shm_open(desc->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (shared->fd >= 0) {
@@ -214,7 +214,7 @@ static zero_status try_open(const zi_shared_desc *desc, zi_shared *shared, bool 
 
 static zero_status rendezvous_open_file(const zi_shared_desc *desc, zi_shared *shared)
 {
-    zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms);
+    zi_shared_wait wait = zi_shared_wait_begin(desc->deadline_ms, desc->size);
     bool found = false;
     for (;;) {
         ZI_TRY(try_open(desc, shared, &found));
@@ -268,7 +268,7 @@ static bool rendezvous_all_here(const zi_shared *shared, uint32_t *next)
 static zero_status await_all(zi_shared *shared)
 {
     zi_shared_header *header = shared->header;
-    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
+    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms, shared->size);
     uint32_t next = 0;
     while (shared->index == 0 ? !rendezvous_all_here(shared, &next)
                               : atomic_load(&header->state) == ZI_SHARED_JOINING) {

@@ -16,18 +16,24 @@
 #include "core/sizes.h"
 
 #define YIELDS 64
+/* A waiting rank sleeps so long between two looks for each RANKS_ASLEEP ranks of the host, so that
+ * hundreds that wait leave the CPUs to the one they wait for. */
 #define SLEEP_NS 200000
+#define RANKS_ASLEEP 16
 
 _Static_assert(ZI_PEER_WINDOWS_MAX == 64, "free windows are bits of one word");
 
-zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms)
+zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms, uint32_t ranks)
 {
-    return (zi_shared_wait){.until_ns = zi_deadline_in_ms(deadline_ms)};
+    return (zi_shared_wait){
+        .until_ns = zi_deadline_in_ms(deadline_ms),
+        .sleep_ns = SLEEP_NS * (1 + ranks / RANKS_ASLEEP),
+    };
 }
 
 bool zi_shared_wait_more(zi_shared_wait *wait)
 {
-    zi_deadline_pause(wait->rounds++, YIELDS, SLEEP_NS);
+    zi_deadline_pause(wait->rounds++, YIELDS, wait->sleep_ns);
     return zi_clock_ns() < wait->until_ns;
 }
 
@@ -75,7 +81,7 @@ static zero_status shared_exchange(zi_shared *shared, const uint64_t mine[ZI_SHA
     zi_shared_rank *own = &header->ranks[shared->index];
     memcpy(own->values[number % 2], mine, sizeof own->values[0]);
     atomic_store_explicit(&own->exchanges, number, memory_order_release);
-    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
+    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms, shared->size);
     for (uint32_t i = 0; i < shared->size; i++) {
         while (atomic_load_explicit(&header->ranks[i].exchanges, memory_order_acquire) < number) {
             ZI_TRY(zi_shared_poll(shared, what));

@@ -100,7 +100,7 @@ static zero_status shared_group_fail_late(const zi_shared *shared, const char *n
 static zero_status create_entry(zi_shared *shared, const zi_shared_block *row, uint64_t key,
                                 const uint32_t *members, uint32_t size, const char *name)
 {
-    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
+    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms, shared->size);
     zi_shared_entry *entry = NULL;
     for (uint32_t i = 0; entry == NULL; i = (i + 1) % ZI_SHARED_ENTRIES) {
         uint64_t expected = KEY_FREE;
@@ -160,7 +160,7 @@ static bool row_freed(zi_shared_entry *entry, uint32_t serial, uint64_t key)
 static zero_status join_entry(zi_shared *shared, zi_shared_block *row, uint64_t key,
                               const uint32_t *members, uint32_t size, const char *name)
 {
-    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms);
+    zi_shared_wait wait = zi_shared_wait_begin(shared->deadline_ms, shared->size);
     char who[64];
     zi_shared_entry *entry = find_entry(shared, key);
     for (; entry == NULL; entry = find_entry(shared, key)) {

@@ -101,10 +101,12 @@ struct zi_shared {
 /* A wait with a deadline, for calls outside the step: yields first, then sleeps. */
 typedef struct zi_shared_wait {
     uint64_t until_ns;
+    uint32_t sleep_ns;
     uint32_t rounds;
 } zi_shared_wait;
 
-zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms);
+/* ranks: how many of the host may wait at once. */
+zi_shared_wait zi_shared_wait_begin(uint32_t deadline_ms, uint32_t ranks);
 
 /* False when the deadline has passed. */
 bool zi_shared_wait_more(zi_shared_wait *wait);

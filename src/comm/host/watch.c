@@ -198,6 +198,10 @@ uint32_t zi_shared_leaver(const zi_shared *shared, const uint32_t *members, uint
 {
     uint32_t first = shared->size;
     uint32_t order = UINT32_MAX;
+    /* Every rank that waits asks this again and again. */
+    if (atomic_load(&shared->header->leavers) == 0) {
+        return first;
+    }
     for (uint32_t index = 0; index < shared->size; index++) {
         bool member = members == NULL;
         for (uint32_t i = 0; i < size && !member; i++) {
