@@ -8,6 +8,32 @@ enum { RANKS = 2, LAYERS = 3, WIDTH = 16, WEIGHTS = WIDTH * WIDTH, STEPS = 500 }
     if ((status = (call)) != ZERO_OK) \
     goto done
 
+static void forward(const float *weight, const float *x, float *y)
+{
+    for (int i = 0; i < WEIGHTS; i++) {
+        y[i / WIDTH] += weight[i] * x[i % WIDTH];
+    }
+}
+
+/* dx, dy: of the loss by x and by y. Gradients are added. */
+static void backward(const float *weight, float *grad, const float *x, const float *dy, float *dx)
+{
+    for (int i = 0; i < WEIGHTS; i++) {
+        grad[i] += dy[i / WIDTH] * x[i % WIDTH];
+        dx[i % WIDTH] += dy[i / WIDTH] * weight[i];
+    }
+}
+
+static float loss_of(const float *x, const float *y, float *dy)
+{
+    float loss = 0;
+    for (int i = 0; i < WIDTH; i++) {
+        dy[i] = (y[i] - x[i ^ 1]) * 2 / WIDTH;
+        loss += dy[i] * dy[i] * WIDTH / 4;
+    }
+    return loss;
+}
+
 static zero_status rank(zero_world *world, void *options)
 {
     static const char *const names[LAYERS] = {"first", "second", "third"};
@@ -28,29 +54,18 @@ static zero_status rank(zero_world *world, void *options)
     }
     TRY(zero_engine_create(world, model, options, &engine));
     for (uint32_t step = 0; step < STEPS; step++) {
-        float x[LAYERS + 1][WIDTH] = {0}, d[LAYERS + 1][WIDTH] = {0}, loss = 0;
+        float x[LAYERS + 1][WIDTH] = {0}, d[LAYERS + 1][WIDTH] = {0}, loss;
         zero_random_normal(2, zero_world_rank(world), step * WIDTH, WIDTH, 0, 1, x[0]);
         TRY(zero_micro_begin(engine, ZERO_MICRO_LAST));
         for (uint32_t l = 0; l < LAYERS; l++) {
             TRY(zero_unit_acquire(engine, l, ZERO_PASS_FORWARD, here, &unit));
-            const float *weight = unit->params[0].data;
-            for (int i = 0; i < WEIGHTS; i++) {
-                x[l + 1][i / WIDTH] += weight[i] * x[l][i % WIDTH];
-            }
+            forward(unit->params[0].data, x[l], x[l + 1]);
             TRY(zero_unit_release(engine, l, here));
         }
-        for (int i = 0; i < WIDTH; i++) {
-            d[LAYERS][i] = (x[LAYERS][i] - x[0][i ^ 1]) * 2 / WIDTH;
-            loss += d[LAYERS][i] * d[LAYERS][i] * WIDTH / 4;
-        }
+        loss = loss_of(x[0], x[LAYERS], d[LAYERS]);
         for (uint32_t l = LAYERS; l-- > 0;) {
             TRY(zero_unit_acquire(engine, l, ZERO_PASS_BACKWARD, here, &unit));
-            const float *weight = unit->params[0].data;
-            float *grad = unit->grads[0].data;
-            for (int i = 0; i < WEIGHTS; i++) {
-                grad[i] += d[l + 1][i / WIDTH] * x[l][i % WIDTH];
-                d[l][i % WIDTH] += d[l + 1][i / WIDTH] * weight[i];
-            }
+            backward(unit->params[0].data, unit->grads[0].data, x[l], d[l + 1], d[l]);
             TRY(zero_unit_release(engine, l, here));
         }
         TRY(zero_micro_end(engine));

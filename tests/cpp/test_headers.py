@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../abi")
 
@@ -74,6 +75,20 @@ def must_not_compile(command, body, wanted):
         raise Fail(f"not for {wanted}:\n{said}")
 
 
+def kernels_include_them(include, standard):
+    """A file of CUDA C++, by nvcc and the compiler that it calls."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/trainer.cu"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#include <zero/zero.hpp>\n__global__ void scale(float *x) { *x *= 2; }\n"
+                       "zero::Model f();\nzero::Model f() { return zero::Model::create(); }\n")
+        done = subprocess.run(["nvcc", f"-std=c++{standard}", include, "-Werror", "all-warnings",
+                               "-c", path, "-o", f"{path}.o"],
+                              capture_output=True, text=True, check=False, timeout=100)
+        if done.returncode != 0:
+            raise Fail(done.stdout + done.stderr)
+
+
 def missing(name):
     raise Skip(f"{name} is not installed")
 
@@ -104,6 +119,10 @@ def main():
         if compiler in found:
             tally.run(f"programs, C++{standard}, {compiler}, {mode}", must_compile,
                       [compiler, f"-std=c++{standard}", *base, *MODES[mode], *programs[mode]])
+    for standard in ("17", "20"):
+        tally.run(f"a file for nvcc, C++{standard}",
+                  *((kernels_include_them, f"-I{source}/include", standard)
+                    if shutil.which("nvcc") else (missing, "nvcc")))
     for name, (body, wanted) in REFUSED.items():
         for compiler in found[:1]:
             tally.run(f"refused: {name}", must_not_compile,
