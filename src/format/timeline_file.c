@@ -15,6 +15,8 @@
 #include "core/sizes.h"
 #include "format/json.h"
 
+/* Of the format. */
+#define TIMELINE_VERSION 1
 /* Times of a GPU are read from events, and tied to the host's clock anew once a second. Where spans
  * of a track overlap by no more than that can explain, the second begins when the first ends. */
 #define SLACK_NS 20000
@@ -162,12 +164,12 @@ static void put_head(zi_json_writer *out, const zi_timeline *timeline, const zi_
     const uint32_t tracks = atomic_load_explicit(&timeline->track_count, memory_order_acquire);
     char rank[32];
     put(out,
-        "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"producer\":\"libzero %s\",\"rank\":%" PRIu32
-        ",\"world\":%" PRIu32 ",\"part\":%" PRIu32 ",\"parts\":%" PRIu32
+        "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"version\":%d,\"producer\":\"libzero %s\","
+        "\"rank\":%" PRIu32 ",\"world\":%" PRIu32 ",\"part\":%" PRIu32 ",\"parts\":%" PRIu32
         ",\"clock_offset_ns\":%" PRId64 ",\"clock_error_ns\":%" PRIu64 ",\"lost\":%" PRIu64
         "},\n\"traceEvents\":[\n",
-        file->version, file->rank, file->world, file->part, file->parts, file->clock_offset_ns,
-        file->clock_error_ns, lost);
+        TIMELINE_VERSION, file->version, file->rank, file->world, file->part, file->parts,
+        file->clock_offset_ns, file->clock_error_ns, lost);
     put(out,
         "{\"ph\":\"M\",\"pid\":%" PRIu64
         ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%" PRIu64 "}}",

@@ -142,6 +142,17 @@ def read_json(path):
         return json.load(file)
 
 
+def test_a_later_timeline_is_refused_by_its_version(scratch):
+    for version, folder in traced():
+        path = os.path.join(scratch, "later.json")
+        trace = read_json(files_of(folder, "timeline")[0])
+        trace["otherData"]["version"] = LATER
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(trace, file)
+        said = run(ZERO, "trace", "summary", path, refused=True)
+        expect(f"version {LATER}" in said, f"{version}'s timeline as version {LATER}: {said}")
+
+
 def expect_kept(mine, kept, where):
     """All that was said is said; more may be."""
     if isinstance(kept, dict):

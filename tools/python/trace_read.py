@@ -7,6 +7,7 @@ from command_line import Refused
 from trace_json import (COUNT_MAX, Wrong, each, is_integer, is_number, load, optional_text, placed,
                         text, whole)
 
+VERSION = 1  # of the format
 TIME_MAX_US = 1e15  # about 31 years
 WORLD_MAX = (1 << 31) - 1
 
@@ -87,6 +88,10 @@ def _head(path: str, root: dict[str, Any]) -> Rank:
     if not isinstance(head, dict):
         what = "no object" if "otherData" in root else "missing"
         raise Wrong("", f"is {what}; name files of zero_engine_trace")
+    version = whole(head, "version", VERSION)  # the first files had none
+    if version != VERSION:
+        raise Wrong("version", f"{version} of the format is not {VERSION}, which this program "
+                    "reads; use the `zero` of the library that wrote it")
     rank = Rank(path, head, whole(head, "rank"), whole(head, "world"), whole(head, "part", 0),
                 whole(head, "parts", 1), head.get("clock_offset_ns", 0),
                 whole(head, "clock_error_ns", 0), whole(head, "lost", 0))
