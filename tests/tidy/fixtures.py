@@ -254,6 +254,10 @@ FIXTURES = {
             },
         ],
     ),
+    "guides_readers": (
+        [{"docs/x.md": "# X\n\n*For all. A how-to.*\n"}, {"docs/decisions/001-a.md": "# 001: a\n"}],
+        [{"docs/x.md": "# X\n\nIt is so.\n"}, {"docs/x.md": "# X\n"}],
+    ),
     "doc_snippets": (
         [_document("rest();"), {"docs/x.md": "```sh\nwork\n```\n"}],
         [_document("other();"), _document("    rest();"), {"docs/x.md": "```cpp\nrest();\n```\n"}],

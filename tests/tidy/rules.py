@@ -409,6 +409,14 @@ def doc_snippets(tree):
                 yield path, line, "this C is nowhere in examples/"
 
 
+def guides_readers(tree):
+    """A page of docs says first, in italics, for whom it is."""
+    for path in tree.paths((".md",), ("docs/",)):
+        lines = tree.texts[path].split("\n")
+        if path.count("/") == 1 and not (len(lines) > 2 and lines[2].startswith("*For ")):
+            yield path, 3, 'it does not begin with "*For ...": its readers'
+
+
 def decisions_index(tree):
     """docs/decisions.md has each decision once, by its title."""
     index = "docs/decisions.md"
@@ -627,6 +635,7 @@ CHECKS = [
     dead_files,
     readme_snippet,
     doc_snippets,
+    guides_readers,
     decisions_index,
     comment_at_top,
     state_table,

@@ -10,6 +10,8 @@ INTROS = ("What users set. `zero_engine_options_init()` fills it, then fields ar
 PAGE_HEAD = (
     "# Options",
     "",
+    "*For those who look up an option. Reference.*",
+    "",
     "Printed by `zero options --markdown` from the table that also checks the options, compares "
     "them over the ranks and",
     "serves command lines (`zero/option.h`). 0 stands for the default wherever 0 is no value; the "
