@@ -228,8 +228,9 @@ zero_status zi_engine_wrap(zero_engine *engine, zero_stream stream, zi_stream **
 zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit)
 {
     if (unit >= engine->layout->unit_count) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "unit %" PRIu32 " is not one of the engine's %" PRIu32,
-                unit, engine->layout->unit_count);
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "unit %" PRIu32 " is not one of the engine's %" PRIu32 "; units count from 0", unit,
+                engine->layout->unit_count);
     }
     return ZERO_OK;
 }
@@ -237,7 +238,8 @@ zero_status zi_engine_check_unit(const zero_engine *engine, uint32_t unit)
 zero_status zi_engine_check_tensor(const zero_engine *engine, uint32_t tensor)
 {
     if (tensor >= engine->layout->tensor_count) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor %" PRIu32 " is not one of the engine's %" PRIu32,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tensor %" PRIu32 " is not one of the engine's %" PRIu32 "; tensors count from 0",
                 tensor, engine->layout->tensor_count);
     }
     return ZERO_OK;

@@ -393,7 +393,9 @@ zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *vi
     ZI_TRY(check_view(engine, tensor, view));
     const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
     if (!zi_params_in_use(engine->params, info->unit)) {
-        ZI_FAIL(ZERO_ERR_STATE, "tensor %" PRIu32 " \"%.60s\": its unit \"%.60s\" is not acquired",
+        ZI_FAIL(ZERO_ERR_STATE,
+                "tensor %" PRIu32 " \"%.60s\": its unit \"%.60s\" is not acquired; call "
+                "zero_unit_acquire first",
                 tensor, info->name, hooks_unit_name(engine, info->unit));
     }
     *view = (zero_view){
@@ -427,7 +429,9 @@ zero_status zero_tensor_grad(zero_engine *engine, uint32_t tensor, zero_view *vi
     }
     if (!zi_grads_in_use(engine->grads, info->unit)) {
         ZI_FAIL(ZERO_ERR_STATE,
-                "tensor %" PRIu32 " \"%.60s\": the gradient of unit \"%.60s\" is not acquired",
+                "tensor %" PRIu32
+                " \"%.60s\": the gradient of unit \"%.60s\" is not acquired; acquire "
+                "the unit with ZERO_PASS_BACKWARD",
                 tensor, info->name, hooks_unit_name(engine, info->unit));
     }
     *view = (zero_view){

@@ -111,9 +111,8 @@ static zero_status make_store(zero_engine *engine, const zero_engine_options *ca
     }
     if (engine->evicted.directory_count == 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "options.disk_directories is %p and disk_directory_count %" PRIu32
-                "; a role on disk needs at least one directory",
-                (const void *)options.disk_directories, options.disk_directory_count);
+                "options.disk_directories is %s; a role on disk needs at least one directory",
+                options.disk_directories == NULL ? "NULL" : "empty, disk_directory_count is 0");
     }
     const uint64_t bytes = layout->memory.tier_bytes[ZERO_TIER_DISK];
     const char *const *directories = engine->evicted.directories;

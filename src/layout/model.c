@@ -149,7 +149,8 @@ static zero_status add_empty_unit(zero_model *model, const char *name, uint32_t 
     const uint32_t taken =
         zi_table_find(&model->units_by_name, hash, is_named_unit, model->units, name);
     if (taken != ZI_TABLE_NONE) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "unit name \"%.60s\" is taken by unit %" PRIu32, name,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "unit name \"%.60s\" is taken by unit %" PRIu32 "; names of units are unique", name,
                 taken);
     }
     if (model->unit_count == UNITS_MAX) {
@@ -225,7 +226,9 @@ zero_status zero_tensor_add(zero_model *model, uint32_t unit, const zero_tensor_
     const uint32_t taken =
         zi_table_find(&model->tensors_by_name, hash, is_named_tensor, model->tensors, desc->name);
     if (taken != ZI_TABLE_NONE) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor name \"%.60s\" is taken by tensor %" PRIu32,
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tensor name \"%.60s\" is taken by tensor %" PRIu32
+                "; names of tensors are unique in the model",
                 desc->name, taken);
     }
     ZI_TRY(check_room(model, desc->name, count));
