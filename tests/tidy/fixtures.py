@@ -260,7 +260,12 @@ FIXTURES = {
     ),
     "doc_snippets": (
         [_document("rest();"), {"docs/x.md": "```sh\nwork\n```\n"}],
-        [_document("other();"), _document("    rest();"), {"docs/x.md": "```cpp\nrest();\n```\n"}],
+        [
+            _document("other();"),
+            _document("    rest();"),
+            {"docs/x.md": "```cpp\nrest();\n```\n"},
+            {"README.md": "```python\nrest()\n```\n", "examples/a.py": "work()\n"},
+        ],
     ),
     "state_table": (
         [_states("gathering: gather, await | refused")],

@@ -391,22 +391,30 @@ def _snippet(lines):
     return "\n".join(line[indent:] for line in lines)
 
 
+def _strangers_in(text, language, sources):
+    """The lines of a page's blocks that are nowhere in the sources."""
+    for block in re.finditer(rf"^```{language}\n(.*?)\n```", text, re.DOTALL | re.MULTILINE):
+        wanted = block.group(1).split("\n")
+        shown = _snippet(wanted)
+        runs = (
+            _snippet(lines[i : i + len(wanted)])
+            for lines in sources
+            for i in range(len(lines) - len(wanted) + 1)
+        )
+        if shown not in runs:
+            yield text.count("\n", 0, block.start()) + 2
+
+
 def doc_snippets(tree):
-    """C and C++ in a document are runs of lines of a file in examples/, which are compiled."""
+    """C and C++ in a document are runs of lines of a file in examples/, which are compiled. So is
+    Python in README.md, of one that runs; that in docs/ is run from there by tests."""
     sources = [tree.texts[p].split("\n") for p in tree.paths(C_SUFFIXES, ("examples/",))]
+    scripts = [tree.texts[p].split("\n") for p in tree.paths((".py",), ("examples/",))]
     for path in tree.paths((".md",), ("docs/",)):
-        text = tree.texts[path]
-        for block in re.finditer(r"^```c(?:pp)?\n(.*?)\n```", text, re.DOTALL | re.MULTILINE):
-            wanted = block.group(1).split("\n")
-            shown = _snippet(wanted)
-            runs = (
-                _snippet(lines[i : i + len(wanted)])
-                for lines in sources
-                for i in range(len(lines) - len(wanted) + 1)
-            )
-            if shown not in runs:
-                line = text.count("\n", 0, block.start()) + 2
-                yield path, line, "this C is nowhere in examples/"
+        for line in _strangers_in(tree.texts[path], "c(?:pp)?", sources):
+            yield path, line, "this C is nowhere in examples/"
+    for line in _strangers_in(tree.texts.get("README.md", ""), "python", scripts):
+        yield "README.md", line, "this Python is nowhere in examples/"
 
 
 def guides_readers(tree):
