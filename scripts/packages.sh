@@ -69,6 +69,7 @@ need_build() {
 need_checks() {
     need_command g++ g++
     need_command cmake cmake
+    [ -d /usr/include/torch ] || missing+=(libtorch-dev)
     need_command clang clang
     need_command clang-format clang-format
     need_command doxygen doxygen

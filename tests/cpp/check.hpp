@@ -86,6 +86,8 @@ inline void run_case(const Case &test)
 #endif
 }
 
+/* A program of several files has its main in one. */
+#if !defined(CHECK_NO_MAIN)
 int main()
 {
     int failed = 0;
@@ -99,5 +101,6 @@ int main()
     std::printf("%d passed, %d failed, 0 skipped\n", count - failed, failed);
     return failed > 0 || count == 0;
 }
+#endif
 
 #endif

@@ -1,0 +1,2 @@
+/* Headers that every file of this folder includes. */
+#include <torch/torch.h>
