@@ -24,7 +24,8 @@ static TensorInfo tensor_info(const Model &model, uint32_t tensor)
 {
     zero_tensor_desc desc = {};
     check(zero_model_tensor_desc(model.model, tensor, &desc));
-    return {std::vector<size_t>(desc.shape, desc.shape + desc.dims)};
+    return {std::vector<size_t>(desc.shape, desc.shape + desc.dims),
+            (desc.flags & ZERO_TENSOR_FROZEN) != 0};
 }
 
 static Engine *create(World &world, const Model &model, const Options &options)

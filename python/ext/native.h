@@ -74,6 +74,7 @@ struct World {
 /** A tensor as its arrays show it. */
 struct TensorInfo {
     std::vector<size_t> shape;
+    bool frozen;
 };
 
 /** A model under construction, and the arrays that its tensors begin with. */

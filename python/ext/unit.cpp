@@ -11,21 +11,30 @@ struct Use {
     nb::object params, grads;             // tuples of arrays, once they were asked for
 };
 
-static Use *make_use(Engine &self, int64_t unit, int pass)
+static uint32_t unit_of(const Core &core, int64_t unit)
 {
-    const size_t units = self.get().units.size();
+    const size_t units = core.units.size();
     if (unit < 0 || static_cast<size_t>(unit) >= units) {
         throw nb::index_error(("unit " + std::to_string(unit) + " is not one of the engine's " +
                                std::to_string(units) + "; units count from 0")
                                   .c_str());
     }
+    return static_cast<uint32_t>(unit);
+}
+
+static zero_pass pass_of(int pass)
+{
     if (pass < ZERO_PASS_NONE || pass > ZERO_PASS_EVAL) {
         throw nb::value_error(
             ("pass " + std::to_string(pass) + " is none of zeroshard.FORWARD, BACKWARD and EVAL")
                 .c_str());
     }
-    return new Use{
-        self.core, static_cast<uint32_t>(unit), static_cast<zero_pass>(pass), nullptr, {}, {}};
+    return static_cast<zero_pass>(pass);
+}
+
+static Use *make_use(Engine &self, int64_t unit, int pass)
+{
+    return new Use{self.core, unit_of(self.get(), unit), pass_of(pass), nullptr, {}, {}};
 }
 
 static Use &enter(Use &self)
@@ -159,6 +168,64 @@ static nb::object grads(Use &self)
     return self.grads;
 }
 
+/* Addresses of a unit's tensors, in the order of its arrays: 0 for one that has no gradient. */
+template <typename ViewOf>
+static nb::tuple addresses_of(const Core &core, uint32_t unit, bool trained, ViewOf view_of)
+{
+    nb::list all;
+    for (uint32_t tensor : core.units[unit]) {
+        zero_view view = {};
+        if (!trained || !core.tensors[tensor].frozen) {
+            check(view_of(core.engine, tensor, &view));
+        }
+        all.append(reinterpret_cast<uintptr_t>(view.data));
+    }
+    return nb::tuple(all);
+}
+
+static nb::tuple params_acquire(Engine &self, int64_t unit, int pass)
+{
+    const Core &core = self.get();
+    const uint32_t of = unit_of(core, unit);
+    const zero_pass in = pass_of(pass);
+    on_engine(self, [of, in](zero_engine *engine) {
+        return zero_unit_params_acquire(engine, of, in, zero_stream_host());
+    });
+    return addresses_of(core, of, false, zero_tensor_data);
+}
+
+static void params_release(Engine &self, int64_t unit)
+{
+    const Core &core = self.get();
+    check(zero_unit_params_release(core.engine, unit_of(core, unit), zero_stream_host()));
+}
+
+static nb::tuple grads_acquire(Engine &self, int64_t unit)
+{
+    const Core &core = self.get();
+    const uint32_t of = unit_of(core, unit);
+    on_engine(self, [of](zero_engine *engine) {
+        return zero_unit_grads_acquire(engine, of, zero_stream_host());
+    });
+    return addresses_of(core, of, true, zero_tensor_grad);
+}
+
+static void grads_ready(Engine &self, int64_t unit)
+{
+    const Core &core = self.get();
+    check(zero_unit_grads_ready(core.engine, unit_of(core, unit), zero_stream_host()));
+}
+
+/* Memory of the engine at an address that one of the calls above gave, for from_dlpack. */
+static nb::object memory_at(Engine &self, uintptr_t address, size_t bytes)
+{
+    (void)self.get();
+    return nb::ndarray<nb::array_api>(reinterpret_cast<void *>(address), 1, &bytes,
+                                      owner_of(self.core), nullptr, nb::dtype<uint8_t>(),
+                                      nb::device::cpu::value)
+        .cast(nb::rv_policy::reference);
+}
+
 static void micro_begin(Engine &self, bool last)
 {
     on_engine(self, [last](zero_engine *engine) {
@@ -183,6 +250,11 @@ void unit_register(nb::module_ &module, nb::class_<Engine> &engine)
         });
     module.def("set_gradients", set_gradients);
     engine.def("unit", make_use)
+        .def("params_acquire", params_acquire)
+        .def("params_release", params_release)
+        .def("grads_acquire", grads_acquire)
+        .def("grads_ready", grads_ready)
+        .def("memory_at", memory_at)
         .def("micro_begin", micro_begin)
         .def("micro_end", [](Engine &self) { on_engine(self, zero_micro_end); })
         .def("micro_abandon", [](Engine &self) {

@@ -198,6 +198,32 @@ class Engine:
         unit: Unit = self._unit(index, pass_)
         return unit
 
+    def params_acquire(self, index: int, pass_: int = 0) -> tuple[int, ...]:
+        """Acquire a unit's parameters alone, for callers with an order of their own (the split
+        calls of zero/unit.h): the addresses of its tensors, which hold until params_release().
+        Collective over the ranks that share the unit."""
+        addresses: tuple[int, ...] = self._engine.params_acquire(index, pass_)
+        return addresses
+
+    def params_release(self, index: int) -> None:
+        """Close the last open params_acquire(). Local call."""
+        self._engine.params_release(index)
+
+    def grads_acquire(self, index: int) -> tuple[int, ...]:
+        """Acquire a unit's gradients alone: their addresses, 0 for a frozen tensor, which hold
+        until grads_ready(). Add to them. Local call."""
+        addresses: tuple[int, ...] = self._engine.grads_acquire(index)
+        return addresses
+
+    def grads_ready(self, index: int) -> None:
+        """Close grads_acquire(): the unit's gradients are complete. Local call."""
+        self._engine.grads_ready(index)
+
+    def memory_at(self, address: int, size: int) -> Any:
+        """`size` bytes at an address that a call above gave, as uint8 for from_dlpack. They keep
+        the engine's memory, and are the unit's no longer than the address."""
+        return self._engine.memory_at(address, size)
+
     def micro_step(self, last: bool = True) -> _MicroStep:
         """One forward and one backward on one micro-batch: `with engine.micro_step():`.
 
