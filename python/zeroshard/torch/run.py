@@ -8,6 +8,7 @@ Autograd runs the nodes of one thread in the reverse order of their making. So w
 an input of a unit is computed, all nodes of that unit's forward have run."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..engine import FORWARD, Engine
-from ..errors import StateError
+from ..errors import Error, StateError
 from .unit import Unit, Use
 from .units import UnitPlan
 
@@ -54,6 +55,7 @@ class Run:
         self.last = True  # of the open micro-step
         self.due = False  # a step is
         self.unset: str | None = None  # a parameter that has no values yet
+        self.meta: set[str] = set()  # all of them
         self.units: list[Unit] = []
         self.handles: list[Any] = []
         indices = iter(range(len(plans)))
@@ -86,7 +88,7 @@ class Run:
         self.stack.append(unit)
         if graded:
             self._watch_inputs(unit, args, kwargs)
-        elif self.open:
+        elif self.saving is not None:  # inside a forward with a graph: a reentrant checkpoint
             unit.ungraded += 1
 
     def after(self, unit: Unit, module: Any, args: Any, result: Any) -> None:
@@ -94,17 +96,21 @@ class Run:
         if not self.stack or self.stack[-1] is not unit:
             return  # recomputation, or `before` has failed
         self.stack.pop()
+        if not self.stack:
+            self._exit()
+        if result is None:
+            # After an exception, perhaps: what has failed then says so at the next call too.
+            with suppress(Error):
+                unit.drop()
+            return
         try:
-            if result is not None:
-                unit.check_views()
-                if torch.is_grad_enabled():
-                    for tensor in tensors_of(result):
-                        if tensor.requires_grad:
-                            tensor.register_hook(unit.reach)
+            unit.check_views()
+            if torch.is_grad_enabled():
+                for tensor in tensors_of(result):
+                    if tensor.requires_grad:
+                        tensor.register_hook(unit.reach)
         finally:
             unit.drop()
-            if not self.stack:
-                self._exit()
 
     def _watch_inputs(self, unit: Unit, args: Any, kwargs: Any) -> None:
         use: Use | None = None
@@ -192,7 +198,9 @@ class Run:
                     return _Saved(found[0], found[1], tensor)
             if outer is not None:
                 return outer[0](tensor)
-            return tensor, tensor._version
+            # A node that kept its own output with its graph would keep itself.
+            kept = tensor.detach() if tensor.requires_grad else tensor
+            return kept, tensor._version
 
         def unpack(packed: Any) -> torch.Tensor:
             if type(packed) is _Saved:

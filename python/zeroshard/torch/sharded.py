@@ -1,30 +1,28 @@
 """A module whose parameters are shards: shard() and what it returns."""
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from ..engine import Engine, StepResult
+from ..engine import Engine, LoadReport, StepResult
 from ..errors import StateError
 from ..model import Model, Plan, Tensor
 from ..options import Options
 from ..world import World
+from . import files
 from .run import Run
 from .unit import placeholder_of
 from .units import DTYPES, Place, UnitPlan, Units, plan_units
+from .values import Names, Values, array_of
 
 Choice = Callable[[str, nn.Parameter], Any]
 Init = Callable[[str, torch.Tensor], Any]
-
-
-def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """An array over a tensor's memory where it can be, bfloat16 as its bits."""
-    tensor = tensor.detach().contiguous()
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def _describe(plans: list[UnitPlan], no_decay: Choice | None, groups: Choice | None) -> Model:
@@ -103,8 +101,18 @@ def shard(module: nn.Module, world: World, *, units: Units = None, no_decay: Cho
     if init is not None:
         sharded._fill(init)
     elif meta:
-        run.unset = meta[0].name
+        run.unset, run.meta = meta[0].name, {place.name for place in meta}
     return sharded
+
+
+def _refuse_state_dict(*_: Any) -> None:
+    raise RuntimeError("the module's own parameters are NaN, as they are sharded; call state_dict()"
+                       " or save_weights() of what shard() returned, on all ranks")
+
+
+def _refuse_load_state_dict(*_: Any) -> None:
+    raise RuntimeError("the module's own parameters are sharded; call load_state_dict() or "
+                       "load_weights() of what shard() returned, on all ranks")
 
 
 class Sharded:
@@ -126,6 +134,9 @@ class Sharded:
         self.world = world
         self.engine = engine
         self._run = run
+        self._values = Values(module, engine, world, run.units)
+        run.handles += [module.register_state_dict_pre_hook(_refuse_state_dict),
+                        module.register_load_state_dict_pre_hook(_refuse_load_state_dict)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
@@ -211,6 +222,89 @@ class Sharded:
                 "evaluate under torch.no_grad(), or drop the forward by abandon()")
 
     # Values
+
+    def state_dict(self, *, rank0_only: bool = False,
+                   exact: bool = False) -> dict[str, torch.Tensor]:
+        """Whole parameters and persistent buffers by name, as the module had them.
+
+        - rank0_only: other ranks get an empty dict and hold no whole parameter.
+        - exact: fp32 values of the masters.
+        - Collective.
+        """
+        return self._values.state_dict(self.world.rank == 0 or not rank0_only, exact)
+
+    def load_state_dict(self, values: Mapping[str, torch.Tensor], strict: bool = True) -> list[str]:
+        """Set parameters and buffers from whole tensors, which every rank gives. Moments stay.
+
+        - strict: names that are missing or unknown are an error. False: they are left.
+        - Returns the parameters that were missing.
+        """
+        missing = self._values.set_all(values, None, not strict, "the state dict")
+        self._has_values(missing)
+        return missing
+
+    def load_weights(self, path: str | os.PathLike, *, names: Names = None,
+                     partial: bool = False) -> list[str]:
+        """Set parameters and buffers from a safetensors file, an index of files or a folder with
+        either, such as Hugging Face's. Each rank reads what its shards have of it. Moments stay.
+
+        - names: from a name of the file to the module's, or to None: it is ignored; a mapping or a
+          function.
+        - partial: what is missing or unknown is left; otherwise it is an error that lists it.
+        - Returns the parameters that were missing.
+        - Errors: ValueError, OSError. Nothing is loaded then.
+        """
+        missing = self._values.set_all(files.read(path), names, partial, os.fspath(path))
+        self._has_values(missing)
+        return missing
+
+    def save_weights(self, path: str | os.PathLike, *, exact: bool = False) -> None:
+        """Write parameters and persistent buffers to a safetensors file: `path` with the ending
+        .safetensors, or model.safetensors in the folder `path`. Rank 0 writes, and has one whole
+        parameter in memory at a time. Tied parameters have their first name. Collective.
+
+        - exact: fp32 values of the masters.
+        - Errors: OSError on rank 0, IoError on the others; a file that was there is as it was.
+        """
+        self._values.save(path, exact)
+
+    def _has_values(self, missing: list[str]) -> None:
+        run = self._run
+        run.unset = next((name for name in missing if name in run.meta), None)
+        run.meta.intersection_update(missing)
+
+    # Checkpoints
+
+    def save(self, folder: str | os.PathLike, *, user: bytes = b"", buffers: bool = True,
+             **options: Any) -> None:
+        """Save the run's whole state, which any number of ranks loads at any stage: parameters,
+        moments, the step's state and rank 0's persistent buffers. Collective.
+
+        - user: the caller's own bytes; with the buffers at most 1 MiB.
+        - buffers: False: without them.
+        - options: as of Engine.save_begin: name, keep, data_position and so on.
+        """
+        kept = self._values.user_bytes(user) if buffers else self._user_alone(user)
+        self.engine.save(folder, user=kept, **options)
+
+    @staticmethod
+    def _user_alone(user: bytes) -> bytes:
+        return files.packed({"user": torch.frombuffer(bytearray(user), dtype=torch.uint8)}
+                            ) if user else b""
+
+    def load(self, path: str | os.PathLike, **options: Any) -> LoadReport:
+        """Go on from a checkpoint that save() made. Collective.
+
+        - options: as of Engine.load: name, partial, if_any and so on.
+        - Returns the report, whose `user` is what save() was given.
+        """
+        report = self.engine.load(path, **options)
+        if report.loaded and not report.missing:
+            self._has_values([])
+        if report.folder and report.world:
+            user = self._values.take_user_bytes(report.user, bool(options.get("partial")))
+            return replace(report, user=user)
+        return report
 
     def _fill(self, init: Init) -> None:
         """Initial values by a function of whole parameters, for the engine's ranges."""

@@ -252,7 +252,7 @@ class Unit:
             "losses of a micro-step and call backward() once")
 
     def take_grads(self) -> list[torch.Tensor | None]:
-        self.run.enter_backward()
+        """Acquire the gradients."""
         if not self.run.open:
             raise StateError(
                 f"a gradient of {self.label} comes outside a micro-step, which ended with its "
@@ -324,8 +324,8 @@ def _gradient_hooks(of: "weakref.ref[Unit]", index: int) -> tuple[Callable[..., 
     def before(_: torch.Tensor) -> None:
         unit = of()
         if unit is not None:
+            unit.run.enter_backward()
             if unit.outer:
-                unit.run.enter_backward()
                 unit.params[index].grad = unit.waiting.get(index)
                 return
             grads = unit.grads

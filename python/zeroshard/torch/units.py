@@ -64,14 +64,14 @@ def _named(root: nn.Module, name: str) -> nn.Module:
 
 
 def _modules_of(root: nn.Module, units: Units) -> list[nn.Module]:
-    """What `units` means, in any order."""
+    """What `units` means: names and modules in their order, and else as the model defines them."""
     if units is None:
         return _default_units(root)
     if isinstance(units, type):
         units = [units]
     if callable(units):
         return [module for name, module in root.named_modules() if units(name, module)]
-    chosen: list[nn.Module] = []
+    units, chosen = list(units), []
     for entry in units:
         if isinstance(entry, type):
             found = [module for module in root.modules() if isinstance(module, entry)]
@@ -80,6 +80,9 @@ def _modules_of(root: nn.Module, units: Units) -> list[nn.Module]:
         if not found:
             raise ValueError(f"units has {entry!r}, of which the model has no module")
         chosen += found
+    if any(isinstance(entry, type) for entry in units):
+        wanted = set(map(id, chosen))
+        return [module for module in root.modules() if id(module) in wanted]
     return chosen
 
 
