@@ -9,7 +9,8 @@ import subprocess
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VALUES = "values.txt"
-REPORT = ["plan", "gpt2", "workstation"]
+# The reports that are kept, and the commands that print them.
+REPORTS = {"plan": ["plan", "gpt2", "workstation"], "bench": ["bench", "hooks", "memory", "--tiny"]}
 
 
 def run(*command, refused=False):

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 
-from golden import HERE, REPORT, VALUES, run, summed_up
+from golden import HERE, REPORTS, VALUES, run, summed_up
 
 
 def write_text(path, text):
@@ -40,7 +40,8 @@ def write_all(program, zero, folder):
             write_traces(program, zero, name, os.path.join(folder, name))
         else:
             write_run(program, name, os.path.join(folder, name))
-    write_text(os.path.join(folder, "plan.json"), run(zero, *REPORT, "--json", "-"))
+    for name, words in REPORTS.items():
+        write_text(os.path.join(folder, f"{name}.json"), run(zero, *words, "--json", "-"))
 
 
 def main():

@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from each_test import expect, expect_equal, run_tests  # noqa: E402
-from golden import (HERE, REPORT, VALUES, hash_of, kept_lines, run,  # noqa: E402
+from golden import (HERE, REPORTS, VALUES, hash_of, kept_lines, run,  # noqa: E402
                     saved_runs, summed_up, versions)
 
 PROGRAM, ZERO, SEAL = sys.argv[1:4]
@@ -219,9 +219,11 @@ def expect_shape(mine, kept, where):
 
 
 def test_reports_keep_their_members(_folder):
-    for version in versions():
-        kept = read_json(os.path.join(HERE, version, "plan.json"))
-        expect_shape(json.loads(run(ZERO, *REPORT, "--json", "-")), kept, f"{version} plan")
+    for name, words in REPORTS.items():
+        said = json.loads(run(ZERO, *words, "--json", "-"))
+        for version in versions():
+            kept = read_json(os.path.join(HERE, version, f"{name}.json"))
+            expect_shape(said, kept, f"{version} {name}")
 
 
 def test_clusters_are_read(scratch):
