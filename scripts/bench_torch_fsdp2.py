@@ -10,8 +10,9 @@ for each process, and the same allocator. They are alive at once and take turns:
 not counted, then some that are. Losses of all steps must agree within the case's bound.
 
 In bf16 FSDP2 keeps fp32 parameters and moments, 12 bytes for each parameter, and computes on casts
-of them. Ours keeps bf16 parameters, fp32 masters and moments, 14 bytes. Sums of gradients are fp32
-on both sides, and so are they sent, or in bf16 in cases that say so.
+of them. Ours keeps bf16 parameters, fp32 masters and moments, 14 bytes. Gradients are computed in
+bf16 and added up over ranks in fp32 on both sides; FSDP2 sends them in fp32 then. In cases that say
+so it sends and adds them in bf16, its default.
 
 Memory is that of the steps after the first. The proportional set size (PSS) of a side's processes,
 added up, is looked at every few milliseconds in a turn that is not timed: all of it, and what it is
@@ -225,9 +226,9 @@ def losses_of(case, losses, bounds):
 
 
 def name_of(case):
-    reduced = ", bf16 sums on the wire" if case["reduce"] == "bfloat16" else ""
-    return (f"GPT {case['model']}, {case['dtype']}, stage {case['stage']}{reduced}, "
-            f"against {STAGES[case['stage']]}")
+    reduced = f", reduce_dtype={case['reduce']}" if case["dtype"] == "bf16" else ""
+    return (f"GPT {case['model']}, {case['dtype']}, stage {case['stage']}, "
+            f"against {STAGES[case['stage']]}{reduced}")
 
 
 def row_of(metric, case, unit, ours, theirs):
@@ -282,7 +283,7 @@ def cases(args):
                                      ("bf16", 3, "bfloat16")):
             case = {"model": model, **sizes, "dtype": dtype, "stage": stage, "reduce": reduce,
                     "batch": args.batch, "length": args.length}
-            if args.case in name_of(case):
+            if any(part in name_of(case) for part in args.case or [""]):
                 yield case
 
 
@@ -362,7 +363,7 @@ def read_line():
     parser.add_argument("--json")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=2, help="that are timed in a turn")
-    parser.add_argument("--case", default="", help="only cases with this in their names")
+    parser.add_argument("--case", action="append", help="only cases with this in their names")
     parser.add_argument("--curve", type=int, metavar="STEPS", help="losses alone, of a longer run")
     parser.add_argument("--quick", action="store_true", help="a tiny model, two rounds")
     parser.add_argument("--ranks", type=int, default=2)
@@ -387,7 +388,7 @@ def read_line():
     if args.quick:
         args.rounds = 2
     if not list(cases(args)):
-        parser.error(f"no case has \"{args.case}\" in its name")
+        parser.error(f"no case has \"{' or '.join(args.case)}\" in its name")
     return args
 
 

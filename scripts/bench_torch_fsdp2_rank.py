@@ -116,12 +116,10 @@ class Zero:
         self.world = self.zeroshard.World.launched()
         self.rank = self.world.rank
         model = make_model(settings)
-        options = {}
         if settings["dtype"] == "bf16":
             model = model.bfloat16()
-            options["wire_dtype"] = {"float32": "f32", "bfloat16": "bf16"}[settings["reduce"]]
         self.model = self.zeroshard.torch.shard(model, self.world, stage=settings["stage"],
-                                                threads=1, **options)
+                                                threads=1)
         beta1, beta2 = ADAMW["betas"]
         self.numbers = {"lr": ADAMW["lr"], "beta1": beta1, "beta2": beta2, "eps": ADAMW["eps"],
                         "weight_decay": ADAMW["weight_decay"]}

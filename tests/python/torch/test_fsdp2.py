@@ -24,7 +24,9 @@ class Fsdp2(unittest.TestCase):
     def test_losses(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "report.json")
-            done = run("--quick", "--text", SCRIPT, "--case", "stage 3, against", "--json", path)
+            done = run("--quick", "--text", SCRIPT, "--case", "f32, stage 3", "--case",
+                       "stage 3, against reshard_after_forward=True, reduce_dtype=float32",
+                       "--json", path)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             with open(path, encoding="utf-8") as file:
                 report = json.load(file)
