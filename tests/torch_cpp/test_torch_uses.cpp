@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <stdexcept>
 #include <unistd.h>
 
@@ -231,7 +232,7 @@ struct PairImpl : torch::nn::Module {
     }
     std::tuple<Tensor, std::vector<Tensor>> forward(const std::vector<Tensor> &in, double scale)
     {
-        return {a(in[0]) * scale, {b(in[1]), in[0]}};
+        return {zero::torch::call(a, in[0]) * scale, {b(in[1]), in[0]}};
     }
     torch::nn::Linear a, b;
 };
@@ -247,6 +248,7 @@ struct NestImpl : torch::nn::Module {
         register_module("sequence", sequence);
         pair = register_module("pair", Pair());
         scale = register_parameter("scale", torch::ones({}));
+        none = register_parameter("none", torch::ones({0, 4}));
     }
     Tensor forward(const Tensor &x)
     {
@@ -256,58 +258,106 @@ struct NestImpl : torch::nn::Module {
     }
     torch::nn::Sequential sequence;
     Pair pair = nullptr;
-    Tensor scale;
+    Tensor scale, none;
 };
 ZERO_TORCH_MODULE(Nest);
 
-CASE(containers_and_nested_outputs)
+/* Parameters after three steps of SGD. inner: a part of a unit is a unit of its own too. */
+std::map<std::string, Tensor> nest_trained(zero::World *world, bool inner)
 {
-    const auto values = [](bool sharded) {
-        torch::manual_seed(3);
-        Nest net;
-        const Tensor x = torch::linspace(-1, 1, 8).view({2, 4});
-        std::map<std::string, Tensor> out;
-        if (!sharded) {
-            torch::optim::SGD sgd(net->parameters(), 0.1);
-            for (int step = 0; step < 3; step++) {
-                sgd.zero_grad();
-                net(x).pow(2).sum().backward();
-                sgd.step();
-            }
-            for (const auto &item : net->named_parameters()) {
-                out[item.key()] = item.value().detach();
-            }
-            return out;
-        }
-        zero::World world = zero::World::self();
-        zero::torch::Config config;
-        config.units =
-            zero::torch::by_type<torch::nn::LinearImpl, torch::nn::SequentialImpl, PairImpl>();
-        config.units = [](const std::string &name, const torch::nn::Module &module) {
-            return name == "sequence" || dynamic_cast<const PairImpl *>(&module) != nullptr ||
-                   (name.find("sequence.") == 0 && !module.parameters().empty());
-        };
-        zero::Options options = one_thread();
-        options.optimizer = ZERO_OPTIMIZER_SGD;
-        Sharded model(net, world, options, config);
-        CHECK(model.print() == "unit \"(root)\": scale\n"
-                               "unit \"sequence.0\": sequence.0.weight sequence.0.bias\n"
-                               "unit \"sequence.2\": sequence.2.weight sequence.2.bias\n"
-                               "unit \"pair\": pair.a.weight pair.a.bias pair.b.weight "
-                               "pair.b.bias\n");
-        zero::StepParams params(ZERO_OPTIMIZER_SGD);
-        params.hyper.sgd.lr = 0.1F;
+    static std::mutex one;
+    std::unique_lock<std::mutex> lock(one);
+    torch::manual_seed(3);
+    Nest net;
+    lock.unlock();
+    const Tensor x = torch::linspace(-1, 1, 8).view({2, 4});
+    std::map<std::string, Tensor> out;
+    if (world == nullptr) {
+        torch::optim::SGD sgd(net->parameters(), 0.1);
         for (int step = 0; step < 3; step++) {
-            model.micro(Micro::last, [&] { model.backward(net(x).pow(2).sum()); });
-            model.step(params);
+            sgd.zero_grad();
+            net(x).pow(2).sum().backward();
+            sgd.step();
         }
-        return model.state_dict();
-    };
-    const auto plain = values(false), sharded = values(true);
-    CHECK(plain.size() == 9 && sharded.size() == 9);
-    for (const auto &[name, value] : plain) {
-        CHECK(torch::allclose(value, sharded.at(name), 1e-5, 1e-6));
+        for (const auto &item : net->named_parameters()) {
+            out[item.key()] = item.value().detach();
+        }
+        return out;
     }
+    zero::torch::Config config;
+    config.units = [inner](const std::string &name, const torch::nn::Module &module) {
+        return name == "sequence" || dynamic_cast<const PairImpl *>(&module) != nullptr ||
+               (name.find("sequence.") == 0 && !module.parameters().empty()) ||
+               (inner && name == "pair.a");
+    };
+    zero::Tuning tuning;
+    tuning.bucket_bytes = 1;
+    zero::Options options = one_thread();
+    options.tuning = &tuning;
+    options.optimizer = ZERO_OPTIMIZER_SGD;
+    Sharded model(net, *world, options, config);
+    CHECK(model.print() == std::string("unit \"(root)\": scale none\n"
+                                       "unit \"sequence.0\": sequence.0.weight sequence.0.bias\n"
+                                       "unit \"sequence.2\": sequence.2.weight sequence.2.bias\n"
+                                       "unit \"pair\": ") +
+                               (inner ? "pair.b.weight pair.b.bias\n"
+                                        "unit \"pair.a\": pair.a.weight pair.a.bias\n"
+                                      : "pair.a.weight pair.a.bias pair.b.weight pair.b.bias\n"));
+    zero::StepParams params(ZERO_OPTIMIZER_SGD);
+    params.hyper.sgd.lr = 0.1F;
+    for (int step = 0; step < 3; step++) {
+        model.micro(Micro::last, [&] { model.backward(net(x).pow(2).sum()); });
+        model.step(params);
+    }
+    return model.state_dict();
+}
+
+CASE(containers_nested_units_and_nested_outputs)
+{
+    const auto plain = nest_trained(nullptr, false);
+    CHECK(plain.size() == 10);
+    for (const bool inner : {false, true}) {
+        zero::World::run(2, [&](zero::World &world) {
+            const auto sharded = nest_trained(&world, inner);
+            CHECK(sharded.size() == 10);
+            for (const auto &[name, value] : plain) {
+                CHECK(torch::allclose(value, sharded.at(name), 1e-5, 1e-6));
+            }
+        });
+    }
+}
+
+/* fp16 on the CPU, which multiplies element by element only. */
+struct HalfImpl : torch::nn::Module {
+    HalfImpl() : scale(register_parameter("scale", torch::full({64}, 0.5, torch::kHalf)))
+    {
+    }
+    Tensor forward(const Tensor &x)
+    {
+        return (x * scale).to(torch::kFloat);
+    }
+    Tensor scale;
+};
+ZERO_TORCH_MODULE(Half);
+
+CASE(losses_of_fp16_are_scaled)
+{
+    zero::World world = zero::World::self();
+    Half net;
+    Sharded model(net, world, one_thread());
+    CHECK(model.engine().loss_scale() == 65536);
+    const Tensor x = torch::ones({64}, torch::kHalf);
+    model.micro(Micro::last, [&] { model.backward(net(x).sum() * 1e-6); });
+    zero::StepParams params;
+    CHECK(std::abs(model.grad_norm(params) - 8e-6) < 1e-8); /* fp16 alone has no such numbers */
+    model.step(params);
+    const auto after = model.state_dict();
+    CHECK(after.at("scale").scalar_type() == torch::kHalf);
+    CHECK((after.at("scale") < 0.4998).all().item<bool>());
+    model.micro(Micro::last, [&] { model.backward(net(x * 60000).sum() * 60000); });
+    model.step(params);
+    CHECK(model.step_wait().skipped == 1);
+    CHECK(model.engine().loss_scale() == 32768);
 }
 
 /* Saved by 4 ranks at stage 3, loaded by 1, 2 and 3 at others; weights for libtorch and others. */

@@ -171,6 +171,9 @@ class Units : public std::enable_shared_from_this<Units>
 
     void add_use(const std::shared_ptr<Use> &use)
     {
+        if (!in_micro) {
+            return; /* evaluation with a graph, which nobody ends */
+        }
         UnitState &unit = units[use->unit];
         unit.uses++;
         unit.unhooked += use->hooked || use->hidden ? 0U : 1U;
