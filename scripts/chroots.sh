@@ -59,6 +59,8 @@ make_chroot() {
     cp /etc/resolv.conf "$root/etc/resolv.conf" 2> /dev/null
     printf '%s\n' '127.0.0.1 localhost' "127.0.1.1 $(hostname)" '::1 localhost ip6-localhost' \
         > "$root/etc/hosts"
+    # Nobody needs it after a crash.
+    echo force-unsafe-io > "$root/etc/dpkg/dpkg.cfg.d/90machine"
     # A script sits at no terminal to say yes.
     {
         apt-config dump 2> /dev/null | grep -E '^Acquire::(http|https|Retries)\b'

@@ -217,7 +217,7 @@ def main():
     if args.list:
         for check in in_order(checks):
             print(check.name, check.after, check.page)
-    elif args.script:
+    elif args.script is not None:
         if args.script not in checks:
             sys.exit(f'no page has a check "{args.script}"; there are {", ".join(checks)}')
         print(script_of(checks[args.script]), end="")
