@@ -12,7 +12,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from each_test import expect, expect_equal, run_tests  # noqa: E402
 
 SOURCE = sys.argv[1]
-FILES = ("scripts/release", "include/zero/version.h", "src/zero.map", "README.md", "CHANGELOG.md")
+FILES = ("scripts/release", "include/zero/version.h", "src/zero.map", "src/zero_plan.map",
+         "README.md", "CHANGELOG.md", "packaging/debian/libzero0.symbols",
+         "packaging/debian/libzero-plan0.symbols")
 
 
 def run(folder, *words):
@@ -65,6 +67,17 @@ def test_another_version_is_found_wherever_it_stands(folder):
         expect(status == 1 and path in said and "7" in said, f"{path} with {new}: {said}")
         edit(folder, path, new, old)
     expect_equal(run(folder, "--check", "--try"), (0, ""), "all as it was")
+
+
+def test_packages_know_each_version_of_symbols(folder):
+    copied(folder)
+    for path, node, package in (("src/zero.map", "ZERO_7.7 {", "libzero0"),
+                                ("src/zero_plan.map", "ZERO_PLAN_7.7 {", "libzero-plan0")):
+        with open(f"{folder}/{path}", "a", encoding="utf-8") as file:
+            file.write(f"{node}\n}};\n")
+        status, said = run(folder, "--check", "--try")
+        expect(status == 1 and f"{package}.symbols" in said and "7.7" in said, f"{path}: {said}")
+        edit(folder, path, node, "")
 
 
 def test_kept_files_of_the_version_are_wanted(folder):
