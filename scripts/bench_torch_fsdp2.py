@@ -3,6 +3,7 @@
 zeroshard.torch, in turn.
 
 Usage: bench_torch_fsdp2.py --text FILE [--json FILE] [--rounds N] [--quick] [--curve STEPS]
+       bench_torch_fsdp2.py --table REPORT     (prints the table of bench/benchmarks.md)
 
 Each case is one model, type and way of sharding. torchrun starts two processes for each side; both
 sides have the same module, initial values, batches and numbers of AdamW, one thread of computing
@@ -13,6 +14,9 @@ In bf16 FSDP2 keeps fp32 parameters and moments, 12 bytes for each parameter, an
 of them. Ours keeps bf16 parameters, fp32 masters and moments, 14 bytes. Gradients are computed in
 bf16 and added up over ranks in fp32 on both sides; FSDP2 sends them in fp32 then. In cases that say
 so it sends and adds them in bf16, its default.
+
+The time of a step is that of the slower process. CPU time, which other programs disturb less, is
+that of all threads of a side.
 
 Memory is that of the steps after the first. The proportional set size (PSS) of a side's processes,
 added up, is looked at every few milliseconds in a turn that is not timed: all of it, and what it is
@@ -116,13 +120,14 @@ class Side:
         return self.hear(TURN_SECONDS)
 
     def steps(self, count):
-        """(mean loss over the ranks, seconds of the slowest) of each step."""
-        return self.joined(self.ask("steps", count))
+        """(mean loss over the ranks, seconds of the slowest, CPU seconds of all) of each step."""
+        return list(self.joined(self.ask("steps", count)))
 
     @staticmethod
     def joined(answers):
-        return [(statistics.fmean(loss for loss, _ in step), max(seconds for _, seconds in step))
-                for step in zip(*answers)]
+        for step in zip(*answers):
+            losses, seconds, cpu_seconds = zip(*step)
+            yield statistics.fmean(losses), max(seconds), sum(cpu_seconds)
 
     def steps_watched(self, count):
         """Likewise, and the most memory of the processes meanwhile: (in all, since the imports)."""
@@ -132,7 +137,7 @@ class Side:
             seen.append(self.memory())
             time.sleep(0.005)
         whole, own = map(max, zip(*seen))
-        return self.joined(self.hear(TURN_SECONDS)), (whole, own - self.imported)
+        return list(self.joined(self.hear(TURN_SECONDS))), (whole, own - self.imported)
 
     def memory(self):
         """PSS of the processes: (all, without pages of files)."""
@@ -182,14 +187,15 @@ class Pair:
             self.kill()
             raise
         self.losses = {side.name: [] for side in self.sides}
-        self.seconds = {side.name: [] for side in self.sides}
+        self.times = {"step_vs_fsdp2": {side.name: [] for side in self.sides},
+                      "step_cpu_vs_fsdp2": {side.name: [] for side in self.sides}}
         self.memory = {"pss_vs_fsdp2": {}, "pss_grown_vs_fsdp2": {}, "rss_vs_fsdp2": {}}
 
     def turn(self, side, count):
         """Steps of one side; the first, after the other side's, is not counted."""
         taken = side.steps(count + 1)
-        self.losses[side.name] += [loss for loss, _ in taken]
-        return [seconds for _, seconds in taken[1:]]
+        self.losses[side.name] += [loss for loss, *_ in taken]
+        return taken[1:]
 
     def warm(self):
         """Nothing is allocated for the first time in what follows."""
@@ -199,12 +205,14 @@ class Pair:
 
     def round(self, number, count):
         for side in self.sides[::-1] if number % 2 else self.sides:
-            self.seconds[side.name] += self.turn(side, count)
+            for _, *seconds in self.turn(side, count):
+                for metric, one in zip(self.times, seconds):
+                    self.times[metric][side.name].append(one)
 
     def watch(self, count):
         for side in self.sides:
             taken, most = side.steps_watched(count)
-            self.losses[side.name] += [loss for loss, _ in taken]
+            self.losses[side.name] += [loss for loss, *_ in taken]
             for metric, size in zip(self.memory, (*most, max(side.ask("peak")))):
                 self.memory[metric][side.name] = [size]
 
@@ -243,7 +251,8 @@ def rows_of(pair):
         return row_of(metric, pair.case, unit, *([one * factor for one in taken[name]]
                                                  for name in ("zero", "fsdp2")))
 
-    yield row("step_vs_fsdp2", "ms", pair.seconds, 1e3)
+    for metric, taken in pair.times.items():
+        yield row(metric, "ms", taken, 1e3)
     for metric, taken in pair.memory.items():
         yield row(metric, "MiB", taken, 2**-20)
 
@@ -266,9 +275,9 @@ def follow(args, case):
     """Losses of a run of --curve steps on both sides."""
     pair = Pair(args, case)
     try:
-        for _ in range(0, args.curve, 20):
+        for first in range(0, args.curve, 20):
             for side in pair.sides:
-                pair.turn(side, 19)
+                pair.turn(side, min(20, args.curve - first) - 1)
         pair.close()
     finally:
         pair.kill()
@@ -327,6 +336,38 @@ def write(path, report):
             file.write("\n")
 
 
+def table(report):
+    """Lines of Markdown: a case is a line."""
+    rows = {(row["case"], row["metric"]): row for row in report["results"]}
+    yield ("| case | step, ms: ours, FSDP2 | ratio (n) | of CPU time | memory, MiB: ours, FSDP2 "
+           "| ratio | losses differ by |")
+    yield "|---|---|---|---|---|---|---|"
+    for losses in report["losses"]:
+        step, cpu, grown = (rows[losses["case"], metric] for metric in
+                            ("step_vs_fsdp2", "step_cpu_vs_fsdp2", "pss_grown_vs_fsdp2"))
+        differ = f"{losses['largest_difference']:.1e} in {losses['steps']} steps"
+        yield (f"| {losses['case']} | {spread(step)} | {step['ratio']:.2f} ({step['repetitions']}) "
+               f"| {cpu['ratio']:.2f} | {grown['value']:.0f}, {grown['reference']:.0f} "
+               f"| {grown['ratio']:.2f} | {differ} |")
+
+
+def spread(row):
+    """Medians, and from which to which value."""
+    ours = f"{row['value']:.0f} ({row['min']:.0f} to {row['max']:.0f})"
+    theirs = f"{row['reference']:.0f} ({row['reference_min']:.0f} to {row['reference_max']:.0f})"
+    return f"{ours}, {theirs}"
+
+
+def print_table(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = list(table(json.load(file)))
+    except (OSError, ValueError, KeyError) as error:
+        raise SystemExit(f"bench_torch_fsdp2.py: {path} is no report of this program: {error!r}"
+                         ) from None
+    print("\n".join(lines))
+
+
 def show_row(row):
     print(f"{row['metric']}  {row['case']}  {row['value']:.4g} {row['unit']}  "
           f"({row['min']:.4g}..{row['max']:.4g})  fsdp2 {row['reference']:.4g} "
@@ -359,7 +400,9 @@ def compare(args, report):
 
 def read_line():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--text", required=True, help="its bytes are the tokens")
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--text", help="its bytes are the tokens")
+    wanted.add_argument("--table", metavar="REPORT", help="of a report that was written by --json")
     parser.add_argument("--json")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=2, help="that are timed in a turn")
@@ -374,8 +417,14 @@ def read_line():
     parser.add_argument("--no-prefetch", action="store_true", help="FSDP2's default in forward")
     parser.add_argument("--preload", help="an allocator's library, for both sides")
     args = parser.parse_args()
-    for name in ("rounds", "steps", "ranks", "threads", "batch", "length"):
-        if getattr(args, name) < 1:
+    if args.table is None:
+        check_line(parser, args)
+    return args
+
+
+def check_line(parser, args):
+    for name in ("rounds", "steps", "ranks", "threads", "batch", "length", "curve"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"--{name} is {getattr(args, name)}; it is 1 at least")
     if args.length > POSITIONS:
         parser.error(f"--length is {args.length}; the model has {POSITIONS} positions")
@@ -389,11 +438,13 @@ def read_line():
         args.rounds = 2
     if not list(cases(args)):
         parser.error(f"no case has \"{' or '.join(args.case)}\" in its name")
-    return args
 
 
 def main():
     args = read_line()
+    if args.table is not None:
+        print_table(args.table)
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     torch, why = take_both()
     report = {"machine": about_machine(args, torch) if torch else {},

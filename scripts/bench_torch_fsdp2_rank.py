@@ -147,6 +147,11 @@ def loss_of(logits, targets):
     return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
+def clocks():
+    """The world's, and that of all threads of this process on CPUs."""
+    return time.perf_counter(), time.process_time()
+
+
 class Text:
     """Samples of a text's bytes, chosen by the step and the rank."""
 
@@ -173,18 +178,18 @@ class Trainer:
         self.text = Text(self.settings)
 
     def steps(self, count):
-        """Loss and seconds of each. The first begins when all ranks are there; the last ends when
-        nothing of it is left to do."""
+        """Loss, seconds and CPU seconds of each. The first begins when all ranks are there; the
+        last ends when nothing of it is left to do."""
         batches = [self.text.sample(self.steps_done + i, self.side.rank) for i in range(count)]
         taken = []
         self.side.barrier()
-        begun = time.perf_counter()
+        begun = clocks()
         for number, batch in enumerate(batches):
             loss = self.side.step(*batch).item()
             if number == count - 1:
                 self.side.settle()
-            ended = time.perf_counter()
-            taken.append((loss, ended - begun))
+            ended = clocks()
+            taken.append((loss, *(end - begin for begin, end in zip(begun, ended))))
             begun = ended
         self.steps_done += count
         return taken

@@ -36,8 +36,8 @@ class Fsdp2(unittest.TestCase):
             self.assertEqual(len(losses["ours"]), len(losses["fsdp2"]))
             self.assertLess(losses["largest_difference"], bound)
         self.assertEqual([row["metric"] for row in report["results"]],
-                         ["step_vs_fsdp2", "pss_vs_fsdp2", "pss_grown_vs_fsdp2",
-                          "rss_vs_fsdp2"] * 2)
+                         ["step_vs_fsdp2", "step_cpu_vs_fsdp2", "pss_vs_fsdp2",
+                          "pss_grown_vs_fsdp2", "rss_vs_fsdp2"] * 2)
         for row in report["results"]:
             self.assertGreater(min(row["value"], row["reference"]), 0)
 
