@@ -43,7 +43,7 @@ def header_of(tensors: Iterable[tuple[str, torch.Size, torch.dtype]],
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """A tensor's elements in their order."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy()).cast("B")
+    return flat.view(torch.uint8).numpy().data
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _parse_file(path: Path) -> dict[str, Stored]:
     return parse(memory, str(path))
 
 
-def read(path: str | os.PathLike) -> dict[str, Stored]:
+def read(path: str | os.PathLike[str]) -> dict[str, Stored]:
     """The tensors of a safetensors file, of the files of an index, or of a folder with either."""
     at = Path(path)
     if at.is_dir():

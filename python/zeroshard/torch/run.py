@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from ..engine import FORWARD, Engine
 from ..errors import Error, StateError
-from .unit import Unit, Use
+from .unit import Boundary, Unit, Use
 from .units import UnitPlan
 
 _graph_task: Callable[[], int] = torch._C._current_graph_task_id
@@ -76,8 +76,9 @@ class Run:
 
     # Forward
 
+    @torch.compiler.disable
     def before(self, unit: Unit, module: Any, args: Any, kwargs: Any) -> None:
-        """Before a unit's forward."""
+        """Before a unit's forward. Compiled graphs end here, and see parameters where they are."""
         if _graph_task() != -1 and not self.stack:
             self._recompute(unit)
             return
@@ -91,6 +92,7 @@ class Run:
         elif self.saving is not None:  # inside a forward with a graph: a reentrant checkpoint
             unit.ungraded += 1
 
+    @torch.compiler.disable
     def after(self, unit: Unit, module: Any, args: Any, result: Any) -> None:
         """After it, or after an exception in it."""
         if not self.stack or self.stack[-1] is not unit:
@@ -108,7 +110,7 @@ class Run:
             if torch.is_grad_enabled():
                 for tensor in tensors_of(result):
                     if tensor.requires_grad:
-                        tensor.register_hook(unit.reach)
+                        Boundary.of(tensor, self).makers.append(unit)
         finally:
             unit.drop()
 
@@ -118,7 +120,7 @@ class Run:
             if tensor.requires_grad and tensor.grad_fn is not None:
                 if use is None:
                     use = Use(unit)
-                tensor.register_hook(use)
+                Boundary.of(tensor, self).uses.append(use)
         if use is None:
             unit.unwatched = True
         else:
@@ -244,6 +246,9 @@ class Run:
         if task in self.tasks:
             return
         if not self.tasks:
+            if not self.open:
+                raise StateError("a backward comes outside a micro-step, which ended with its "
+                                 "first backward; add up the losses and call backward() once")
             self.serial += 1
             self.arrived = False
         self.tasks.append(task)
@@ -317,9 +322,10 @@ class _Saved:
     def __init__(self, unit: Unit, index: int, tensor: torch.Tensor) -> None:
         self.unit, self.index = unit, index
         stride, offset = tensor.stride(), tensor.storage_offset()
-        whole = tensor.dtype == unit.dtypes[index] and tensor.shape == unit.shapes[index]
         assert unit.slot is not None
-        whole = whole and offset == 0 and stride == unit.slot.tensors[index].stride()
+        base = unit.slot.tensors[index]
+        whole = (tensor.dtype == base.dtype and tensor.shape == base.shape and offset == 0
+                 and stride == base.stride())
         self.view = None if whole else (tensor.dtype, tensor.shape, stride, offset)
 
     def tensor(self) -> torch.Tensor:

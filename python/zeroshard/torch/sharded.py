@@ -243,7 +243,7 @@ class Sharded:
         self._has_values(missing)
         return missing
 
-    def load_weights(self, path: str | os.PathLike, *, names: Names = None,
+    def load_weights(self, path: str | os.PathLike[str], *, names: Names = None,
                      partial: bool = False) -> list[str]:
         """Set parameters and buffers from a safetensors file, an index of files or a folder with
         either, such as Hugging Face's. Each rank reads what its shards have of it. Moments stay.
@@ -258,7 +258,7 @@ class Sharded:
         self._has_values(missing)
         return missing
 
-    def save_weights(self, path: str | os.PathLike, *, exact: bool = False) -> None:
+    def save_weights(self, path: str | os.PathLike[str], *, exact: bool = False) -> None:
         """Write parameters and persistent buffers to a safetensors file: `path` with the ending
         .safetensors, or model.safetensors in the folder `path`. Rank 0 writes, and has one whole
         parameter in memory at a time. Tied parameters have their first name. Collective.
@@ -275,7 +275,7 @@ class Sharded:
 
     # Checkpoints
 
-    def save(self, folder: str | os.PathLike, *, user: bytes = b"", buffers: bool = True,
+    def save(self, folder: str | os.PathLike[str], *, user: bytes = b"", buffers: bool = True,
              **options: Any) -> None:
         """Save the run's whole state, which any number of ranks loads at any stage: parameters,
         moments, the step's state and rank 0's persistent buffers. Collective.
@@ -292,7 +292,7 @@ class Sharded:
         return files.packed({"user": torch.frombuffer(bytearray(user), dtype=torch.uint8)}
                             ) if user else b""
 
-    def load(self, path: str | os.PathLike, **options: Any) -> LoadReport:
+    def load(self, path: str | os.PathLike[str], **options: Any) -> LoadReport:
         """Go on from a checkpoint that save() made. Collective.
 
         - options: as of Engine.load: name, partial, if_any and so on.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.dlpack
 from torch import nn
 
 from ..engine import BACKWARD, FORWARD, Engine
@@ -25,7 +26,7 @@ def tensor_at(engine: Engine, address: int, shape: torch.Size, dtype: torch.dtyp
     size = shape.numel() * dtype.itemsize
     # Tensors that are made under inference_mode could not be a parameter's data in training.
     with torch.inference_mode(False), torch.no_grad():
-        flat = torch.from_dlpack(engine.memory_at(address, size))
+        flat: torch.Tensor = torch.utils.dlpack.from_dlpack(engine.memory_at(address, size))
         return flat.view(dtype).view(shape)
 
 
@@ -55,8 +56,8 @@ class Slot:
 
 
 class Use:
-    """One forward of a unit that has inputs with gradients: called when these are computed, which
-    is when backward has left the unit."""
+    """One forward of a unit that has inputs with gradients. Backward has left it when the gradient
+    of one of these is computed."""
 
     __slots__ = ("unit", "serial")
 
@@ -64,12 +65,40 @@ class Use:
         self.unit = unit
         self.serial = -1
 
-    def __call__(self, grad: torch.Tensor) -> None:
-        run = self.unit.run
-        run.enter_backward()
-        if self.serial != run.serial:
-            self.serial = run.serial
+    def leave(self) -> None:
+        """Backward has come to an input."""
+        if self.serial != self.unit.run.serial:
+            self.serial = self.unit.run.serial
             self.unit.leave_backward()
+
+
+class Boundary:
+    """A tensor between units, called when its gradient is computed: backward leaves the units that
+    took it, and then comes to those that made it."""
+
+    __slots__ = ("run", "uses", "makers", "version")
+
+    def __init__(self, run: "Run", version: int) -> None:
+        self.run, self.version = run, version
+        self.uses: list[Use] = []
+        self.makers: list[Unit] = []
+
+    @staticmethod
+    def of(tensor: torch.Tensor, run: "Run") -> "Boundary":
+        """The tensor's, which is made and hooked where it has none as it is now."""
+        found: Boundary | None = getattr(tensor, "_zeroshard_boundary", None)
+        if found is None or found.version != tensor._version or found.run is not run:
+            found = Boundary(run, tensor._version)
+            tensor.register_hook(found)
+            tensor._zeroshard_boundary = found  # type: ignore[attr-defined]
+        return found
+
+    def __call__(self, grad: torch.Tensor) -> None:
+        self.run.enter_backward()
+        for use in reversed(self.uses):
+            use.leave()
+        for unit in reversed(self.makers):
+            unit.reach()
 
 
 class Unit:
@@ -202,10 +231,13 @@ class Unit:
             self.hold(pass_)
             self.back = True
 
-    def reach(self, grad: torch.Tensor) -> None:
-        """Backward has come to an output of the unit."""
-        self.run.enter_backward()
-        if not self.back:
+    def has_left(self) -> bool:
+        """True once backward has left all uses of the unit in this micro-step."""
+        return self.left >= self.uses > 0 and not self.unwatched and self.ungraded == 0
+
+    def reach(self) -> None:
+        """Backward has come to an output of the unit, or to an input that it has passed on."""
+        if not self.back and not self.has_left():
             self.hold_backward(self.reached)
 
     def let_go(self) -> None:
@@ -217,7 +249,7 @@ class Unit:
     def leave_backward(self) -> None:
         """Backward has left one use of the unit: all nodes of that forward have run."""
         self.left += 1
-        if self.left >= self.uses and not self.unwatched and not self.ungraded:
+        if self.has_left():
             self.declare_ready()
             self.let_go()
         elif not self.recomputed:  # else a checkpoint has views of other uses
@@ -253,10 +285,6 @@ class Unit:
 
     def take_grads(self) -> list[torch.Tensor | None]:
         """Acquire the gradients."""
-        if not self.run.open:
-            raise StateError(
-                f"a gradient of {self.label} comes outside a micro-step, which ended with its "
-                "first backward; add up the losses and call backward() once")
         if self.ready:
             raise self._late()
         try:

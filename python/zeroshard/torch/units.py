@@ -42,12 +42,16 @@ def _is_container(module: nn.Module) -> bool:
 
 
 def _default_units(root: nn.Module) -> list[nn.Module]:
-    """The children of the longest ModuleList, and all modules of their classes."""
+    """The children of the longest ModuleList that lies in no other, and all modules of their
+    classes."""
     longest: list[nn.Module] = []
+    inner: set[int] = set()
     for module in root.modules():
         children = list(module.children()) if isinstance(module, nn.ModuleList) else []
-        fit = children and not any(_is_container(child) for child in children)
-        if fit and len(children) > max(len(longest), 1):
+        if id(module) in inner or not children or any(map(_is_container, children)):
+            continue
+        inner.update(id(below) for below in module.modules())
+        if len(children) > max(len(longest), 1):
             longest = children
     if not longest and isinstance(root, nn.Sequential):
         return [child for child in root.children() if not _is_container(child)]

@@ -74,9 +74,10 @@ class Values:
         return {**{name: value for name, value in found.items() if value is not None},
                 **{name: buffer.detach().clone() for name, buffer in self.buffers().items()}}
 
-    def save(self, path: str | os.PathLike, exact: bool) -> None:
+    def save(self, path: str | os.PathLike[str], exact: bool) -> None:
         """Write a safetensors file on rank 0, one parameter in memory at a time. Collective."""
-        writer, failure = None, None
+        writer: files.Writer | None = None
+        failure: Exception | None = None
         first = self.world.rank == 0
         try:
             writer = self._writer(Path(path), exact) if first else None

@@ -12,6 +12,7 @@ import zeroshard
 import zeroshard.torch as zt
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from cases import main  # noqa: E402, F401: of the tests beside this folder
 
 VOCAB, WIDTH, BLOCKS = 11, 16, 3
 ADAMW = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}

@@ -8,8 +8,7 @@ import unittest
 import nets
 import numpy as np
 import torch
-from cases import main
-from nets import ADAMW, Net, batch, distance, make, plain, same, sharded, train, weights
+from nets import ADAMW, Net, batch, distance, main, make, plain, same, sharded, train, weights
 from torch import nn
 
 import zeroshard

@@ -7,9 +7,9 @@ import weakref
 
 import nets
 import torch
-from cases import main
-from nets import BLOCKS, VOCAB, WIDTH, Block, Net, distance, make, plain, same, sharded
+from nets import BLOCKS, VOCAB, WIDTH, Block, Net, distance, main, make, plain, same, sharded
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -372,6 +372,28 @@ class Graphs(Case):
             del loss, model
             gc.collect()
             self.assertIsNone(run())
+
+    def test_compiled_blocks_and_models(self):
+        """Graphs of torch.compile end at units; the backend runs their operations as they are."""
+        wanted = sharded(1, STEPS)[0][0]
+
+        def blocks(model, x, y):
+            if not hasattr(model, "compiled"):
+                model.module.compiled = True
+                for block in model.blocks:
+                    block.compile(backend="aot_eager")
+            return model(x, y)
+
+        def whole(model, x, y):
+            if not hasattr(model, "compiled"):
+                model.module.compiled = [torch.compile(model.module, backend="aot_eager")]
+            return model.compiled[0](x, y)
+
+        for loss_of in (blocks, whole):
+            torch._dynamo.reset()
+            counters.clear()
+            self.assertTrue(same(wanted, sharded(1, STEPS, loss_of=loss_of)[0][0]))
+            self.assertGreater(counters["stats"]["unique_graphs"], 0)
 
     def test_dropout_and_random_state(self):
         class Dropped(Block):

@@ -8,8 +8,7 @@ import unittest
 
 import nets
 import torch
-from cases import main
-from nets import Net, distance, make, plain, same, sharded
+from nets import Net, distance, main, make, plain, same, sharded
 
 import zeroshard
 import zeroshard.torch as zt
