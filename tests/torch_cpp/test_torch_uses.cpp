@@ -428,7 +428,7 @@ long resident_pages()
 CASE(memory_stays_flat)
 {
     const char *asked = std::getenv("TORCH_CPP_LEAK_STEPS");
-    const long steps = asked != nullptr ? std::atol(asked) : 400;
+    const long steps = asked != nullptr ? std::atol(asked) : 1000;
     zero::World world = zero::World::self();
     torch::manual_seed(1);
     torch::nn::Sequential net;

@@ -1,2 +1,0 @@
-/* Headers that every file of this folder includes. */
-#include <torch/torch.h>
