@@ -119,7 +119,7 @@ class Zero:
         if settings["dtype"] == "bf16":
             model = model.bfloat16()
         self.model = self.zeroshard.torch.shard(model, self.world, stage=settings["stage"],
-                                                threads=1)
+                                                threads=1, **settings["options"])
         beta1, beta2 = ADAMW["betas"]
         self.numbers = {"lr": ADAMW["lr"], "beta1": beta1, "beta2": beta2, "eps": ADAMW["eps"],
                         "weight_decay": ADAMW["weight_decay"]}
