@@ -406,15 +406,16 @@ def _strangers_in(text, language, sources):
 
 
 def doc_snippets(tree):
-    """C and C++ in a document are runs of lines of a file in examples/, which are compiled. So is
-    Python in README.md, of one that runs; that in docs/ is run from there by tests."""
+    """C and C++ in a document are runs of lines of a file in examples/, which are compiled. Python
+    in README.md is lines of an example or of a document, which tests run."""
     sources = [tree.texts[p].split("\n") for p in tree.paths(C_SUFFIXES, ("examples/",))]
+    pages = [tree.texts[p].split("\n") for p in tree.paths((".md",), ("docs/",))]
     scripts = [tree.texts[p].split("\n") for p in tree.paths((".py",), ("examples/",))]
     for path in tree.paths((".md",), ("docs/",)):
         for line in _strangers_in(tree.texts[path], "c(?:pp)?", sources):
             yield path, line, "this C is nowhere in examples/"
-    for line in _strangers_in(tree.texts.get("README.md", ""), "python", scripts):
-        yield "README.md", line, "this Python is nowhere in examples/"
+    for line in _strangers_in(tree.texts.get("README.md", ""), "python", scripts + pages):
+        yield "README.md", line, "this Python is nowhere in examples/ and docs/"
 
 
 def guides_readers(tree):
