@@ -129,6 +129,56 @@ CASE(units_that_are_left_out)
     }
 }
 
+/* Two ranks use two blocks, each its own, as experts are used; a rank without tokens joins in. */
+CASE(ranks_that_use_different_units)
+{
+    std::map<std::string, Tensor> runs[4];
+    for (const std::uint32_t stage : {0U, 1U, 2U, 3U}) {
+        zero::World::run(2, [&](zero::World &world) {
+            Net net = made_net();
+            zero::Tuning tuning;
+            tuning.bucket_bytes = 1;
+            tuning.param_slots = 8; /* as many as there are units */
+            zero::Options options = one_thread(stage);
+            options.tuning = &tuning;
+            Sharded model(net, world, options);
+            Block mine(std::dynamic_pointer_cast<BlockImpl>((*net->blocks)[1 + world.rank()]));
+            Block both(std::dynamic_pointer_cast<BlockImpl>((*net->blocks)[0]));
+            for (int step = 0; step < 3; step++) {
+                model.micro(Micro::last, [&] {
+                    const Tensor x = torch::linspace(-1, 1, 4 * width).view({1, 4, width});
+                    model.backward(mine(both(x + step)).pow(2).mean());
+                });
+                model.step(adamw());
+            }
+            auto all = model.state_dict(world.rank() == 0);
+            if (world.rank() == 0) {
+                runs[stage] = std::move(all);
+            }
+        });
+        CHECK(same(runs[stage], runs[0]));
+    }
+    const Net before = made_net();
+    CHECK(!torch::allclose(runs[3].at("h.1.up.weight"),
+                           (*before->blocks)[1]->as<BlockImpl>()->up->weight, 1e-3, 1e-3));
+    CHECK(!torch::allclose(runs[3].at("h.2.up.weight"),
+                           (*before->blocks)[2]->as<BlockImpl>()->up->weight, 1e-3, 1e-3));
+}
+
+/* A Sharded that cannot be made leaves the module as it was. */
+CASE(a_module_that_was_not_sharded)
+{
+    zero::World world = zero::World::self();
+    Net net = made_net();
+    const Net wanted = made_net();
+    zero::Options options = one_thread();
+    options.shard_group = 7;
+    CHECK_THROWS(Sharded(net, world, options), ZERO_ERR_INVALID_ARGUMENT, "shard_group 7");
+    CHECK(torch::equal(net->places, wanted->places));
+    const Sharded model(net, world, one_thread());
+    CHECK(net->places.isnan().all().item<bool>());
+}
+
 /* A function of the user's own that recomputes a block in backward. */
 struct OwnCheckpoint : torch::autograd::Function<OwnCheckpoint> {
     static Tensor forward(torch::autograd::AutogradContext *context, const Tensor &x,
