@@ -234,6 +234,41 @@ class Steps(unittest.TestCase):
         np.testing.assert_allclose(got, initial(0) - 2 * gradient(0, 0, 0) / 4, atol=1e-6)
 
 
+class Addresses(unittest.TestCase):
+    """The split calls, for callers with an order of their own."""
+
+    def test_they_are_those_of_the_arrays(self):
+        model = Model()
+        model.add_unit("u", [Tensor("a", (4,), initial=np.arange(4, dtype=np.float32)),
+                             Tensor("b", (2,), frozen=True)])
+        with World.self_() as world, Engine(world, model, optimizer="sgd") as engine:
+            with engine.unit(0) as unit:
+                wanted = tuple(array.ctypes.data for array in unit.params)
+                self.assertEqual(engine.params_acquire(0), wanted)
+                engine.params_release(0)
+            with engine.micro_step():
+                address = engine.params_acquire(0, BACKWARD)[0]
+                values = np.from_dlpack(engine.memory_at(address, 16)).view(np.float32)
+                self.assertTrue(np.array_equal(values, np.arange(4)))
+                grads = engine.grads_acquire(0)
+                self.assertEqual(grads[1], 0)
+                np.from_dlpack(engine.memory_at(grads[0], 16)).view(np.float32)[:] += 1
+                engine.params_release(0)
+                engine.grads_ready(0)
+            engine.step(lr=0.5)
+            self.assertTrue(np.array_equal(engine.export("a"), np.arange(4) - 0.5))
+
+    def test_misuse_is_told(self):
+        with World.self_() as world, Engine(world, describe()) as engine:
+            with self.assertRaisesRegex(IndexError, "unit 9"):
+                engine.params_acquire(9)
+            with self.assertRaisesRegex(ValueError, "pass 7"):
+                engine.params_acquire(0, 7)
+            for call in (engine.params_release, engine.grads_ready, engine.grads_acquire):
+                with self.assertRaises(zeroshard.StateError):
+                    call(0)
+
+
 class Tensors(unittest.TestCase):
     def test_fill_gives_each_rank_its_own(self):
         def rank(world):

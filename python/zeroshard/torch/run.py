@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from ..engine import FORWARD, Engine
 from ..errors import Error, StateError
 from .unit import Boundary, Unit, Use
-from .units import UnitPlan
+from .units import SHARDED, UnitPlan
 
 _graph_task: Callable[[], int] = torch._C._current_graph_task_id
 
@@ -64,6 +64,7 @@ class Run:
         by_plan = dict(zip(map(id, plans), self.units))
         for plan, unit in zip(plans, self.units):
             unit.ties = [by_plan[id(tie)] for tie in plan.ties]
+            setattr(unit.module, SHARDED, True)
             self.handles.append(unit.module.register_forward_pre_hook(
                 partial(self.before, unit), prepend=True, with_kwargs=True))
             self.handles.append(unit.module.register_forward_hook(

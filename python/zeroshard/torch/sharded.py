@@ -115,6 +115,10 @@ def _refuse_load_state_dict(*_: Any) -> None:
                        "load_weights() of what shard() returned, on all ranks")
 
 
+# Methods of a module that change parameters' types and places.
+_BEFORE = {"to", "to_empty", "cpu", "cuda", "xpu", "half", "bfloat16", "float", "double", "type"}
+
+
 class Sharded:
     """A sharded module: called as the module is, and other attributes are the module's.
 
@@ -144,7 +148,19 @@ class Sharded:
     def __getattr__(self, name: str) -> Any:
         if name == "module":
             raise AttributeError(name)
+        if name in _BEFORE:
+            raise RuntimeError(f"{name}() of a sharded module would change placeholders alone; "
+                               "call it before shard()")
         return getattr(self.module, name)
+
+    def train(self, mode: bool = True) -> "Sharded":
+        """As the module's. Returns this."""
+        self.module.train(mode)
+        return self
+
+    def eval(self) -> "Sharded":
+        """As the module's. Returns this."""
+        return self.train(False)
 
     def __repr__(self) -> str:
         names = [unit.label for unit in self._run.units]

@@ -11,6 +11,7 @@ Units = (type | Callable[[str, nn.Module], bool] |
 
 DTYPES: dict[torch.dtype, str] = {
     torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+SHARDED = "_zeroshard_sharded"  # an attribute of modules that are units
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
@@ -132,6 +133,10 @@ def _nest(plans: list[UnitPlan]) -> None:
 def plan_units(root: nn.Module, units: Units) -> list[UnitPlan]:
     """The units with the parameters that each owns, without those that have none: a parameter
     belongs to the innermost unit that has it, a tied one to the first of these."""
+    for name, module in root.named_modules():
+        if SHARDED in module.__dict__:
+            raise ValueError(f"{name or 'the module'} ({type(module).__name__}) is sharded "
+                             "already, and its parameters are gone; make another one")
     plans = [UnitPlan(name, module) for name, module in choose(root, units)]
     by_module = {id(plan.module): plan for plan in plans}
     owned: dict[int, tuple[UnitPlan, Place]] = {}

@@ -139,6 +139,23 @@ def a_view_kept(world):
         model(*batch(0, 0))
 
 
+def sharded_twice(world):
+    module = make()
+    with zt.shard(module, world):
+        zt.shard(module, world)
+
+
+def another_type_afterwards(world):
+    with model_of(world) as model:
+        model.bfloat16()
+
+
+def another_type_of_the_module(world):
+    with model_of(world) as model:
+        model.module.bfloat16()
+        model(*batch(0, 0))
+
+
 def closed(world):
     model = model_of(world)
     model.close()
@@ -171,6 +188,11 @@ MISTAKES = [
     (a_view_given_away, RuntimeError, "a view of blocks.0.up.weight outlives the forward of "
      "blocks.0 (Returning)"),
     (a_view_kept, RuntimeError, "a view of blocks.0.norm.weight outlives the forward of blocks.0"),
+    (sharded_twice, ValueError, "the module (Net) is sharded already"),
+    (another_type_afterwards, RuntimeError, "bfloat16() of a sharded module would change "
+     "placeholders alone"),
+    (another_type_of_the_module, RuntimeError, "tokens.weight was sharded as torch.float32 with "
+     "requires_grad=True and is torch.bfloat16"),
     (closed, zeroshard.StateError, "the sharded model is closed"),
     (an_option_that_is_none, TypeError, "look_ahed is no option"),
 ]
@@ -193,6 +215,8 @@ class Mistakes(unittest.TestCase):
                 model(*batch(0, step)).backward()
                 self.assertFalse(model.step(**ADAMW, max_norm=1.0).skipped)
             with torch.no_grad():
+                self.assertIs(model.eval(), model)
+                self.assertFalse(model.module.training)
                 model(*batch(0, 2))
 
 
