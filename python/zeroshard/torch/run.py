@@ -21,6 +21,9 @@ from .unit import Boundary, Unit, Use
 from .units import SHARDED, UnitPlan
 
 _graph_task: Callable[[], int] = torch._C._current_graph_task_id
+# Older versions of PyTorch do not tell: hooks around a model do not see its tensors there.
+_outer_hooks: Callable[[bool], Any] | None = getattr(
+    torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 
 def tensors_of(values: Any) -> Iterator[torch.Tensor]:
@@ -187,7 +190,7 @@ class Run:
     # Saved tensors
 
     def _saved_tensors_hooks(self) -> Any:
-        outer = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        outer = _outer_hooks(True) if _outer_hooks is not None else None
         live, run = self.live, self
 
         def pack(tensor: torch.Tensor) -> Any:
