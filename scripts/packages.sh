@@ -23,9 +23,15 @@ need_library() {
 
 python_headers='import sysconfig; open(sysconfig.get_path("include") + "/Python.h")'
 
+# Debian's packages are for its own python3, and one ahead of it on the path has none of them.
+python3=python3
+if command -v apt-get > /dev/null 2>&1 && [ -x /usr/bin/python3 ]; then
+    python3=/usr/bin/python3
+fi
+
 # need_python PACKAGE PROGRAM: what a line of Python finds.
 need_python() {
-    python3 -c "$2" > /dev/null 2>&1 || missing+=("$1")
+    "$python3" -c "$2" > /dev/null 2>&1 || missing+=("$1")
 }
 
 # Debian has no nanobind, which the Python package is built with: prints a folder with PyPI's. Fails
@@ -34,9 +40,9 @@ fetched_nanobind() {
     local folder=$PWD/build-nanobind version=3.1.0
     if [ ! -d "$folder/nanobind-$version.dist-info" ]; then
         rm -rf "$folder"
-        python3 -m pip download -q --no-deps --timeout 15 -d "$folder" "nanobind==$version" \
+        "$python3" -m pip download -q --no-deps --timeout 15 -d "$folder" "nanobind==$version" \
             > /dev/null 2>&1 &&
-            python3 -m zipfile -e "$folder"/nanobind-*.whl "$folder" || return 1
+            "$python3" -m zipfile -e "$folder"/nanobind-*.whl "$folder" || return 1
     fi
     printf '%s' "$folder"
 }
@@ -133,9 +139,10 @@ configure() {
     shift 2
     if [ -f "$folder/build.ninja" ]; then
         run meson setup --reconfigure "$folder" "$@"
-    else
-        run env CC="$compiler" meson setup "$folder" "$@"
+        return
     fi
+    [ "$python3" = python3 ] || set -- --native-file scripts/debian-python.ini "$@"
+    run env CC="$compiler" meson setup "$folder" "$@"
 }
 
 example_options=(--buildtype=release -Ddebug=true -Dtests=disabled -Dtools=enabled)

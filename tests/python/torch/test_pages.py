@@ -31,7 +31,8 @@ def example():
 
 class Pages(unittest.TestCase):
     def test_readme_s_lines_train_and_write_weights(self):
-        blocks = re.findall(r"^```python\n(.*?)^```$", text_of("README.md"), re.DOTALL | re.MULTILINE)
+        blocks = re.findall(r"^```python\n(.*?)^```$", text_of("README.md"),
+                            re.DOTALL | re.MULTILINE)
         self.assertEqual(len(blocks), 1)
         gpt = example()
         losses = []
