@@ -31,6 +31,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import signal
 import statistics
 import subprocess
@@ -468,7 +469,7 @@ def main():
     torch, why = take_both()
     report = {"machine": about_machine(args, torch) if torch else {},
               "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": commit(),
-              "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+              "command": shlex.join(os.path.basename(word) for word in sys.argv),
               "scale": "quick" if args.quick else "full", "results": [], "losses": [],
               "skipped": [], "failed": []}
     if torch:
