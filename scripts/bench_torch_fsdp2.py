@@ -335,7 +335,7 @@ def take_both():
     """(torch or None, why not)"""
     try:
         import torch
-        import torch.distributed.fsdp
+        from torch.distributed.fsdp import fully_shard  # noqa: F401 # since 2.6
         import zeroshard.torch  # noqa: F401
     except ImportError as reason:
         return None, f"{sys.executable}: {reason}"
