@@ -38,7 +38,7 @@ class Scratch:
         self.hello = f"{source}/examples/01_hello/hello.c"
         self.cpp_hello = f"{source}/examples/cpp_hello/cpp_hello.cpp"
         # Neither builds nor git: what the build needs is there without them.
-        leave = shutil.ignore_patterns(".git", "build*", "data", "tests", "__pycache__")
+        leave = shutil.ignore_patterns(".git", "build", "build-*", "data", "tests", "__pycache__")
         shutil.copytree(source, self.copy, ignore=leave, symlinks=True)
         os.mkdir(f"{folder}/bin")
         with open(f"{folder}/bin/meson", "w", encoding="utf-8") as file:
