@@ -3,6 +3,7 @@
 #define ZI_ENGINE_ENGINE_INTERNAL_H
 
 #include "comm/comm.h"
+#include "core/failure.h"
 #include "core/thread.h"
 #include "core/trace.h"
 #include "engine/backend.h"
@@ -229,9 +230,10 @@ struct zero_engine {
     uint64_t *given;  /* by tensor, what local calls have written; NULL: there is one rank, or ranks
                          have compared it (replicas.c) */
     uint32_t touched; /* roles, bits: shards in them may not be as they were created */
-    uint64_t micro_index; /* finished micro-steps of this step */
-    bool norm_warned;     /* of a norm that is exactly 0 */
-    zero_error poison;    /* of ZI_ENGINE_POISONED */
+    uint64_t micro_index;  /* finished micro-steps of this step */
+    bool norm_warned;      /* of a norm that is exactly 0 */
+    zero_error poison;     /* of ZI_ENGINE_POISONED */
+    zi_failure_cell found; /* by threads of this rank, before others were told */
     zero_stats stats;
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/log.h"
 #include "engine/collectives_file.h"
 #include "engine/groups.h"
@@ -183,11 +184,24 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status)
     return zi_engine_poison(engine, status);
 }
 
+/* What a thread of this rank has found reaches the host by a collective that it aborted, too, and
+ * there as another rank's failure would. */
+static zero_status as_found(const zero_engine *engine, zero_status status)
+{
+    zi_failure found;
+    if (status != ZERO_ERR_COMM || !zi_failure_get(&engine->found, &found)) {
+        return status;
+    }
+    const zero_error error = zi_failure_error(&found, ZI_FAILURE_NO_RANK);
+    return zi_error_adopt(&error);
+}
+
 zero_status zi_engine_poison(zero_engine *engine, zero_status status)
 {
     if (engine->state == ZI_ENGINE_POISONED) {
         return status; /* the first failure stays */
     }
+    status = as_found(engine, status);
     engine->state = ZI_ENGINE_POISONED;
     engine->poison = *zero_last_error();
     zi_engine_abort(engine, &engine->poison); /* the others do not wait for the file */

@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/sized.h"
@@ -76,7 +77,11 @@ static zero_status tiers_make_window(zero_engine *engine, zero_role role)
 /* Of the stream's thread: see zi_shards_desc. */
 static void tell_others(void *user, const zero_error *error)
 {
-    zi_engine_abort(user, error);
+    zero_engine *engine = user;
+    const zi_failure failure = zi_failure_of_all(error);
+    (void)zi_failure_set(&engine->found,
+                         &failure); /* first: what comes of the abort is known by it */
+    zi_engine_abort(engine, error);
 }
 
 void zi_engine_bind_shards(zero_engine *engine)
