@@ -15,7 +15,7 @@ BAR = 44
 PARTS = (
     ("p", "params", ("param",)),
     ("g", "grads", ("grad",)),
-    ("o", "optimizer", ("master", "moment1", "moment2")),
+    ("o", "optimizer", ("master", "moment1", "moment2", "scale1", "scale2")),
     ("s", "slots, rest", ()),
 )
 
@@ -28,7 +28,8 @@ def memory_of(path):
 
 def parts_of(memory):
     """Bytes of each of PARTS."""
-    known = [sum(memory[role]["planned"] for role in roles) for _, _, roles in PARTS[:-1]]
+    known = [sum(memory[role]["planned"] for role in roles if role in memory)
+             for _, _, roles in PARTS[:-1]]
     return known + [memory["total"]["planned"] - sum(known)]
 
 

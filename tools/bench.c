@@ -103,7 +103,8 @@ static int print_help(void)
            "                 directory\n"
            "  --layers N     offload, overlap, checks: layers of a rank, in [1, 128]; default\n"
            "                 16, 2 with --quick\n"
-           "  --moments TYPE offload, overlap, checks: f32 (default) or bf16\n"
+           "  --master TYPE  offload, overlap, checks: f32 (default), remainder16, remainder8\n"
+           "  --moments TYPE offload, overlap, checks: f32 (default), bf16 or i8\n"
            "  --slice N      offload: N steps of all that 1 of 512 ranks has of a model of 1e12\n"
            "                 parameters, 28 GB of disk and 8 of memory with moments in f32\n"
            "  --model MODEL  memory: a preset of `zero plan`, a config.json, or dimensions as\n"
@@ -140,8 +141,7 @@ static int read_choice(void *line, const char *name, const char *value)
         const char *first;
         const char *second;
         size_t at;
-    } choices[] = {{"moments", "f32", "bf16", offsetof(bench_line, options.offload.bf16_moments)},
-                   {"sums", "f32", "bf16", offsetof(bench_line, options.memory.bf16_sums)},
+    } choices[] = {{"sums", "f32", "bf16", offsetof(bench_line, options.memory.bf16_sums)},
                    {"device", "cpu", "cuda", offsetof(bench_line, options.memory.on_gpu)}};
     size_t i = 0;
     while (strcmp(choices[i].name, name) != 0) {
@@ -153,6 +153,25 @@ static int read_choice(void *line, const char *name, const char *value)
                ? 0
                : bench_fail("--%s %s: expected %s or %s", name, value, choices[i].first,
                             choices[i].second);
+}
+
+/* The type of masters or moments, by name. */
+static int read_state_type(void *line, const char *name, const char *value)
+{
+    static const zero_dtype masters[] = {ZERO_DTYPE_F32, ZERO_DTYPE_REMAINDER16,
+                                         ZERO_DTYPE_REMAINDER8};
+    static const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_I8};
+    bench_offload_options *options = &((bench_line *)line)->options.offload;
+    const bool master = strcmp(name, "master") == 0;
+    const zero_dtype *types = master ? masters : moments;
+    for (size_t i = 0; i < 3; i++) {
+        if (strcmp(value, zero_dtype_name(types[i])) == 0) {
+            *(master ? &options->master : &options->moments) = types[i];
+            return 0;
+        }
+    }
+    return bench_fail("--%s %s: expected %s, %s or %s", name, value, zero_dtype_name(types[0]),
+                      zero_dtype_name(types[1]), zero_dtype_name(types[2]));
 }
 
 /* A picture on stdout would be in the middle of the table. */
@@ -213,7 +232,8 @@ static const line_row line_rows[] = {
     BY("as-rank", read_as_rank, 0),
     BY("dir", read_directory, GROUP_DIR),
     {"layers", LINE_U32, AT(offload.layers), 1, 128, NULL, GROUP_LAYERS},
-    BY("moments", read_choice, GROUP_LAYERS),
+    BY("master", read_state_type, GROUP_LAYERS),
+    BY("moments", read_state_type, GROUP_LAYERS),
     {"slice", LINE_U32, AT(offload.slice_steps), 1, 1000, NULL, GROUP_SLICE},
     {"model", LINE_TEXT, AT(memory.model), 0, 0, NULL, GROUP_MODEL},
     {"shrink", LINE_U32, AT(memory.shrink), 1, 65536, NULL, GROUP_MODEL},

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "zero/dtype.h"
 #include "zero/status.h"
 
 /* How much work a runner does. */
@@ -33,7 +34,8 @@ typedef struct bench_offload_options {
     uint32_t directory_count; /* 0: the current directory */
     uint32_t layers;          /* 0: by scale */
     uint32_t slice_steps;     /* measure a rank's whole slice for so many steps; 0: not */
-    bool bf16_moments;
+    zero_dtype master;        /* DEFAULT: f32 */
+    zero_dtype moments;
 } bench_offload_options;
 
 /* The options of `memory` alone. */

@@ -11,7 +11,9 @@
 #include "core/memory.h"
 #include "core/thread.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/math/code.h"
 #include "kernels/math/convert.h"
+#include "kernels/math/remainder.h"
 #include "kernels/math/rounding.h"
 #include "optimizer/optimizer.h"
 
@@ -20,22 +22,33 @@
 #endif
 
 #define METRIC "adamw_vs_limit"
-#define SAMPLE_STRIDE ((size_t)40961)
+/* Blocks of elements, of which one has one scale where there are scales. */
+#define SAMPLE_STRIDE ((size_t)1281)
 #define SEED UINT64_C(0x5eed)
 /* Bytes of an array that one step of the limit covers; a line at least of the narrowest. */
 #define STEP_ELEMENTS 64
+/* Elements that have a line of scales. */
+#define LINE_ELEMENTS (ZERO_CODE_BLOCK * (size_t)64 / sizeof(uint16_t))
 
 typedef struct adam_case {
     const char *name;
     zero_dtype grad;
     zero_dtype param; /* F32: its own master, no copy */
+    zero_dtype master;
     zero_dtype moment;
 } adam_case;
 
 static const adam_case cases[] = {
-    {"bf16 grad and copy", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32},
-    {"all fp32", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
-    {"bf16 grad, copy and moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16},
+    {"bf16 grad and copy", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+    {"all fp32", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+    {"bf16 grad, copy and moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32,
+     ZERO_DTYPE_BF16},
+    {"remainder16, bf16 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16,
+     ZERO_DTYPE_BF16},
+    {"remainder16, i8 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16,
+     ZERO_DTYPE_I8},
+    {"remainder8, i8 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8,
+     ZERO_DTYPE_I8},
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 #define THREADS_MAX 256
@@ -58,40 +71,47 @@ typedef struct adam_run {
     zi_update_job job;
     zi_segment segment;
     zi_step_decision decision;
+    unsigned char *grad; /* the job's, which only reads it */
     zi_pool *pool;
     limit_way way;    /* of the limit's pass */
     uint64_t zero;    /* xor-ed in by the limit; the compiler does not know that it is 0 */
     uint64_t updates; /* passes of AdamW so far */
+    float (*first)[BENCH_PERIOD]; /* the state before them, of one period: master and moments */
     uint64_t seen[THREADS_MAX]; /* the limit's result of the gradient, by thread; nobody needs it */
 } adam_run;
 
-static float get(const void *base, zero_dtype dtype, size_t i)
+static bool has_remainder(const adam_run *run)
 {
-    return dtype == ZERO_DTYPE_F32 ? ((const float *)base)[i]
-                                   : zi_f32_from_bf16(((const uint16_t *)base)[i]);
+    return zi_dtype_is_remainder(run->what->master);
 }
 
 static bool has_copy(const adam_run *run)
 {
-    return run->what->param != ZERO_DTYPE_F32;
+    return run->what->param != ZERO_DTYPE_F32 && !has_remainder(run);
 }
 
-static float *master_of(const adam_run *run)
+static void *master_of(const adam_run *run)
 {
-    return has_copy(run) ? run->job.state[ZI_STATE_MASTER] : run->job.param;
+    return run->what->param != ZERO_DTYPE_F32 ? run->job.state[ZI_STATE_MASTER] : run->job.param;
 }
 
-/* Part of the elements, in multiples of STEP_ELEMENTS (the count is one). */
+/* Part of the elements, in multiples of LINE_ELEMENTS (the count is one). */
 static size_t share_begin(const adam_run *run, uint32_t share, uint32_t shares)
 {
-    return run->count / STEP_ELEMENTS * share / shares * STEP_ELEMENTS;
+    return run->count / LINE_ELEMENTS * share / shares * LINE_ELEMENTS;
 }
 
-/* The limit, once per width of vector: read, change and write back three arrays, read one, and
- * write one past the caches when there is a copy. */
+#define CHANGED_MAX 4
+#define SCALES_MAX 2
+
+/* The limit, once per width of vector: read, change and write back arrays and their scales, read
+ * one, and write one past the caches when there is a copy. */
 typedef struct limit_arrays {
-    unsigned char *changed[3];
-    size_t changed_width[3]; /* bytes of an element */
+    unsigned char *changed[CHANGED_MAX];
+    size_t changed_width[CHANGED_MAX]; /* bytes of an element */
+    int changed_count;
+    unsigned char *scales[SCALES_MAX];
+    int scales_count;
     const unsigned char *grad;
     size_t grad_width;
     unsigned char *copy; /* NULL: none */
@@ -117,12 +137,12 @@ static inline void ask_for(const unsigned char *place, size_t bytes, size_t ahea
         for (size_t i = 0; i < all.count; i += STEP_ELEMENTS) {                               \
             const unsigned char *grad = all.grad + i * all.grad_width;                        \
             const size_t grad_step = STEP_ELEMENTS * all.grad_width;                          \
-            for (int k = 0; k < 3; k++) {                                                     \
+            for (int k = 0; k < all.changed_count; k++) {                                     \
                 ask_for(all.changed[k] + i * all.changed_width[k],                            \
                         STEP_ELEMENTS * all.changed_width[k], all.way.ahead);                 \
             }                                                                                 \
             ask_for(grad, grad_step, all.way.ahead);                                          \
-            for (int k = 0; k < 3; k++) {                                                     \
+            for (int k = 0; k < all.changed_count; k++) {                                     \
                 unsigned char *at = all.changed[k] + i * all.changed_width[k];                \
                 for (size_t b = 0; b < STEP_ELEMENTS * all.changed_width[k]; b += (bytes)) {  \
                     name##_vector *const place = (name##_vector *)(void *)(at + b);           \
@@ -132,6 +152,12 @@ static inline void ask_for(const unsigned char *place, size_t bytes, size_t ahea
                     } else {                                                                  \
                         *place = value;                                                       \
                     }                                                                         \
+                }                                                                             \
+            }                                                                                 \
+            for (int k = 0; k < all.scales_count && i % LINE_ELEMENTS == 0; k++) {            \
+                unsigned char *at = all.scales[k] + i / LINE_ELEMENTS * 64;                   \
+                for (size_t b = 0; b < 64; b += (bytes)) {                                    \
+                    *(name##_vector *)(void *)(at + b) ^= zero;                               \
                 }                                                                             \
             }                                                                                 \
             for (size_t b = 0; b < grad_step; b += (bytes)) {                                 \
@@ -178,17 +204,19 @@ static unsigned char *shifted(void *base, zero_dtype dtype, size_t index)
     return (unsigned char *)base + index * zero_dtype_bytes(dtype);
 }
 
+static void add_changed(limit_arrays *all, void *base, zero_dtype dtype, size_t begin)
+{
+    all->changed[all->changed_count] = shifted(base, dtype, begin);
+    all->changed_width[all->changed_count++] = zero_dtype_bytes(dtype);
+}
+
 static void limit_share(void *argument, uint32_t share, uint32_t shares)
 {
     adam_run *run = argument;
     const adam_case *what = run->what;
+    void *const *state = run->job.state;
     const size_t begin = share_begin(run, share, shares);
-    const size_t moment_width = zero_dtype_bytes(what->moment);
-    const limit_arrays all = {
-        .changed = {shifted(master_of(run), ZERO_DTYPE_F32, begin),
-                    shifted(run->job.state[ZI_STATE_MOMENT1], what->moment, begin),
-                    shifted(run->job.state[ZI_STATE_MOMENT2], what->moment, begin)},
-        .changed_width = {sizeof(float), moment_width, moment_width},
+    limit_arrays all = {
         .grad = (const unsigned char *)run->job.grad + begin * zero_dtype_bytes(what->grad),
         .grad_width = zero_dtype_bytes(what->grad),
         .copy = has_copy(run) ? shifted(run->job.param, what->param, begin) : NULL,
@@ -196,6 +224,16 @@ static void limit_share(void *argument, uint32_t share, uint32_t shares)
         .way = run->way,
         .zero = run->zero,
     };
+    add_changed(&all, master_of(run), what->master, begin);
+    if (has_remainder(run)) {
+        add_changed(&all, run->job.param, what->param, begin);
+    }
+    add_changed(&all, state[ZI_STATE_MOMENT1], what->moment, begin);
+    add_changed(&all, state[ZI_STATE_MOMENT2], what->moment, begin);
+    for (uint32_t k = ZI_STATE_SCALE1; k <= ZI_STATE_SCALE2 && state[k] != NULL; k++) {
+        all.scales[all.scales_count++] =
+            shifted(state[k], ZERO_DTYPE_BF16, begin / ZERO_CODE_BLOCK);
+    }
     run->seen[share] = run_limit(&all);
 }
 
@@ -238,91 +276,215 @@ static double time_adamw(void *argument)
     return bench_now() - start;
 }
 
-/* One update of one element as the lane functions define it; returns the bits of the copy. */
-static uint16_t scalar_update(const adam_run *run, size_t i, zi_element_state *state)
+/* The block of elements from `first` on, by element: master and moments as fp32. */
+typedef float block_state[3][ZERO_CODE_BLOCK];
+
+static void read_block(const adam_run *run, size_t first, block_state block)
+{
+    const zi_update_job *job = &run->job;
+    const size_t count = ZERO_CODE_BLOCK;
+    void *master = shifted(master_of(run), run->what->master, first);
+    if (has_remainder(run)) {
+        zi_cpu_join(block[0], (const uint16_t *)job->param + first, master, run->what->master,
+                    count);
+    } else {
+        memcpy(block[0], master, sizeof block[0]);
+    }
+    for (uint32_t k = 0; k < 2; k++) {
+        const void *moment = shifted(job->state[ZI_STATE_MOMENT1 + k], run->what->moment, first);
+        if (run->what->moment == ZERO_DTYPE_I8) {
+            const uint16_t *scales = job->state[ZI_STATE_SCALE1 + k];
+            zi_cpu_decode(block[1 + k], moment, scales + first / count,
+                          zi_optimizer_code(job->optimizer, k), count);
+        } else {
+            zi_cpu_cast(block[1 + k], ZERO_DTYPE_F32, moment, run->what->moment, count);
+        }
+    }
+}
+
+/* A moment's values as they are stored. random: 16 bits of each. */
+static void keep_moment(zero_dtype dtype, uint32_t moment, float *values, const uint32_t *random)
+{
+    const zero_dtype kind = zi_optimizer_code(ZERO_OPTIMIZER_ADAMW, moment);
+    uint32_t most = 0;
+    for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
+        const uint32_t magnitude = zi_code_magnitude(values[k]);
+        most = magnitude > most ? magnitude : most;
+    }
+    const uint16_t scale = zi_code_scale(most);
+    for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
+        if (dtype == ZERO_DTYPE_I8) {
+            const uint8_t code = zi_code_of(kind, values[k], zi_code_measure(kind, values[k]),
+                                            zi_code_gain(kind, scale), random[k]);
+            values[k] = zi_code_value(kind, code, zi_code_step(kind, scale));
+        } else if (dtype == ZERO_DTYPE_BF16) {
+            values[k] = zi_f32_from_bf16(zi_bf16_from_f32_stochastic(values[k], random[k]));
+        }
+    }
+}
+
+/* One update of a block as the lane functions define it. copies: the bits of its parameters. */
+static void scalar_update(const adam_run *run, size_t first, block_state block, uint16_t *copies)
 {
     const zi_adamw_coeffs coeffs = run->decision.groups[0].adamw;
-    const float grad = get(run->job.grad, run->what->grad, i) * run->decision.grad_scale;
-    *state = zi_adamw_lane(*state, grad, coeffs);
-    if (run->what->moment != ZERO_DTYPE_F32) {
-        zi_rounding_key key = {SEED, run->decision.update, 0, ZI_ROUNDING_MOMENT1};
-        state->m =
-            zi_f32_from_bf16(zi_bf16_from_f32_stochastic(state->m, zi_rounding_bits(key, i)));
-        key.purpose = ZI_ROUNDING_MOMENT2;
-        state->v =
-            zi_f32_from_bf16(zi_bf16_from_f32_stochastic(state->v, zi_rounding_bits(key, i)));
+    zi_rounding_key key = {SEED, run->decision.update, 0, ZI_ROUNDING_PARAM};
+    float grad[ZERO_CODE_BLOCK];
+    uint32_t random[3][ZERO_CODE_BLOCK];
+    zi_cpu_cast(grad, ZERO_DTYPE_F32, shifted(run->grad, run->what->grad, first), run->what->grad,
+                ZERO_CODE_BLOCK);
+    for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
+        for (uint32_t purpose = 0; purpose < 3; purpose++) {
+            key.purpose = (zi_rounding_purpose)purpose;
+            random[purpose][k] = zi_rounding_bits(key, first + k);
+        }
+        const zi_element_state state = {.p = block[0][k], .m = block[1][k], .v = block[2][k]};
+        const zi_element_state next =
+            zi_adamw_lane(state, grad[k] * run->decision.grad_scale, coeffs);
+        zi_split split = {zi_bf16_from_f32(next.p), 0};
+        block[0][k] = next.p;
+        if (run->what->master == ZERO_DTYPE_REMAINDER16) {
+            split = zi_split16(next.p);
+        } else if (run->what->master == ZERO_DTYPE_REMAINDER8) {
+            split = zi_split8(next.p, random[0][k]);
+            block[0][k] = zi_join8(split.param, (uint8_t)split.rest);
+        }
+        copies[k] = split.param;
+        block[1][k] = next.m;
+        block[2][k] = next.v;
     }
-    return zi_bf16_from_f32(state->p);
+    keep_moment(run->what->moment, 0, block[1], random[1]);
+    keep_moment(run->what->moment, 1, block[2], random[2]);
 }
 
-static bool same_bits(float left, float right)
-{
-    return zi_f32_bits(left) == zi_f32_bits(right);
-}
-
-/* Sampled elements went through exactly `updates` scalar updates, and through nothing else. */
+/* Sampled blocks went through exactly `updates` scalar updates, and through nothing else. */
 static int check_sample(const adam_run *run)
 {
-    const zero_dtype moment = run->what->moment;
-    for (size_t k = 0; k < run->count / SAMPLE_STRIDE + 1; k++) {
-        const size_t i = k == 0 ? run->count - 1 : (k - 1) * SAMPLE_STRIDE;
-        zi_element_state state = {bench_first_value(i, 1, false), bench_first_value(i, 2, false),
-                                  bench_first_value(i, 3, true)};
-        if (moment != ZERO_DTYPE_F32) {
-            state.m = zi_f32_from_bf16(zi_bf16_from_f32(state.m));
-            state.v = zi_f32_from_bf16(zi_bf16_from_f32(state.v));
+    const size_t blocks = run->count / ZERO_CODE_BLOCK;
+    for (size_t k = 0; k < blocks / SAMPLE_STRIDE + 1; k++) {
+        const size_t first = (k == 0 ? blocks - 1 : (k - 1) * SAMPLE_STRIDE) * ZERO_CODE_BLOCK;
+        block_state block;
+        block_state found;
+        uint16_t copies[ZERO_CODE_BLOCK] = {0};
+        for (size_t m = 0; m < 3; m++) {
+            memcpy(block[m], run->first[m] + first % BENCH_PERIOD, sizeof block[m]);
         }
-        uint16_t copy = 0;
         for (uint64_t u = 0; u < run->updates; u++) {
-            copy = scalar_update(run, i, &state);
+            scalar_update(run, first, block, copies);
         }
-        const bool right = same_bits(state.p, master_of(run)[i]) &&
-                           same_bits(state.m, get(run->job.state[ZI_STATE_MOMENT1], moment, i)) &&
-                           same_bits(state.v, get(run->job.state[ZI_STATE_MOMENT2], moment, i)) &&
-                           (!has_copy(run) || copy == ((const uint16_t *)run->job.param)[i]);
+        read_block(run, first, found);
+        const bool right =
+            memcmp(found, block, sizeof found) == 0 &&
+            (run->what->param == ZERO_DTYPE_F32 ||
+             memcmp((const uint16_t *)run->job.param + first, copies, sizeof copies) == 0);
         if (!right) {
-            return bench_fail("adam, %s: element %zu differs from the scalar lane after %llu "
-                              "updates: %a instead of %a",
-                              run->name, i, (unsigned long long)run->updates,
-                              (double)master_of(run)[i], (double)state.p);
+            return bench_fail("adam, %s: the elements from %zu on differ from the scalar lane "
+                              "after %llu updates",
+                              run->name, first, (unsigned long long)run->updates);
         }
     }
     return 0;
 }
 
-/* Lay the arrays of a case out in `memory`, one after the other. They begin at multiples of 64 KiB,
- * as those of an engine begin at pages. */
+/* Copies the first period of an array to all others. */
+static void repeat(void *base, size_t bytes, size_t periods)
+{
+    for (size_t k = 1; k < periods; k++) {
+        memcpy((unsigned char *)base + k * bytes, base, bytes);
+    }
+}
+
+static void fill_master(const adam_run *run)
+{
+    const adam_case *what = run->what;
+    const size_t periods = run->count / BENCH_PERIOD;
+    if (!has_remainder(run)) {
+        bench_fill(master_of(run), ZERO_DTYPE_F32, run->count, 1, false);
+        return;
+    }
+    static float values[BENCH_PERIOD];
+    bench_fill(values, ZERO_DTYPE_F32, BENCH_PERIOD, 1, false);
+    zi_cpu_split(run->job.param, master_of(run), what->master, values, BENCH_PERIOD);
+    repeat(run->job.param, BENCH_PERIOD * sizeof(uint16_t), periods);
+    repeat(master_of(run), BENCH_PERIOD * zero_dtype_bytes(what->master), periods);
+}
+
+static void fill_moment(const adam_run *run, uint32_t moment)
+{
+    const size_t periods = run->count / BENCH_PERIOD;
+    void *base = run->job.state[ZI_STATE_MOMENT1 + moment];
+    void *scales = run->job.state[ZI_STATE_SCALE1 + moment];
+    if (run->what->moment != ZERO_DTYPE_I8) {
+        bench_fill(base, run->what->moment, run->count, 2 + moment, moment == 1);
+        return;
+    }
+    static float values[BENCH_PERIOD];
+    bench_fill(values, ZERO_DTYPE_F32, BENCH_PERIOD, 2 + moment, moment == 1);
+    zi_cpu_encode(base, scales, zi_optimizer_code(ZERO_OPTIMIZER_ADAMW, moment), values,
+                  BENCH_PERIOD);
+    repeat(base, BENCH_PERIOD, periods);
+    repeat(scales, BENCH_PERIOD / ZERO_CODE_BLOCK * sizeof(uint16_t), periods);
+}
+
+/* Fills the arrays, and keeps what a period of the state is. */
+static void fill(const adam_run *run)
+{
+    bench_fill(run->grad, run->what->grad, run->count, 0, false);
+    if (has_copy(run)) {
+        memset(run->job.param, 0, run->count * zero_dtype_bytes(run->what->param));
+    }
+    fill_master(run);
+    fill_moment(run, 0);
+    fill_moment(run, 1);
+    for (size_t first = 0; first < BENCH_PERIOD; first += ZERO_CODE_BLOCK) {
+        block_state block;
+        read_block(run, first, block);
+        for (size_t m = 0; m < 3; m++) {
+            memcpy(run->first[m] + first, block[m], sizeof block[m]);
+        }
+    }
+}
+
+/* Lay the arrays of a case out in `memory`, one after the other, and the scales behind them. All
+ * others begin at multiples of 64 KiB, as those of an engine begin at pages. */
 static void lay_out(adam_run *run, unsigned char *memory, size_t bytes)
 {
     const adam_case *what = run->what;
+    const bool own = what->param == ZERO_DTYPE_F32;
+    const size_t master_width = zero_dtype_bytes(what->master);
     const size_t grad_width = zero_dtype_bytes(what->grad);
     const size_t moment_width = zero_dtype_bytes(what->moment);
-    const size_t copy_width = has_copy(run) ? zero_dtype_bytes(what->param) : 0;
-    const size_t width = sizeof(float) + grad_width + 2 * moment_width + copy_width;
-    run->count = bytes / width / BENCH_PERIOD * BENCH_PERIOD;
+    const size_t param_width = own ? 0 : zero_dtype_bytes(what->param);
+    const size_t block_scales = what->moment == ZERO_DTYPE_I8 ? 2 * sizeof(uint16_t) : 0;
+    const size_t block =
+        (master_width + grad_width + 2 * moment_width + param_width) * ZERO_CODE_BLOCK +
+        block_scales;
+    run->count = bytes / block * ZERO_CODE_BLOCK / (2 * BENCH_PERIOD) * (2 * BENCH_PERIOD);
     run->segment = (zi_segment){.count = run->count};
-    unsigned char *const moment1 = memory + run->count * sizeof(float);
+    unsigned char *const moment1 = memory + run->count * master_width;
     unsigned char *const moment2 = moment1 + run->count * moment_width;
     unsigned char *const grad = moment2 + run->count * moment_width;
-    unsigned char *const copy = grad + run->count * grad_width;
+    unsigned char *const param = grad + run->count * grad_width;
+    unsigned char *const scale1 = param + run->count * param_width;
+    unsigned char *const scale2 = scale1 + run->count / ZERO_CODE_BLOCK * sizeof(uint16_t);
+    run->grad = grad;
     run->job = (zi_update_job){.optimizer = ZERO_OPTIMIZER_ADAMW,
                                .segments = &run->segment,
                                .segment_count = 1,
+                               .count = run->count,
                                .grad = grad,
-                               .param = has_copy(run) ? copy : memory,
-                               .state[ZI_STATE_MASTER] = has_copy(run) ? memory : NULL,
+                               .param = own ? memory : param,
+                               .state[ZI_STATE_MASTER] = own ? NULL : memory,
                                .state[ZI_STATE_MOMENT1] = moment1,
                                .state[ZI_STATE_MOMENT2] = moment2,
+                               .state[ZI_STATE_SCALE1] = block_scales != 0 ? scale1 : NULL,
+                               .state[ZI_STATE_SCALE2] = block_scales != 0 ? scale2 : NULL,
+                               .master_dtype = what->master,
                                .grad_dtype = what->grad,
                                .param_dtype = what->param,
                                .moment_dtype = what->moment,
                                .seed = SEED,
                                .decision = &run->decision};
-    bench_fill(grad, what->grad, run->count, 0, false);
-    bench_fill(memory, ZERO_DTYPE_F32, run->count, 1, false);
-    bench_fill(moment1, what->moment, run->count, 2, false);
-    bench_fill(moment2, what->moment, run->count, 3, true);
-    memset(copy, 0, run->count * copy_width);
+    fill(run);
 }
 
 /* Interleaves both sides over one mix of types, then checks and reports. */
@@ -351,6 +513,7 @@ static int run_threads(const bench_options *options, bench_report *report, uint3
     if (zi_pool_create(threads, &pool) != ZERO_OK) {
         return bench_fail_zero("adam: starting threads");
     }
+    static float first[3][BENCH_PERIOD];
     int failed = 0;
     for (size_t i = 0; i < CASE_COUNT && !failed; i++) {
         adam_run *run = calloc(1, sizeof *run);
@@ -359,6 +522,7 @@ static int run_threads(const bench_options *options, bench_report *report, uint3
             break;
         }
         run->what = &cases[i];
+        run->first = first;
         run->pool = pool;
         (void)snprintf(run->name, sizeof run->name, "%s, %u thread%s", cases[i].name, threads,
                        threads == 1 ? "" : "s");

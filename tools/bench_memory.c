@@ -20,6 +20,10 @@ typedef struct memory_types {
 static const memory_types types[] = {
     {"f32", ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT},
     {"bf16 with f32 master", ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+    {"bf16 with 16-bit remainder, bf16 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16,
+     ZERO_DTYPE_BF16},
+    {"bf16 with 8-bit remainder, 8-bit moments", ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8,
+     ZERO_DTYPE_I8},
     {"bf16 without master, bf16 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_BF16},
     {"f16 with f32 master", ZERO_DTYPE_F16, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
 };

@@ -254,7 +254,8 @@ offload_rank_desc bench_offload_desc(const bench_options *options)
     return (offload_rank_desc){
         .layers = o->layers != 0 ? o->layers : by_default,
         .unit = tiny && o->slice_steps == 0 ? 8192 : OFFLOAD_UNIT,
-        .bf16_moments = o->bf16_moments,
+        .master = o->master,
+        .moments = o->moments,
         .tier = ZERO_TIER_DISK,
         .directories = o->directory_count != 0 ? o->directories : here,
         .directory_count = o->directory_count != 0 ? o->directory_count : 1,
@@ -267,9 +268,10 @@ offload_rank_desc bench_offload_desc(const bench_options *options)
 static void name_case(offload_run *run)
 {
     const bool real = run->desc.unit == OFFLOAD_UNIT;
-    (void)snprintf(run->name, sizeof run->name, "%u %s, %s moments, %.3g GB on disk",
-                   run->desc.layers, real ? "layers of a rank of 512" : "small layers",
-                   run->desc.bf16_moments ? "bf16" : "f32",
+    char types[OFFLOAD_TYPES_TEXT];
+    (void)snprintf(run->name, sizeof run->name, "%u %s, %s, %.3g GB on disk", run->desc.layers,
+                   real ? "layers of a rank of 512" : "small layers",
+                   offload_rank_types(&run->desc, types),
                    1e-9 * (double)run->plan.tier_bytes[ZERO_TIER_DISK]);
 }
 

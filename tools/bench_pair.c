@@ -132,8 +132,9 @@ static int run_pair(const bench_options *options, bench_report *report, const pa
         return 1;
     }
     const uint64_t bytes = plan.tier_bytes[ZERO_TIER_DISK];
-    (void)snprintf(name, sizeof name, "%u layers, %s moments, %.3g GB on disk%s", desc.layers,
-                   desc.bf16_moments ? "bf16" : "f32", 1e-9 * (double)bytes, kind->note);
+    char types[OFFLOAD_TYPES_TEXT];
+    (void)snprintf(name, sizeof name, "%u layers, %s, %.3g GB on disk%s", desc.layers,
+                   offload_rank_types(&desc, types), 1e-9 * (double)bytes, kind->note);
     if (!bench_wants(options, name)) {
         return 0;
     }

@@ -43,7 +43,8 @@ int ckpt_reshard(const ckpt_line *line);
 /* The source of a tensor's values. */
 typedef struct ckpt_source {
     zero_role role;
-    bool best; /* of boxes that have a master, that */
+    bool best;    /* of boxes that have a master, that */
+    bool widened; /* remainders and codes as fp32; else as they lie */
 } ckpt_source;
 
 /* All of a tensor, of whose boxes `head` is the first. source: the caller keeps it. */
@@ -53,8 +54,9 @@ int ckpt_find_damage(const zi_joined *joined, uint64_t count);
 
 /* The tensors of a checkpoint, of which parts may have boxes, as whole ones in one part. */
 typedef struct ckpt_whole {
-    zi_checkpoint_tensor *tensors; /* types are those of all boxes, and fp32 where they differ;
-                                      places are not set, and cuts are those of the first box */
+    zi_checkpoint_tensor *tensors; /* types are those of all boxes, and fp32 where they differ, or
+                                      where codes are of several; places are not set, and cuts are
+                                      those of the first box */
     uint32_t *heads;               /* by tensor, the reader's first box of it */
     uint32_t count;
 } ckpt_whole;
@@ -63,9 +65,10 @@ typedef struct ckpt_whole {
  */
 int ckpt_whole_make(zi_source *reader, ckpt_whole *whole);
 void ckpt_whole_free(ckpt_whole *whole);
-/* The sum of a tensor as if it had been saved whole: of several boxes all elements are read. */
+/* The sum of a tensor as if it had been saved whole, and as fp32 if widened: of several boxes, or
+ * of what is widened, all elements are read. */
 int ckpt_whole_sum(zi_source *reader, const ckpt_whole *whole, uint32_t tensor, zero_role role,
-                   uint64_t *sum);
+                   bool widened, uint64_t *sum);
 
 /* ---- ckpt_copy.c ---- */
 

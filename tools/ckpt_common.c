@@ -70,7 +70,7 @@ bool ckpt_has_role(const zi_checkpoint_tensor *tensor, int role)
 
 uint64_t ckpt_tensor_bytes(const zi_checkpoint_tensor *tensor, int role)
 {
-    return tensor->count * zero_dtype_bytes(tensor->role[role].dtype);
+    return zi_saved_bytes(tensor, (zero_role)role, tensor->count);
 }
 
 uint64_t ckpt_bytes(const zi_checkpoint_map *map, const zi_manifest *manifest)

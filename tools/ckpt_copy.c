@@ -181,20 +181,20 @@ static void convert(void *target, zero_dtype to, const void *source, zero_dtype 
 static const void *read_values(const ckpt_copy *copy, const zi_joined *joined, uint64_t first,
                                uint64_t count)
 {
-    const zero_dtype type = copy->target->role[copy->to].dtype;
+    const zi_codec codec = zi_saved_codec(copy->target, copy->to);
+    const zero_dtype type = codec.dtype;
     const bool counted = joined->source->manifest != NULL;
-    const size_t element = zero_dtype_bytes(type);
     for (uint64_t at = 0; at < count;) {
-        zero_dtype from = ZERO_DTYPE_NONE;
+        zi_codec from = {ZERO_DTYPE_NONE, false};
         const uint64_t run = zi_joined_alike(joined, first + at, first + count, &from);
         if (CKPT_TRY(zi_joined_read(joined, first + at, run, counted, source_buffer)) != 0) {
             return NULL;
         }
-        if (from == type && run == count) {
+        if (from.dtype == type && run == count) {
             return source_buffer;
         }
-        count_overflow(copy, first + at, source_buffer, from, type, run);
-        convert(target_buffer + at * element, type, source_buffer, from, run);
+        count_overflow(copy, first + at, source_buffer, from.dtype, type, run);
+        convert(target_buffer + zi_codec_bytes(codec, at), type, source_buffer, from.dtype, run);
         at += run;
     }
     return target_buffer;
@@ -204,24 +204,27 @@ static const void *read_values(const ckpt_copy *copy, const zi_joined *joined, u
 static int copy_piece(const ckpt_copy *copy, const zi_joined *joined, zi_checkpoint_piece piece)
 {
     const zi_checkpoint_place *place = &copy->target->role[copy->to];
-    const size_t element = zero_dtype_bytes(place->dtype);
+    const zi_codec codec = zi_saved_codec(copy->target, copy->to);
     const void *values = read_values(copy, joined, piece.first, piece.count);
     if (values == NULL) {
         return 1;
     }
     if (copy->sums != NULL) {
         copy->sums[place->first_piece + piece.index] =
-            zi_piece_sum(values, piece.first, piece.count, element);
+            zi_piece_sum(values, piece.first, piece.count, codec);
     }
-    return copy->file == NULL ? 0
-                              : ckpt_file_write(copy->file, place->at + piece.first * element,
-                                                values, piece.count * element);
+    return copy->file == NULL
+               ? 0
+               : ckpt_file_write(copy->file, place->at + zi_codec_bytes(codec, piece.first), values,
+                                 zi_codec_bytes(codec, piece.count));
 }
 
 int ckpt_copy_tensor(const ckpt_copy *copy)
 {
     const uint64_t count = copy->target->count;
-    const zi_joined joined = ckpt_joined(copy->reader, copy->tensor, &copy->from);
+    const ckpt_source source = {copy->from.role, copy->from.best,
+                                !zi_dtype_is_small(copy->target->role[copy->to].dtype)};
+    const zi_joined joined = ckpt_joined(copy->reader, copy->tensor, &source);
     const uint64_t before = zi_source_count(copy->reader).balance;
     for (uint64_t first = 0; first < count;) {
         const zi_checkpoint_piece piece = zi_checkpoint_piece_at(copy->target, first);

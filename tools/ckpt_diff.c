@@ -1,6 +1,6 @@
 /* Owns `zero ckpt diff` but for what it says: two checkpoints' manifests and which values differ go
- * to a script. Invariant: no element is read of tensors that both have in the same boxes; a sum
- * does not depend on how many ranks saved it. */
+ * to a script. Invariant: no element is read of tensors that both have in the same boxes and kinds;
+ * a sum does not depend on how many ranks saved it. */
 #include "ckpt.h"
 
 #include <string.h>
@@ -79,11 +79,12 @@ static int compare_boxes(diff_side *sides, const uint32_t heads[2], int role, bo
 }
 
 /* *same := true if the elements are, of tensors that were cut into other boxes. */
-static int compare_wholes(diff_side *sides, const uint32_t wholes[2], int role, bool *same)
+static int compare_wholes(diff_side *sides, const uint32_t wholes[2], int role, bool widened,
+                          bool *same)
 {
     uint64_t sums[2] = {0, 0};
     for (int i = 0; i < 2; i++) {
-        if (ckpt_whole_sum(sides[i].reader, &sides[i].whole, wholes[i], (zero_role)role,
+        if (ckpt_whole_sum(sides[i].reader, &sides[i].whole, wholes[i], (zero_role)role, widened,
                            &sums[i]) != 0) {
             return 1;
         }
@@ -109,21 +110,43 @@ static uint32_t find_whole(const diff_side *side, const char *name)
     return head != UINT32_MAX ? first : UINT32_MAX;
 }
 
-/* Compare the values of two tensors in each role that both have in one type: true where they are
- * the same. NULL after bench_fail. */
+/* True if values of both kinds can be compared: of one type, or as fp32 where one is of few bits.
+ */
+static bool comparable(zero_dtype a, zero_dtype b)
+{
+    return a == b || ((a == ZERO_DTYPE_F32 || zi_dtype_is_small(a)) &&
+                      (b == ZERO_DTYPE_F32 || zi_dtype_is_small(b)));
+}
+
+/* *same := true if the values of two tensors are, in one role. */
+static int compare_role(diff_side *sides, const uint32_t wholes[2], zero_role role, bool *same)
+{
+    const uint32_t heads[2] = {sides[0].whole.heads[wholes[0]], sides[1].whole.heads[wholes[1]]};
+    const zero_dtype saved[2] = {sides[0].map->tensors[heads[0]].role[role].dtype,
+                                 sides[1].map->tensors[heads[1]].role[role].dtype};
+    const zero_dtype types[2] = {sides[0].whole.tensors[wholes[0]].role[role].dtype,
+                                 sides[1].whole.tensors[wholes[1]].role[role].dtype};
+    if (types[0] == types[1] && saved[0] == saved[1] && same_boxes(sides, heads)) {
+        return compare_boxes(sides, heads, (int)role, same);
+    }
+    const bool widened = types[0] != types[1] || types[0] == ZERO_DTYPE_F32;
+    return compare_wholes(sides, wholes, (int)role, widened, same);
+}
+
+/* Compare the values of two tensors in each role that both have: true where they are the same. NULL
+ * after bench_fail. */
 static json_t *compare_values(diff_side *sides, const uint32_t wholes[2])
 {
     const zi_checkpoint_tensor *a = &sides[0].whole.tensors[wholes[0]];
     const zi_checkpoint_tensor *b = &sides[1].whole.tensors[wholes[1]];
-    const uint32_t heads[2] = {sides[0].whole.heads[wholes[0]], sides[1].whole.heads[wholes[1]]};
     json_t *roles = json_object();
     for (int r = 0; r < ZI_SHARD_ROLES; r++) {
         bool same = true;
-        if (a->role[r].dtype != b->role[r].dtype || !ckpt_has_role(a, r)) {
+        if (!ckpt_has_role(a, r) || !ckpt_has_role(b, r) ||
+            !comparable(a->role[r].dtype, b->role[r].dtype)) {
             continue;
         }
-        if (same_boxes(sides, heads) ? compare_boxes(sides, heads, r, &same) != 0
-                                     : compare_wholes(sides, wholes, r, &same) != 0) {
+        if (compare_role(sides, wholes, (zero_role)r, &same) != 0) {
             json_decref(roles);
             return NULL;
         }

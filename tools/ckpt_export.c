@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/codec.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "layout/codec.h"
 
 #define SINGLE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
@@ -54,8 +54,10 @@ static int choose(export_job *job, uint32_t i)
     for (int r = 0; r < ZI_SHARD_ROLES; r++) {
         target->role[r] = (zi_checkpoint_place){.dtype = ZERO_DTYPE_NONE};
     }
-    target->role[ZERO_ROLE_PARAM].dtype =
-        job->line->type != ZERO_DTYPE_DEFAULT ? job->line->type : source->role[role].dtype;
+    const zero_dtype saved = source->role[role].dtype;
+    target->role[ZERO_ROLE_PARAM].dtype = job->line->type != ZERO_DTYPE_DEFAULT ? job->line->type
+                                          : zi_dtype_is_small(saved)            ? ZERO_DTYPE_F32
+                                                                                : saved;
     return 0;
 }
 
@@ -152,7 +154,7 @@ static int write_shard(export_job *job, zi_checkpoint_map *map, uint32_t first,
     for (uint32_t i = 0; i < map->tensor_count && failed == 0; i++) {
         const ckpt_copy copy = {.reader = job->reader,
                                 .tensor = job->whole.heads[first + i],
-                                .from = {job->line->role, job->line->best},
+                                .from = {.role = job->line->role, .best = job->line->best},
                                 .target = &map->tensors[i],
                                 .to = ZERO_ROLE_PARAM,
                                 .file = file,

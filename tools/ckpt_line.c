@@ -11,7 +11,7 @@
 
 static int read_type(void *line, const char *name, const char *text)
 {
-    for (int i = ZERO_DTYPE_F32; i <= ZERO_DTYPE_F16; i++) {
+    for (int i = ZERO_DTYPE_F32; i <= ZERO_DTYPE_F16; i++) { /* of parameters */
         if (strcmp(text, zero_dtype_name((zero_dtype)i)) == 0) {
             ((ckpt_line *)line)->type = (zero_dtype)i;
             return 0;
@@ -94,7 +94,7 @@ static const ckpt_command commands[] = {
      "files and model.safetensors.index.json. Boxes of model-parallel parts are joined\n"
      "into whole tensors. All that is read is compared with its sums.\n\n"
      "  --dtype TYPE       f32, bf16 or f16, rounded to nearest even; default: as\n"
-     "                     saved\n"
+     "                     saved, of masters that are remainders f32\n"
      "  --strict           refuse finite values that are beyond the range of TYPE;\n"
      "                     default: they become infinite, and stderr says how many\n"
      "  --role ROLE        param (default), master, or best: of each tensor the\n"

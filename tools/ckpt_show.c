@@ -29,10 +29,11 @@ static uint32_t tensors_of(const zi_checkpoint_map *map, uint32_t file)
 static json_t *types_json(const zi_checkpoint_map *map, int role)
 {
     json_t *types = json_array();
-    for (int type = ZERO_DTYPE_F32; type <= ZERO_DTYPE_F16; type++) {
+    for (int type = ZERO_DTYPE_F32; type <= ZERO_DTYPE_U8_ROOT; type++) {
         bool there = false;
         for (uint32_t i = 0; i < map->tensor_count; i++) {
-            there = there || (int)map->tensors[i].role[role].dtype == type;
+            there = there || (ckpt_has_role(&map->tensors[i], role) &&
+                              (int)map->tensors[i].role[role].dtype == type);
         }
         if (there) {
             (void)json_array_append_new(types, json_string(zero_dtype_name((zero_dtype)type)));

@@ -48,7 +48,8 @@ static bool take_run(verify *v, zi_source_range *run)
             if (!ckpt_has_role(tensor, v->role) || v->element == tensor->count) {
                 continue;
             }
-            const uint64_t most = RUN_BYTES / zero_dtype_bytes(tensor->role[v->role].dtype);
+            const uint64_t most =
+                zi_codec_elements(zi_saved_codec(tensor, (zero_role)v->role), RUN_BYTES);
             const uint64_t left = tensor->count - v->element;
             const zi_checkpoint_piece last =
                 zi_checkpoint_piece_at(tensor, v->element + (left < most ? left : most) - 1);

@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static unsigned char staging[ZI_JOINED_STAGING_BYTES];
+static _Alignas(4096) unsigned char staging[ZI_JOINED_STAGING_BYTES];
 
-static zero_role role_of(const zi_checkpoint_tensor *saved, const void *user)
+static zi_joined_from from(const zi_checkpoint_tensor *saved, const void *user)
 {
     const ckpt_source *source = user;
-    return source->best && ckpt_has_role(saved, ZERO_ROLE_MASTER) ? ZERO_ROLE_MASTER : source->role;
+    const zero_role role =
+        source->best && ckpt_has_role(saved, ZERO_ROLE_MASTER) ? ZERO_ROLE_MASTER : source->role;
+    return (zi_joined_from){role, source->widened && zi_dtype_is_small(saved->role[role].dtype)};
 }
 
 zi_joined ckpt_joined(zi_source *reader, uint32_t head, const ckpt_source *source)
@@ -20,12 +22,13 @@ zi_joined ckpt_joined(zi_source *reader, uint32_t head, const ckpt_source *sourc
     return (zi_joined){.source = reader,
                        .head = head,
                        .wanted = zi_box_whole(box.dims, box.global),
-                       .role_of = role_of,
+                       .from = from,
                        .user = source,
                        .staging = staging};
 }
 
-/* The one type that all boxes of a tensor have in a role; fp32 where they differ. */
+/* The one type that all boxes of a tensor have in a role; fp32 where they differ. Codes of several
+ * have blocks that are none of the whole's. */
 static int join_types(const zi_source *reader, uint32_t head, zi_checkpoint_tensor *whole)
 {
     const zi_checkpoint_map *map = reader->map;
@@ -33,13 +36,18 @@ static int join_types(const zi_source *reader, uint32_t head, zi_checkpoint_tens
          t = zi_source_next(reader, t)) {
         for (int r = 0; r < ZI_SHARD_ROLES; r++) {
             const zero_dtype type = map->tensors[t].role[r].dtype;
+            if (zi_role_is_scales((zero_role)r)) {
+                whole->role[r].dtype = ZERO_DTYPE_NONE;
+                continue;
+            }
             if (ckpt_has_role(whole, r) != ckpt_has_role(&map->tensors[t], r)) {
                 return bench_fail("tensor \"%.127s\": parts %" PRIu32 " and %" PRIu32
                                   " have it with and without %s",
                                   whole->name, map->tensors[head].part, map->tensors[t].part,
                                   zero_role_name((zero_role)r));
             }
-            whole->role[r].dtype = type == whole->role[r].dtype ? type : ZERO_DTYPE_F32;
+            whole->role[r].dtype =
+                type == whole->role[r].dtype && !zi_dtype_is_code(type) ? type : ZERO_DTYPE_F32;
         }
     }
     return 0;
@@ -100,26 +108,27 @@ static int read_sum(const zi_joined *joined, uint64_t count, uint64_t *sum)
     for (uint64_t first = 0; first < count; first += ZI_PIECE_COUNT) {
         const uint64_t left = count - first;
         const uint64_t run = left < ZI_PIECE_COUNT ? left : ZI_PIECE_COUNT;
-        zero_dtype type = ZERO_DTYPE_NONE;
-        if (zi_joined_alike(joined, first, first + run, &type) != run) {
+        zi_codec codec = {ZERO_DTYPE_NONE, false};
+        if (zi_joined_alike(joined, first, first + run, &codec) != run) {
             return bench_fail("tensor \"%.127s\": its parts were saved in different types",
                               joined->source->map->tensors[joined->head].name);
         }
         if (CKPT_TRY(zi_joined_read(joined, first, run, true, values)) != 0) {
             return 1;
         }
-        *sum += zi_piece_sum(values, first, run, zero_dtype_bytes(type));
+        *sum += zi_piece_sum(values, first, run, codec);
     }
     return 0;
 }
 
 int ckpt_whole_sum(zi_source *reader, const ckpt_whole *whole, uint32_t tensor, zero_role role,
-                   uint64_t *sum)
+                   bool widened, uint64_t *sum)
 {
-    const ckpt_source source = {.role = role};
+    const ckpt_source source = {.role = role, .widened = widened};
     const uint32_t head = whole->heads[tensor];
     const zi_joined joined = ckpt_joined(reader, head, &source);
-    if (zi_source_next(reader, head) == UINT32_MAX) {
+    if (zi_source_next(reader, head) == UINT32_MAX &&
+        !(widened && whole->tensors[tensor].role[role].dtype != ZERO_DTYPE_F32)) {
         return CKPT_TRY(zi_source_tensor_sum(reader, head, role, sum));
     }
     const uint64_t before = zi_source_count(reader).balance;

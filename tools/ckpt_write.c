@@ -8,9 +8,9 @@
 
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/run_owner.h"
+#include "core/codec.h"
 #include "core/memory.h"
 #include "core/sizes.h"
-#include "layout/codec.h"
 
 typedef struct write_job {
     zi_source *reader;

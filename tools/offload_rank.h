@@ -22,7 +22,8 @@
 typedef struct offload_rank_desc {
     uint32_t layers;
     uint64_t unit; /* a layer's matrices have 3, 1, 4 and 4 times so many elements in this slice */
-    bool bf16_moments;
+    zero_dtype master; /* DEFAULT: f32 */
+    zero_dtype moments;
     bool overlap;   /* steps may be predicted */
     bool unchecked; /* no checksums */
     zero_tier tier; /* of master and moments */
@@ -35,6 +36,10 @@ typedef struct offload_rank_desc {
 
 /* Elements of `unit` in such a rank: 25600 * 25600 / 512. */
 #define OFFLOAD_UNIT ((uint64_t)OFFLOAD_WIDTH * OFFLOAD_WIDTH / OFFLOAD_RANKS)
+
+/* The types of its state in words: those of moments, and of masters that are not f32. */
+#define OFFLOAD_TYPES_TEXT 48
+const char *offload_rank_types(const offload_rank_desc *desc, char text[OFFLOAD_TYPES_TEXT]);
 
 /* The rank that the line of `zero bench` asks for. */
 offload_rank_desc bench_offload_desc(const bench_options *options);

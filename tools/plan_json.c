@@ -25,12 +25,13 @@ static json_t *roles_json(const uint64_t bytes[ZERO_ROLE_COUNT_MAX])
     return roles;
 }
 
-/* Of shards, which have one to choose. */
+/* Of shards, which have one to choose; scales lie where their moments do. */
 static json_t *role_tiers_json(const zero_engine_options *options)
 {
     json_t *tiers = json_object();
     for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
-        if (zero_role_exists((zero_role)role) != 0) {
+        if (zero_role_exists((zero_role)role) != 0 && role != ZERO_ROLE_SCALE1 &&
+            role != ZERO_ROLE_SCALE2) {
             (void)json_object_set_new(tiers, zero_role_name((zero_role)role),
                                       json_string(zero_tier_name(options->tier[role])));
         }

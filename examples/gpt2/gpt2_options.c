@@ -360,6 +360,11 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     if (o->engine.master_dtype == ZERO_DTYPE_NONE && o->dtype == ZERO_DTYPE_F32) {
         return gpt2_fail(error, "--master none is for bf16 or f16 parameters; --dtype is f32");
     }
+    if (o->dtype != ZERO_DTYPE_BF16 && (o->engine.master_dtype == ZERO_DTYPE_REMAINDER16 ||
+                                        o->engine.master_dtype == ZERO_DTYPE_REMAINDER8)) {
+        return gpt2_fail(error, "--master %s is for bf16 parameters; --dtype is %s",
+                         zero_dtype_name(o->engine.master_dtype), zero_dtype_name(o->dtype));
+    }
     bool disk = o->evict == ZERO_TIER_DISK;
     for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         disk = disk || o->engine.tier[role] == ZERO_TIER_DISK;

@@ -247,14 +247,17 @@ static inline zero_load_report zero_load_report_init(void)
 
 /** Set the engine's state from a checkpoint, whatever world, stage, types, tiers and model-parallel
  *  parts it was saved with. Each rank reads the ranges that it holds by four threads, through at
- *  most 53 MiB of host memory, and past the page cache what no other rank reads
+ *  most 57 MiB of host memory, and past the page cache what no other rank reads
  *  (docs/checkpoints.md). Of a box of a tensor it reads ranges of elements from the boxes that were
  *  saved; ranges that are less than 4096 bytes apart are read with what is between them.
  *
  *  Values of another type are rounded to nearest even. PARAM is read from the saved parameter where
  *  the types are equal, else from the most exact copy there is: master, then parameter. MASTER
- *  likewise the other way around. The loss scale goes on as it was saved, unless the engine's own
- *  never changes, or changes where the saved one never did: then it is options.loss_scale.
+ *  likewise the other way around. States in remainders or codes (docs/small-states.md) are loaded
+ *  as they are into an engine of the same kinds, codes of boxes into the same boxes. Else values go
+ *  through fp32, PARAM and MASTER from the saved master, and moments are rounded to the nearest
+ *  codes. The loss scale goes on as it was saved, unless the engine's own never changes, or changes
+ *  where the saved one never did: then it is options.loss_scale.
  *  - report: NULL, or in: struct_bytes, user_bytes and user_room; out: the rest. Filled in as far
  *    as possible also when tensors do not match.
  *  - Collective over the world and options.model_parallel, between steps; every rank with the same

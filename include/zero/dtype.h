@@ -11,17 +11,32 @@ ZERO_BEGIN
 
 /** Element type. 0 stands for "the default" wherever an option accepts it. */
 typedef enum zero_dtype {
-    ZERO_DTYPE_DEFAULT = 0, /**< unset: the field's documented default */
-    ZERO_DTYPE_F32 = 1,     /**< IEEE binary32 */
-    ZERO_DTYPE_BF16 = 2,    /**< bfloat16: the upper half of a binary32 */
-    ZERO_DTYPE_F16 = 3,     /**< IEEE binary16 */
-    ZERO_DTYPE_NONE = 4     /**< the role does not exist (master only) */
+    ZERO_DTYPE_DEFAULT = 0,     /**< unset: the field's documented default */
+    ZERO_DTYPE_F32 = 1,         /**< IEEE binary32 */
+    ZERO_DTYPE_BF16 = 2,        /**< bfloat16: the upper half of a binary32 */
+    ZERO_DTYPE_F16 = 3,         /**< IEEE binary16 */
+    ZERO_DTYPE_NONE = 4,        /**< the role does not exist (master only) */
+    ZERO_DTYPE_REMAINDER16 = 5, /**< of a master: the 16 bits that make a binary32 of its bfloat16
+                                   parameter, exactly */
+    ZERO_DTYPE_REMAINDER8 = 6,  /**< of a master: the 8 bits that make of it a float of 24 bits,
+                                   15 of them of the fraction */
+    ZERO_DTYPE_I8 = 7,          /**< of a moment: an 8-bit code q for each element, and a bfloat16
+                                   scale for each block of ZERO_CODE_BLOCK. Signed; stands for
+                                   scale * q / 127. In options.moment_dtype: codes of 8 bits, of
+                                   the kinds that suit the optimizer */
+    ZERO_DTYPE_I8_ROOT = 8,     /**< the same; stands for scale * q * |q| / 127^2 */
+    ZERO_DTYPE_U8_ROOT = 9      /**< the same without a sign; for scale * q^2 / 255^2 */
 } zero_dtype;
 
-/** Bytes of one element; 0 for ZERO_DTYPE_DEFAULT and ZERO_DTYPE_NONE. */
+/** Neighbouring elements of a tensor whose codes have one scale; the first of a block is a multiple
+ *  of it. */
+#define ZERO_CODE_BLOCK 32
+
+/** Bytes of one element, without its block's scale; 0 for ZERO_DTYPE_DEFAULT and NONE. */
 ZERO_API size_t zero_dtype_bytes(zero_dtype dtype);
 
-/** Lower-case name: "f32", "bf16", "f16", "none", "default". Never NULL. */
+/** Lower-case name: "f32", "bf16", "f16", "none", "remainder16", "remainder8", "i8",
+ *  "i8root", "u8root", "default". Never NULL. */
 ZERO_API const char *zero_dtype_name(zero_dtype dtype);
 
 /** Contiguous elements in memory of the library. The call that gives the view says how long it is

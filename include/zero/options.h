@@ -106,10 +106,14 @@ typedef struct zero_engine_options {
     zero_device device;   /**< default: the CPU */
 
     zero_dtype grad_dtype;   /**< type that backward writes. Default: the tensor's own type */
-    zero_dtype master_dtype; /**< F32, or NONE: update low-precision parameters in place with
-                                stochastic rounding. fp32 parameters are their own master.
-                                Default: F32 */
-    zero_dtype moment_dtype; /**< F32 or BF16 (stochastic rounding). Default: F32 */
+    zero_dtype master_dtype; /**< F32; REMAINDER16 or REMAINDER8: what a bf16 parameter leaves of
+                                its master, which its update reads with it (docs/small-states.md);
+                                or NONE: update low-precision parameters in place with stochastic
+                                rounding. fp32 parameters are their own master, f16 ones have no
+                                remainder. Default: F32 */
+    zero_dtype moment_dtype; /**< F32, BF16 (stochastic rounding), or I8: codes of 8 bits with a
+                                scale for 32 neighbours (the same; not with CALLBACK). Default:
+                                F32 */
 
     zero_optimizer optimizer; /**< of all groups that group_optimizer leaves open. Default: AdamW */
     uint32_t update_states;   /**< moments that update uses, in [0, 2]; CALLBACK only */
@@ -117,7 +121,8 @@ typedef struct zero_engine_options {
     void *update_user;        /**< handed to update */
 
     zero_tier tier[ZERO_ROLE_COUNT_MAX]; /**< by zero_role, where its bytes live. Any mix of those
-                                            with shards, PARAM to MOMENT2; 0 for all others. With
+                                            with shards, PARAM to MOMENT2; 0 for all others. Scales
+                                            lie where their moments do. With
                                             tuning's nccl_memory PARAM and GRAD stay on the device.
                                             Default: DEVICE */
     const char *const *disk_directories; /**< existing directories for roles on disk, striped over

@@ -12,20 +12,23 @@ ZERO_BEGIN
  *  ZERO_ROLE_SHARDS_MAX, each with a tier to choose. The roles from there on are memory beside
  *  shards. Not every number is a role: states of later optimizers get those before PARAM_SLOT. */
 typedef enum zero_role {
-    ZERO_ROLE_PARAM = 0,       /**< parameter shards */
-    ZERO_ROLE_GRAD = 1,        /**< gradient shards */
-    ZERO_ROLE_MASTER = 2,      /**< states of optimizers: fp32 copies of low-precision parameters */
-    ZERO_ROLE_MOMENT1 = 3,     /**< first moments */
-    ZERO_ROLE_MOMENT2 = 4,     /**< second moments */
-    ZERO_ROLE_PARAM_SLOT = 16, /**< slots that units are gathered to; staging buffers, where PARAM
-                                  is offloaded */
-    ZERO_ROLE_GRAD_SLOT = 17,  /**< slots that backward writes gradients to, wire copies included;
-                                  staging buffers, where GRAD is offloaded */
-    ZERO_ROLE_STEP = 18,       /**< norms, the step's decision, a table of tensors */
-    ZERO_ROLE_SCRATCH = 19,    /**< reductions between GPUs, over NCCL only: at most 36
-                                  MiB, unless NCCL adds (ZERO_REDUCTION_NATIVE) */
-    ZERO_ROLE_IO_WINDOW = 20,  /**< host memory that extents on disk are read to and written from,
-                                  and their checksums */
+    ZERO_ROLE_PARAM = 0,   /**< parameter shards */
+    ZERO_ROLE_GRAD = 1,    /**< gradient shards */
+    ZERO_ROLE_MASTER = 2,  /**< states of optimizers: fp32 copies of low-precision parameters, or
+                              what those leave of them (options.master_dtype) */
+    ZERO_ROLE_MOMENT1 = 3, /**< first moments */
+    ZERO_ROLE_MOMENT2 = 4, /**< second moments */
+    ZERO_ROLE_SCALE1 = 5,  /**< scales of first moments in 8-bit codes, on their tier */
+    ZERO_ROLE_SCALE2 = 6,  /**< the same of second moments */
+    ZERO_ROLE_PARAM_SLOT = 16,  /**< slots that units are gathered to; staging buffers, where PARAM
+                                   is offloaded */
+    ZERO_ROLE_GRAD_SLOT = 17,   /**< slots that backward writes gradients to, wire copies included;
+                                   staging buffers, where GRAD is offloaded */
+    ZERO_ROLE_STEP = 18,        /**< norms, the step's decision, a table of tensors */
+    ZERO_ROLE_SCRATCH = 19,     /**< reductions between GPUs, over NCCL only: at most 36
+                                   MiB, unless NCCL adds (ZERO_REDUCTION_NATIVE) */
+    ZERO_ROLE_IO_WINDOW = 20,   /**< host memory that extents on disk are read to and written from,
+                                   and their checksums */
     ZERO_ROLE_SAVE_STAGING = 21 /**< host memory that a save copies state to
                                    (tuning.save_staging_bytes) */
 } zero_role;
@@ -41,8 +44,9 @@ typedef enum zero_role {
  *  what a later library has. */
 ZERO_API int32_t zero_role_exists(zero_role role);
 
-/** A row's name: "param", "grad", "master", "moment1", "moment2", "param slots", "grad slots",
- *  "step", "scratch", "io window", "save staging"; "unknown" for no role. Never NULL. */
+/** A row's name: "param", "grad", "master", "moment1", "moment2", "scale1", "scale2",
+ *  "param slots", "grad slots", "step", "scratch", "io window", "save staging"; "unknown" for no
+ * role. Never NULL. */
 ZERO_API const char *zero_role_name(zero_role role);
 
 /** The memory or disk that a role's bytes live on. No tier changes a bit of any result. */

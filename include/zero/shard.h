@@ -25,7 +25,8 @@ typedef struct zero_shard {
 
 /** Which elements of a tensor this rank's shard has. It stays the same for the engine's life.
  *  - role: PARAM, GRAD (as reduced by the last zero_step or zero_step_discard: the sum, before the
- *    divisor and with the loss scale in it), MASTER, MOMENT1 or MOMENT2.
+ *    divisor and with the loss scale in it), MASTER, MOMENT1, MOMENT2, or SCALE1 and SCALE2, whose
+ *    elements are those scales: element i is of elements 32 i to 32 i + 31 of the tensor.
  *  - Local call, no waiting.
  *  - Errors: INVALID_ARGUMENT. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor,
@@ -35,8 +36,9 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_range(const zero_engine *engine,
  *  - role: as in zero_shard_range.
  *  - first: out, index in the tensor of the shard's first element; a multiple of 256.
  *  - view: out, the shard in device memory or, for a role on the host tier, in host memory that the
- *    device reaches. It begins at a multiple of 256 bytes. Where this rank has none, count is 0
- *    and data NULL.
+ *    device reaches, as it is kept: of a remainder or of codes the bits (zero/dtype.h). It begins
+ *    at a multiple of 256 bytes, that of scales of 16. Where this rank has none, count is 0 and
+ *    data NULL. Who writes a parameter that has a remainder writes the remainder, too.
  *  - Local call. It waits for the step under way.
  *  - Ownership: the engine's memory. It may be read until the next hook, and written before the
  *    next micro-step, for example with a checkpoint's values.
@@ -49,7 +51,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_view(zero_engine *engine, uint32
 /** Copy elements [first, first + count) of a tensor's state, on any tier, to host memory.
  *  - role: as in zero_shard_range.
  *  - first, count: inside this rank's shard; count may be 0.
- *  - values: out, count elements of the role's type, host memory.
+ *  - values: out, count elements of the role's type, as it is kept; host memory.
  *  - Local call. It waits for the step under way and for the values.
  *  - Errors: INVALID_ARGUMENT; STATE inside a micro-step, while a step is due, for GRAD between a
  *    step's micro-steps, and while the role is evicted, for GRAD until the next step after that
@@ -73,7 +75,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_shard_write(zero_engine *engine, uint3
                                                       uint64_t count, const void *values);
 
 /** Gather a whole tensor into the caller's array, for example for a checkpoint in its own format.
- *  - tensor, role: the same on every rank. role is PARAM, MASTER, MOMENT1, MOMENT2 or GRAD (as in
+ *  - tensor, role: the same on every rank. role is PARAM, MASTER, MOMENT1, MOMENT2 (of small states
+ *    the values, not their bits) or GRAD (as in
  *    zero_shard_range). MASTER of a tensor without a master copy is its PARAM, so MASTER gives the
  *    most exact parameters of any model.
  *  - array: host memory; values are rounded to nearest even to its type, and DEFAULT is the
@@ -89,7 +92,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_export(zero_engine *engine, uin
 
 /** Set this rank's shard of a tensor's state from an array of the whole tensor.
  *  - role: as in zero_tensor_export. To replace low-precision parameters import PARAM and MASTER,
- *    since the next step rounds the master to the parameter.
+ *    since the next step rounds the master to the parameter; where the master is a remainder, one
+ *    of them sets both. Moments in codes get their scales with them.
  *  - array: host memory. This rank's shard of it is read, and rounded to nearest even, and a sample
  *    of at most 4096 elements. Where finite values become infinite, the log gets a warning with
  *    their number.

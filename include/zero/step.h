@@ -200,6 +200,9 @@ typedef struct zero_step_result {
     uint32_t skipped_in_a_row; /**< steps skipped in a row up to this one; 0: it was not. A few
                                   are usual while a loss scale falls. Many mean that the run
                                   learns nothing any more, which the caller decides */
+    uint64_t stalled; /**< of the update before this step: elements of this rank's optimizer shards
+                           whose gradient was not 0 and whose master, or parameter that is its own,
+                           has the bits that it had. Not of ZERO_OPTIMIZER_CALLBACK */
 } zero_step_result;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -257,9 +260,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_step_discard(zero_engine *engine);
 
 /** The state that a step passes on to the next besides shards; the same on all ranks. To resume a
  *  run with the bits of one that never ended, save this and every rank's shards (zero_shard_read of
- *  PARAM, MASTER, MOMENT1 and MOMENT2), and give both to a new engine of the same model and options
- *  (zero_shard_write, zero_step_state_set). Ranks, stage and tiers may differ. Fill with
- *  zero_step_state_init() for a new run, or with zero_step_state_get. */
+ *  PARAM, MASTER, MOMENT1 and MOMENT2, and of SCALE1 and SCALE2 where there are any), and give both
+ * to a new engine of the same model and options (zero_shard_write, zero_step_state_set). Ranks,
+ * stage and tiers may differ. Fill with zero_step_state_init() for a new run, or with
+ * zero_step_state_get. */
 typedef struct zero_step_state {
     size_t struct_bytes; /**< set by zero_step_state_init() */
     uint64_t updates;    /**< steps so far that were not skipped */

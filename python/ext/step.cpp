@@ -103,7 +103,7 @@ static nb::tuple result(Engine &self)
     zero_step_result known = zero_step_result_init();
     on_engine(self, [&](zero_engine *engine) { return zero_step_wait(engine, &known); });
     return nb::make_tuple(known.step, known.updates, known.norm, known.clip, known.loss_scale,
-                          known.skipped != 0, known.skipped_in_a_row);
+                          known.skipped != 0, known.skipped_in_a_row, known.stalled);
 }
 
 static float loss_scale(Engine &self)

@@ -7,10 +7,13 @@ from numpy.typing import NDArray
 
 from . import _zero
 
-# By zero_dtype. numpy has no bfloat16: its bits are uint16.
+# By zero_dtype. numpy has no bfloat16: its bits are uint16. Behind those of arrays come remainders
+# and codes, which shards have.
 DTYPES: dict[str, int] = {"default": 0, "f32": 1, "bf16": 2, "f16": 3}
 _NUMPY: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.float32), 2: np.dtype(np.uint16), 3: np.dtype(np.float16)}
+    1: np.dtype(np.float32), 2: np.dtype(np.uint16), 3: np.dtype(np.float16),
+    5: np.dtype(np.uint16), 6: np.dtype(np.uint8), 7: np.dtype(np.int8), 8: np.dtype(np.int8),
+    9: np.dtype(np.uint8)}
 
 
 class Gradients(tuple[Any, ...]):

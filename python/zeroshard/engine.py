@@ -17,7 +17,7 @@ from .world import World
 
 FORWARD, BACKWARD, EVAL = 1, 2, 3
 _ROLES = {"param": 0, "grad": 1, "master": 2, "moment1": 3, "moment2": 4,
-          "grad_slot": 17, "io_window": 20}
+          "scale1": 5, "scale2": 6, "grad_slot": 17, "io_window": 20}
 _TIERS = {"host": 2, "disk": 3}
 
 
@@ -82,6 +82,12 @@ class StepResult:
     def skipped_in_a_row(self) -> int:
         """Steps skipped in a row up to this one."""
         return self._read()[6]
+
+    @property
+    def stalled(self) -> int:
+        """Elements of this rank's optimizer shards that the update before this step left as they
+        were although they had a gradient."""
+        return self._read()[7]
 
     def __repr__(self) -> str:
         if self._known is None:

@@ -13,6 +13,7 @@
 #include "format/json.h"
 
 #define NAME_BYTES_MAX 127
+#define SCALES_SUFFIX ".scale"
 /* Of all tensors. So sizes of files, and pieces over all roles, stay far below 2^63. */
 #define ELEMENTS_MAX ((uint64_t)1 << 57)
 
@@ -25,7 +26,7 @@ static bool has_role(const zi_checkpoint_tensor *tensor, zero_role role)
 
 static uint64_t role_bytes(const zi_checkpoint_tensor *tensor, zero_role role)
 {
-    return tensor->count * zero_dtype_bytes(tensor->role[role].dtype);
+    return zi_saved_bytes(tensor, role, tensor->count);
 }
 
 zero_status zi_checkpoint_check_tensor_name(const char *name)
@@ -142,6 +143,7 @@ static void for_each(const zi_checkpoint_map *map, const zi_checkpoint_file *fil
 {
     for_each_of_width(map, file, 4, each, user);
     for_each_of_width(map, file, 2, each, user);
+    for_each_of_width(map, file, 1, each, user);
 }
 
 /* ---- headers ---- */
@@ -153,9 +155,31 @@ typedef struct header_writer {
     uint64_t at; /* of the next tensor, behind the header */
 } header_writer;
 
+/* Of the format, which knows widths and signs alone. */
 static const char *type_name(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_F32 ? "F32" : dtype == ZERO_DTYPE_BF16 ? "BF16" : "F16";
+    static const char *const names[] = {
+        [ZERO_DTYPE_F32] = "F32",         [ZERO_DTYPE_BF16] = "BF16",     [ZERO_DTYPE_F16] = "F16",
+        [ZERO_DTYPE_REMAINDER16] = "U16", [ZERO_DTYPE_REMAINDER8] = "U8", [ZERO_DTYPE_I8] = "I8",
+        [ZERO_DTYPE_I8_ROOT] = "I8",      [ZERO_DTYPE_U8_ROOT] = "U8",
+    };
+    return names[dtype];
+}
+
+/* Scales are a line of values, and named apart from the codes that they are of. */
+static void put_key(zi_json_writer *json, const zi_checkpoint_tensor *tensor, zero_role role)
+{
+    char name[NAME_BYTES_MAX + sizeof SCALES_SUFFIX];
+    (void)snprintf(name, sizeof name, "%s%s", tensor->name,
+                   zi_role_is_scales(role) ? SCALES_SUFFIX : "");
+    zi_json_put(json, json_string(name));
+}
+
+static void put_shape(zi_json_writer *json, const zi_checkpoint_tensor *tensor, zero_role role)
+{
+    const uint64_t scales = zi_codec_values(zi_saved_codec(tensor, role), tensor->count);
+    zi_json_put(json, zi_role_is_scales(role) ? zi_json_of_numbers(&scales, 1)
+                                              : zi_json_of_numbers(tensor->shape, tensor->dims));
 }
 
 static void put_entry(void *user, zi_checkpoint_tensor *tensor)
@@ -164,11 +188,11 @@ static void put_entry(void *user, zi_checkpoint_tensor *tensor)
     zi_json_writer *json = &header->json;
     const uint64_t offsets[] = {header->at, header->at + role_bytes(tensor, header->role)};
     zi_json_raw(json, ",");
-    zi_json_put(json, json_string(tensor->name));
+    put_key(json, tensor, header->role);
     zi_json_raw(json, ":{\"dtype\":\"");
     zi_json_raw(json, type_name(tensor->role[header->role].dtype));
     zi_json_raw(json, "\",\"shape\":");
-    zi_json_put(json, zi_json_of_numbers(tensor->shape, tensor->dims));
+    put_shape(json, tensor, header->role);
     zi_json_raw(json, ",\"data_offsets\":");
     zi_json_put(json, zi_json_of_numbers(offsets, 2));
     zi_json_raw(json, "}");

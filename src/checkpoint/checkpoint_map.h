@@ -4,9 +4,9 @@
  *   tensors   In the order of the layout: flat by flat, as they lie in them.
  *   files     A role's tensors, end to end, in one or more safetensors files. A file is ended
  *             before a tensor with which its tensors would have more than ZI_CHECKPOINT_FILE_BYTES
- *             or be more than ZI_CHECKPOINT_FILE_TENSORS. Within a file those of 4 bytes an
- *             element come before those of 2, so that every tensor is aligned to its elements; the
- *             order stays as it is otherwise.
+ *             or be more than ZI_CHECKPOINT_FILE_TENSORS. Within a file those of 4 bytes a
+ *             value come before those of 2, and these before those of 1, so that every tensor is
+ *             aligned to its values; the order stays as it is otherwise.
  *   cuts      Where the slices of ranks ended, in elements of the tensor: cut_first, and every
  *             cut_every from there on. Each rank writes its own slice of every role, whatever the
  *             degrees are, so replicas share the work evenly.
@@ -24,8 +24,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/codec.h"
 #include "core/role.h"
-#include "zero/dtype.h"
 #include "zero/model.h"
 
 #define ZI_CHECKPOINT_FILE_BYTES ((uint64_t)4 << 30)
@@ -60,6 +60,19 @@ typedef struct zi_checkpoint_tensor {
     uint64_t cut_every; /* at most 2^62; more than the tensor has: it is not cut */
     zi_checkpoint_place role[ZI_SHARD_ROLES]; /* by zero_role; GRAD is never there */
 } zi_checkpoint_tensor;
+
+/* How a tensor's elements lie in a role; it has no bytes of a role that it does not have. */
+static inline zi_codec zi_saved_codec(const zi_checkpoint_tensor *tensor, zero_role role)
+{
+    return (zi_codec){tensor->role[role].dtype, zi_role_is_scales(role)};
+}
+
+/* Bytes of so many elements from a granule on, of scales from a block on. */
+static inline uint64_t zi_saved_bytes(const zi_checkpoint_tensor *tensor, zero_role role,
+                                      uint64_t count)
+{
+    return zi_codec_bytes(zi_saved_codec(tensor, role), count);
+}
 
 /* A safetensors file. Its name is "param.safetensors" where the role has one file, else
  * "param-00001-of-00003.safetensors"; with "part-00001." ahead of it for the first of several
@@ -111,11 +124,11 @@ typedef struct zi_checkpoint_piece {
 /* The piece that has an element of the tensor. */
 zi_checkpoint_piece zi_checkpoint_piece_at(const zi_checkpoint_tensor *tensor, uint64_t element);
 
-/* Sum of elements [first, first + count) of a tensor, of so many bytes each; first is a multiple of
- * 256. Each granule of 256 elements, the last may be shorter, has XXH3 of 64 bits, mixed with its
- * number in the tensor. The sum adds them modulo 2^64. So sums of neighbouring ranges can be added,
- * and the sum of a whole tensor does not depend on how it was cut. This is for faults of machines,
- * not against an adversary. */
-uint64_t zi_piece_sum(const void *elements, uint64_t first, uint64_t count, size_t element_bytes);
+/* Sum of elements [first, first + count) of a tensor, as they lie; first is a multiple of 256. Each
+ * granule of 256 elements, the last may be shorter, has XXH3 of 64 bits, mixed with its number in
+ * the tensor. The sum adds them modulo 2^64. So sums of neighbouring ranges can be added, and the
+ * sum of a whole tensor does not depend on how it was cut. This is for faults of machines, not
+ * against an adversary. */
+uint64_t zi_piece_sum(const void *elements, uint64_t first, uint64_t count, zi_codec codec);
 
 #endif

@@ -337,8 +337,13 @@ static zero_status files_read_sums(zi_source *source, uint64_t first, uint64_t c
 /* Bytes from the beginning of its file to the range's first element. */
 static uint64_t file_offset(const zi_source *source, const zi_source_range *range)
 {
-    const zi_checkpoint_place *place = &source->map->tensors[range->tensor].role[range->role];
-    return place->at + range->first * zero_dtype_bytes(place->dtype);
+    const zi_checkpoint_tensor *tensor = &source->map->tensors[range->tensor];
+    return tensor->role[range->role].at + zi_saved_bytes(tensor, range->role, range->first);
+}
+
+static uint64_t file_bytes(const zi_source *source, const zi_source_range *range)
+{
+    return zi_saved_bytes(&source->map->tensors[range->tensor], range->role, range->count);
 }
 
 static uint64_t files_page_offset(const zi_source *source, const zi_source_range *range)
@@ -352,9 +357,8 @@ static zero_status files_read(zi_source *source, const zi_source_range *range, v
     const zi_checkpoint_place *place = &source->map->tensors[range->tensor].role[range->role];
     open_file *file = NULL;
     ZI_TRY(take_file(reader, place->file, range->direct, &file));
-    const zero_status status =
-        read_bytes(reader, file, file_offset(source, range), values,
-                   range->count * zero_dtype_bytes(place->dtype), range->direct);
+    const zero_status status = read_bytes(reader, file, file_offset(source, range), values,
+                                          file_bytes(source, range), range->direct);
     give_file(reader, file);
     return status;
 }
@@ -368,9 +372,8 @@ static bool files_share(zi_source *source, const zi_source_range *range, int fil
         errno = ENOENT;
         return false;
     }
-    const bool shared =
-        zi_checkpoint_clone(from->opened.descriptor, file_offset(source, range), file, at,
-                            range->count * zero_dtype_bytes(place->dtype));
+    const bool shared = zi_checkpoint_clone(from->opened.descriptor, file_offset(source, range),
+                                            file, at, file_bytes(source, range));
     const int code = errno;
     give_file(reader, from);
     errno = code;

@@ -93,14 +93,14 @@ void zi_checkpoint_sums_add(zi_checkpoint_sums *sums, zero_role role, uint32_t t
                             uint64_t first, uint64_t count, const unsigned char *elements)
 {
     const zi_checkpoint_tensor *of = &sums->map->tensors[tensor];
-    const size_t size = zero_dtype_bytes(of->role[role].dtype);
+    const zi_codec codec = zi_saved_codec(of, role);
     const uint64_t end = first + count;
     while (first < end) {
         const zi_checkpoint_piece piece = zi_checkpoint_piece_at(of, first);
         const uint64_t here = zi_min_u64(end, piece.first + piece.count) - first;
         checkpoint_sums_add(value(sums, role, tensor, piece.index),
-                            zi_piece_sum(elements, first, here, size));
-        elements += here * size;
+                            zi_piece_sum(elements, first, here, codec));
+        elements += zi_codec_bytes(codec, here);
         first += here;
     }
 }

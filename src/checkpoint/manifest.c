@@ -157,14 +157,24 @@ static json_t *tensor_json(const zi_checkpoint_map *map, const zi_checkpoint_ten
     return json;
 }
 
+static int version_of(const zi_checkpoint_map *map)
+{
+    for (uint32_t i = 0; i < map->tensor_count; i++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
+            if (zi_dtype_is_small(map->tensors[i].role[role].dtype)) {
+                return ZI_MANIFEST_VERSION_SMALL;
+            }
+        }
+    }
+    return map->part_count > 1 ? ZI_MANIFEST_VERSION_PARTS : ZI_MANIFEST_VERSION;
+}
+
 /* How far a run was, and the numbers of its step. */
 static void put_state(zi_json_writer *json, const zi_manifest *manifest)
 {
     const zero_step_state *state = &manifest->state;
     zi_json_member(json, "format", json_string(ZI_MANIFEST_FORMAT));
-    zi_json_member(json, "version",
-                   zi_json_of_number(manifest->map.part_count > 1 ? ZI_MANIFEST_VERSION_PARTS
-                                                                  : ZI_MANIFEST_VERSION));
+    zi_json_member(json, "version", zi_json_of_number((uint64_t)version_of(&manifest->map)));
     zi_json_member(json, "updates", zi_json_of_digits(state->updates));
     zi_json_member(json, "skipped", zi_json_of_digits(state->skipped));
     zi_json_member(json, "commit", zi_json_of_digits(manifest->commit));
@@ -352,11 +362,11 @@ static zero_status read_head(zi_manifest_text *text)
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s: its first lines are not those of a checkpoint",
                 text->path);
     }
-    if (text->version < ZI_MANIFEST_VERSION || text->version > ZI_MANIFEST_VERSION_PARTS) {
+    if (text->version < ZI_MANIFEST_VERSION || text->version > ZI_MANIFEST_VERSION_SMALL) {
         ZI_FAIL(ZERO_ERR_UNSUPPORTED,
-                "%s has version %" PRIu64 " of the format; this library knows %d and %d, link a "
+                "%s has version %" PRIu64 " of the format; this library knows %d to %d, link a "
                 "newer one",
-                text->path, text->version, ZI_MANIFEST_VERSION, ZI_MANIFEST_VERSION_PARTS);
+                text->path, text->version, ZI_MANIFEST_VERSION, ZI_MANIFEST_VERSION_SMALL);
     }
     if (!manifest_take_number(&at, "\",\n\"skipped\": \"", &head->step) ||
         !manifest_take_number(&at, "\",\n", &skipped) ||

@@ -16,7 +16,6 @@
 #include "optimizer/optimizer_table.h"
 
 #define CUT_MAX ((uint64_t)1 << 62)
-#define GRANULE_COUNT 256
 #define PARTS_MAX 65536
 
 struct zi_manifest_memory {
@@ -322,8 +321,8 @@ static zero_status read_cuts(const zi_json *json, zi_checkpoint_tensor *tensor)
         !manifest_read_take_number(json_array_get(cuts, 1), CUT_MAX, &tensor->cut_every) ||
         !manifest_read_take_number(json_array_get(cuts, 0), tensor->cut_every,
                                    &tensor->cut_first) ||
-        tensor->cut_first == 0 || tensor->cut_first % GRANULE_COUNT != 0 ||
-        tensor->cut_every % GRANULE_COUNT != 0) {
+        tensor->cut_first == 0 || tensor->cut_first % ZI_GRANULE != 0 ||
+        tensor->cut_every % ZI_GRANULE != 0) {
         return refuse_tensor(json, tensor,
                              "\"cuts\" are not two multiples of 256 above 0, the first not above "
                              "the second, which is at most 2^62");
@@ -333,12 +332,42 @@ static zero_status read_cuts(const zi_json *json, zi_checkpoint_tensor *tensor)
 
 static zero_dtype dtype_named(const char *name)
 {
-    for (zero_dtype dtype = ZERO_DTYPE_F32; name != NULL && dtype <= ZERO_DTYPE_F16; dtype++) {
-        if (strcmp(zero_dtype_name(dtype), name) == 0) {
+    for (zero_dtype dtype = ZERO_DTYPE_F32; name != NULL && dtype <= ZERO_DTYPE_U8_ROOT; dtype++) {
+        if (zero_dtype_bytes(dtype) != 0 && strcmp(zero_dtype_name(dtype), name) == 0) {
             return dtype;
         }
     }
     return ZERO_DTYPE_NONE;
+}
+
+/* True if a role can be of a kind: masters are remainders of parameters in bf16, moments are codes
+ * of which there are scales, and only of those. */
+static bool is_kind_of(const zi_checkpoint_tensor *tensor, zero_role role)
+{
+    const zero_dtype dtype = tensor->role[role].dtype;
+    if (zi_role_is_scales(role)) {
+        const zero_dtype codes = tensor->role[zi_role_of_scales(role)].dtype;
+        return dtype == (zi_dtype_is_code(codes) ? ZERO_DTYPE_BF16 : ZERO_DTYPE_NONE);
+    }
+    if (zi_dtype_is_remainder(dtype)) {
+        return role == ZERO_ROLE_MASTER && tensor->role[ZERO_ROLE_PARAM].dtype == ZERO_DTYPE_BF16;
+    }
+    return !zi_dtype_is_code(dtype) || (zi_role_is_moment(role));
+}
+
+/* The kinds that the roles of a tensor have go together, and with the version. */
+static zero_status check_kinds(const zi_json *json, const zi_checkpoint_tensor *tensor,
+                               uint64_t version)
+{
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
+        if (!is_kind_of(tensor, role) ||
+            (version < ZI_MANIFEST_VERSION_SMALL && zi_dtype_is_small(tensor->role[role].dtype))) {
+            return refuse_tensor(json, tensor,
+                                 "its places are of kinds that do not go together, or not with "
+                                 "this version");
+        }
+    }
+    return ZERO_OK;
 }
 
 /* The dtypes; the rest of a place is compared later. */
@@ -359,8 +388,7 @@ static zero_status read_dtypes(const zi_json *json, zi_checkpoint_tensor *tensor
         tensor->role[role].dtype = dtype_named(json_string_value(json_array_get(place, 0)));
         if (json_array_size(place) != 4 || tensor->role[role].dtype == ZERO_DTYPE_NONE) {
             return refuse_tensor(json, tensor,
-                                 "a place is not \"f32\", \"bf16\" or \"f16\", file, offset and "
-                                 "first piece");
+                                 "a place is not a dtype's name, file, offset and first piece");
         }
     }
     if (!json_is_object(places) || json_object_size(places) != known) {
@@ -371,7 +399,7 @@ static zero_status read_dtypes(const zi_json *json, zi_checkpoint_tensor *tensor
 }
 
 static zero_status manifest_read_read_tensor(const zi_json *json, zi_manifest *manifest,
-                                             zi_checkpoint_tensor *tensor)
+                                             uint64_t version, zi_checkpoint_tensor *tensor)
 {
     const char *name = NULL;
     ZI_TRY(get_text(json, "name", &name));
@@ -382,7 +410,8 @@ static zero_status manifest_read_read_tensor(const zi_json *json, zi_manifest *m
     ZI_TRY(get_u32(json, "flags", ZERO_TENSOR_NO_DECAY | ZERO_TENSOR_FROZEN, &tensor->flags));
     ZI_TRY(get_u32(json, "group", ZERO_STEP_GROUPS - 1, &tensor->group));
     ZI_TRY(read_cuts(json, tensor));
-    return read_dtypes(json, tensor);
+    ZI_TRY(read_dtypes(json, tensor));
+    return check_kinds(json, tensor, version);
 }
 
 /* No two tensors of a part have one name, and those of several are boxes of one tensor. */
@@ -395,7 +424,8 @@ static zero_status check_names(const zi_json *json, const zi_checkpoint_map *map
     return status == ZERO_OK ? zi_box_refuse(map, &conflict, json->path) : status;
 }
 
-static zero_status read_tensors(const zi_json *json, json_t *array, zi_manifest *manifest)
+static zero_status read_tensors(const zi_json *json, json_t *array, uint64_t version,
+                                zi_manifest *manifest)
 {
     zi_checkpoint_map *map = &manifest->map;
     ZI_TRY(zi_calloc(json_array_size(array), sizeof *map->tensors, (void **)&map->tensors));
@@ -404,7 +434,7 @@ static zero_status read_tensors(const zi_json *json, json_t *array, zi_manifest 
     for (uint32_t i = 0; i < map->tensor_count; i++) {
         zi_json entry;
         ZI_TRY(get_object(json, "tensors", json_array_get(array, i), &entry));
-        ZI_TRY(manifest_read_read_tensor(&entry, manifest, &map->tensors[i]));
+        ZI_TRY(manifest_read_read_tensor(&entry, manifest, version, &map->tensors[i]));
     }
     ZI_TRY(check_names(json, map));
     return zi_checkpoint_map_make(map);
@@ -512,13 +542,16 @@ static zero_status read_members(const zi_json *json, uint64_t version, zi_manife
     ZI_TRY(zi_json_flag(json, (zi_json_key){.name = "loss_scale_dynamic", .required = true},
                         &manifest->scale_dynamic));
     ZI_TRY(read_numbers(json, manifest));
-    ZI_TRY(version == ZI_MANIFEST_VERSION_PARTS ? read_parts(json, manifest) : ZERO_OK);
+    const bool parts =
+        version == ZI_MANIFEST_VERSION_PARTS ||
+        (version == ZI_MANIFEST_VERSION_SMALL && json_object_get(json->root, "parts") != NULL);
+    ZI_TRY(parts ? read_parts(json, manifest) : ZERO_OK);
     ZI_TRY(get_quoted(json, "data_position", &manifest->data_position));
     ZI_TRY(get_quoted(json, "random_seed", &manifest->random_seed));
     ZI_TRY(get_quoted(json, "random_position", &manifest->random_position));
     ZI_TRY(read_user(json, manifest));
     ZI_TRY(get_array(json, "tensors", 0, (size_t)1 << 28, &tensors));
-    ZI_TRY(read_tensors(json, tensors, manifest));
+    ZI_TRY(read_tensors(json, tensors, version, manifest));
     ZI_TRY(read_files(json, manifest));
     ZI_TRY(read_sums(json, manifest));
     for (uint32_t i = 0; i < manifest->map.tensor_count; i++) {

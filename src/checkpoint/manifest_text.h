@@ -6,9 +6,12 @@
 #include "checkpoint/manifest.h"
 
 #define ZI_MANIFEST_FORMAT "libzero checkpoint"
-/* Of a model in one part, and in several: a reader of the first would take a box for a tensor. */
+/* Of a model in one part, and in several: a reader of the first would take a box for a tensor. Of
+ * states in remainders or codes, in any number of parts: a reader of those before would not know
+ * what they are. */
 #define ZI_MANIFEST_VERSION 1
 #define ZI_MANIFEST_VERSION_PARTS 2
+#define ZI_MANIFEST_VERSION_SMALL 3
 
 typedef struct zi_manifest_text {
     char path[ZI_CHECKPOINT_PATH_BYTES];

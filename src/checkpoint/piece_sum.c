@@ -4,8 +4,6 @@
 
 #include "core/check.h"
 
-#define GRANULE_COUNT 256
-
 typedef uint64_t granules_fn(const unsigned char *data, size_t bytes, uint64_t number,
                              size_t granule_bytes);
 granules_fn zi_piece_granules_generic;
@@ -27,9 +25,9 @@ static granules_fn *best_granules(void)
     return zi_piece_granules_generic;
 }
 
-uint64_t zi_piece_sum(const void *elements, uint64_t first, uint64_t count, size_t element_bytes)
+uint64_t zi_piece_sum(const void *elements, uint64_t first, uint64_t count, zi_codec codec)
 {
-    zi_assert_cmp(first % GRANULE_COUNT, ==, 0);
-    return best_granules()(elements, (size_t)count * element_bytes, first / GRANULE_COUNT,
-                           GRANULE_COUNT * element_bytes);
+    zi_assert_cmp(first % ZI_GRANULE, ==, 0);
+    return best_granules()(elements, (size_t)zi_codec_bytes(codec, count), first / ZI_GRANULE,
+                           (size_t)zi_codec_bytes(codec, ZI_GRANULE));
 }

@@ -10,7 +10,6 @@
 #include "core/sizes.h"
 
 #define SUMS_AT_ONCE 512
-#define GRANULE_COUNT 256
 /* Of checking: at least the longest piece. */
 #define CHECK_BYTES ZI_SOURCE_READ_BYTES_MAX
 
@@ -95,12 +94,11 @@ static zero_status refuse_piece(const zi_source *source, const zi_checkpoint_ten
                                 zero_role role, zi_checkpoint_piece piece)
 {
     const zi_checkpoint_place *place = &t->role[role];
-    const uint64_t width = zero_dtype_bytes(place->dtype);
     ZI_FAIL(ZERO_ERR_CORRUPT,
             "%s, tensor \"%.60s\": elements [%" PRIu64 ", %" PRIu64 ") at byte %" PRIu64
             " differ from their sum; in %.60s",
             source->map->files[place->file].name, t->name, piece.first, piece.first + piece.count,
-            place->at + piece.first * width, source->name);
+            place->at + zi_saved_bytes(t, role, piece.first), source->name);
 }
 
 /* The sums that a read compares with, up to `end`. */
@@ -128,7 +126,7 @@ static zero_status add_piece(zi_source *source, const zi_source_range *range,
         ZI_TRY(source_sum_of(source, &sums->window, place->first_piece + piece.index, sums->end,
                              &expected));
     }
-    const uint64_t found = zi_piece_sum(values, first, count, zero_dtype_bytes(place->dtype));
+    const uint64_t found = zi_piece_sum(values, first, count, zi_saved_codec(t, range->role));
     if (whole && found != expected) {
         return refuse_piece(source, t, range->role, piece);
     }
@@ -144,13 +142,13 @@ static zero_status add_pieces(zi_source *source, const zi_source_range *range,
                               const unsigned char *values)
 {
     const zi_checkpoint_tensor *t = &source->map->tensors[range->tensor];
-    const uint64_t width = zero_dtype_bytes(t->role[range->role].dtype);
     const uint64_t end = range->first + range->count;
     range_sums sums = {.end = t->role[range->role].first_piece +
                               zi_checkpoint_piece_at(t, end - 1).index + 1};
     for (uint64_t at = range->first; at < end;) {
         const zi_checkpoint_piece piece = zi_checkpoint_piece_at(t, at);
-        ZI_TRY(add_piece(source, range, piece, &sums, values + (at - range->first) * width));
+        ZI_TRY(add_piece(source, range, piece, &sums,
+                         values + zi_saved_bytes(t, range->role, at - range->first)));
         at = piece.first + piece.count;
     }
     return ZERO_OK;
@@ -166,11 +164,13 @@ static void assert_range(const zi_source *source, const zi_source_range *range)
     zi_assert_cmp(zero_dtype_bytes(t->role[range->role].dtype), >, 0);
     zi_assert_cmp(range->first, <=, t->count);
     zi_assert_cmp(range->count, <=, t->count - range->first);
-    if (range->counted && source->manifest != NULL) {
-        const uint64_t end = range->first + range->count;
-        zi_assert_cmp(range->first % GRANULE_COUNT, ==, 0);
-        zi_assert(end % GRANULE_COUNT == 0 || end == t->count);
-    }
+    const uint64_t end = range->first + range->count;
+    const bool counted = range->counted && source->manifest != NULL;
+    const uint64_t whole = counted                          ? ZI_GRANULE
+                           : zi_role_is_scales(range->role) ? ZERO_CODE_BLOCK
+                                                            : 1;
+    zi_assert_cmp(range->first % whole, ==, 0);
+    zi_assert(end % whole == 0 || end == t->count);
 }
 
 uint64_t zi_source_page_offset(const zi_source *source, const zi_source_range *range)
@@ -181,8 +181,8 @@ uint64_t zi_source_page_offset(const zi_source *source, const zi_source_range *r
 zero_status zi_source_read(zi_source *source, const zi_source_range *range, void *values)
 {
     assert_range(source, range);
-    const zi_checkpoint_place *place = &source->map->tensors[range->tensor].role[range->role];
-    if (range->count > ZI_SOURCE_READ_BYTES_MAX / zero_dtype_bytes(place->dtype)) {
+    const zi_checkpoint_tensor *t = &source->map->tensors[range->tensor];
+    if (zi_saved_bytes(t, range->role, range->count) > ZI_SOURCE_READ_BYTES_MAX) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%" PRIu64 " elements are more than the 8 MiB of one read", range->count);
     }
@@ -211,13 +211,13 @@ zero_status zi_source_add_range(zi_source *source, const zi_source_range *range,
 }
 
 /* Pieces from the one that has `element` on, as many as fit into the buffer. */
-static uint64_t count_to_check(const zi_checkpoint_tensor *t, uint64_t first, uint64_t end,
-                               uint64_t width)
+static uint64_t count_to_check(const zi_checkpoint_tensor *t, zero_role role, uint64_t first,
+                               uint64_t end)
 {
     uint64_t at = first;
     while (at < end) {
         const zi_checkpoint_piece piece = zi_checkpoint_piece_at(t, at);
-        if ((piece.first + piece.count - first) * width > CHECK_BYTES) {
+        if (zi_saved_bytes(t, role, piece.first + piece.count - first) > CHECK_BYTES) {
             break;
         }
         at = piece.first + piece.count;
@@ -230,7 +230,6 @@ zero_status zi_source_check_range(zi_source *source, const zi_source_range *rang
 {
     assert_range(source, range);
     const zi_checkpoint_tensor *t = &source->map->tensors[range->tensor];
-    const uint64_t width = zero_dtype_bytes(t->role[range->role].dtype);
     const uint64_t end = range->first + range->count;
     if (source->manifest == NULL) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s has no sums to compare with",
@@ -243,12 +242,12 @@ zero_status zi_source_check_range(zi_source *source, const zi_source_range *rang
         .tensor = range->tensor, .role = range->role, .direct = range->direct};
     for (uint64_t at = range->first; at < end; at = checked.first + checked.count) {
         checked.first = zi_checkpoint_piece_at(t, at).first;
-        checked.count = count_to_check(t, checked.first, end, width);
+        checked.count = count_to_check(t, range->role, checked.first, end);
         ZI_TRY(zi_source_read(source, &checked,
                               (unsigned char *)source->check_buffer +
                                   zi_source_page_offset(source, &checked)));
         if (progress != NULL) {
-            progress(user, checked.count * width);
+            progress(user, zi_saved_bytes(t, range->role, checked.count));
         }
     }
     return ZERO_OK;

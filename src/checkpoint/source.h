@@ -29,7 +29,8 @@ typedef struct zi_source zi_source;
 typedef struct zi_source_range {
     uint32_t tensor;
     zero_role role; /* the tensor has it */
-    uint64_t first; /* elements; a multiple of 256 where the source has sums and `counted` */
+    uint64_t first; /* elements; a multiple of 256 where the source has sums and `counted`, else of
+                       scales of 32 */
     uint64_t count; /* likewise, or up to the tensor's end */
     bool counted;
     bool direct; /* from files past the page cache, if memory lies as zi_source_read wants it: for

@@ -8,7 +8,13 @@ size_t zero_dtype_bytes(zero_dtype dtype)
         return 4;
     case ZERO_DTYPE_BF16:
     case ZERO_DTYPE_F16:
+    case ZERO_DTYPE_REMAINDER16:
         return 2;
+    case ZERO_DTYPE_REMAINDER8:
+    case ZERO_DTYPE_I8:
+    case ZERO_DTYPE_I8_ROOT:
+    case ZERO_DTYPE_U8_ROOT:
+        return 1;
     case ZERO_DTYPE_DEFAULT:
     case ZERO_DTYPE_NONE:
         break;
@@ -29,6 +35,16 @@ const char *zero_dtype_name(zero_dtype dtype)
         return "f16";
     case ZERO_DTYPE_NONE:
         return "none";
+    case ZERO_DTYPE_REMAINDER16:
+        return "remainder16";
+    case ZERO_DTYPE_REMAINDER8:
+        return "remainder8";
+    case ZERO_DTYPE_I8:
+        return "i8";
+    case ZERO_DTYPE_I8_ROOT:
+        return "i8root";
+    case ZERO_DTYPE_U8_ROOT:
+        return "u8root";
     }
     return "unknown";
 }

@@ -8,14 +8,20 @@
 
 #include "zero/role.h"
 
-#define ZI_SHARD_ROLES (ZERO_ROLE_MOMENT2 + 1)
+#define ZI_SHARD_ROLES (ZERO_ROLE_SCALE2 + 1)
 /* A state is known by its role, and by its index from 0 on: the master's. */
 #define ZI_STATES (ZI_SHARD_ROLES - ZERO_ROLE_MASTER)
+/* Those with a value for each element: all but scales. */
+#define ZI_ELEMENT_STATES (ZERO_ROLE_SCALE1 - ZERO_ROLE_MASTER)
 enum {
     ZI_STATE_MASTER = ZERO_ROLE_MASTER - ZERO_ROLE_MASTER,
     ZI_STATE_MOMENT1 = ZERO_ROLE_MOMENT1 - ZERO_ROLE_MASTER,
-    ZI_STATE_MOMENT2 = ZERO_ROLE_MOMENT2 - ZERO_ROLE_MASTER
+    ZI_STATE_MOMENT2 = ZERO_ROLE_MOMENT2 - ZERO_ROLE_MASTER,
+    ZI_STATE_SCALE1 = ZERO_ROLE_SCALE1 - ZERO_ROLE_MASTER,
+    ZI_STATE_SCALE2 = ZERO_ROLE_SCALE2 - ZERO_ROLE_MASTER
 };
+/* Shards whose tier is chosen: scales lie where their moments do. */
+#define ZI_TIER_ROLES ZERO_ROLE_SCALE1
 /* The number of roles in a checkpoint: all but GRAD, which a step uses up. */
 #define ZI_SAVED_ROLES (ZI_STATES + 1)
 
@@ -40,6 +46,22 @@ static inline bool zi_role_is_state(zero_role role)
 static inline bool zi_role_is_moment(zero_role role)
 {
     return zi_role_is_state(role) && role != ZERO_ROLE_MASTER;
+}
+
+/* The scales of a moment's codes, and the codes of a role of scales. */
+static inline zero_role zi_role_scales(zero_role moment)
+{
+    return (zero_role)(moment - ZERO_ROLE_MOMENT1 + ZERO_ROLE_SCALE1);
+}
+
+static inline bool zi_role_is_scales(zero_role role)
+{
+    return role == ZERO_ROLE_SCALE1 || role == ZERO_ROLE_SCALE2;
+}
+
+static inline zero_role zi_role_of_scales(zero_role scales)
+{
+    return (zero_role)(scales - ZERO_ROLE_SCALE1 + ZERO_ROLE_MOMENT1);
 }
 
 /* By index: PARAM, then the states. */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -15,6 +16,7 @@
 #include "engine/overflow.h"
 #include "engine/replicas.h"
 #include "engine/shard.h"
+#include "engine/state_values.h"
 #include "kernels/math/convert.h"
 #include "layout/sharding.h"
 #include "zero/evict.h"
@@ -145,24 +147,8 @@ static zero_status put_values(fill_job *job, zero_role role, const engine_values
                                .first = first,
                                .count = end - first};
     zi_engine_count_overflow(engine, &job->overflow, &own, job->by_slice);
-    return zi_engine_shard_fill(engine, &shard, first - shard.tensor_first, end - first, values,
-                                given->from);
-}
-
-/* This rank's shard of a tensor := the source's values. */
-static zero_status fill_shard(fill_job *job, uint32_t tensor, zero_role role,
-                              const value_source *source)
-{
-    const engine_shard shard = zi_engine_shard(job->engine, tensor, role);
-    for (uint64_t done = 0; done < shard.count; done += STAGED_COUNT) {
-        const engine_values values = {.from = source->dtype,
-                                      .tensor = tensor,
-                                      .first = shard.tensor_first + done,
-                                      .count = zi_min_u64(STAGED_COUNT, shard.count - done)};
-        take_values(source, tensor, values.first, values.count, job->staging);
-        ZI_TRY(put_values(job, role, &values));
-    }
-    return ZERO_OK;
+    return zi_values_fill(engine, &shard, first - shard.tensor_first, end - first, values,
+                          given->from);
 }
 
 /* Values := themselves in fp32, which has every value of the other types. The staging buffer has
@@ -174,6 +160,27 @@ static void widen(float *values, zero_dtype dtype, uint64_t count)
         values[i] =
             dtype == ZERO_DTYPE_BF16 ? zi_f32_from_bf16(halves[i]) : zi_f32_from_f16(halves[i]);
     }
+}
+
+/* This rank's shard of a tensor := the source's values. Scales are made of fp32, so that bf16 are
+ * not taken for scales. */
+static zero_status fill_shard(fill_job *job, uint32_t tensor, zero_role role,
+                              const value_source *source)
+{
+    const engine_shard shard = zi_engine_shard(job->engine, tensor, role);
+    for (uint64_t done = 0; done < shard.count; done += STAGED_COUNT) {
+        engine_values values = {.from = source->dtype,
+                                .tensor = tensor,
+                                .first = shard.tensor_first + done,
+                                .count = zi_min_u64(STAGED_COUNT, shard.count - done)};
+        take_values(source, tensor, values.first, values.count, job->staging);
+        if (zi_role_is_scales(role)) {
+            widen(job->staging, source->dtype, values.count);
+            values.from = ZERO_DTYPE_F32;
+        }
+        ZI_TRY(put_values(job, role, &values));
+    }
+    return ZERO_OK;
 }
 
 /* A hash of the source's values of a tensor, never 0. */
@@ -437,6 +444,14 @@ static zero_status resolve_role(const zero_engine *engine, uint32_t tensor, zero
     if (*role == ZERO_ROLE_MASTER && !flat->has_master) {
         *role = ZERO_ROLE_PARAM;
     }
+    if (zi_role_is_scales(*role)) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tensor %" PRIu32
+                " \"%.60s\": %s are no array of its shape; %s has its values with "
+                "them, and zero_shard_read the scales themselves",
+                tensor, layout->tensor_infos[tensor].name, zero_role_name(*role),
+                zero_role_name(zi_role_of_scales(*role)));
+    }
     if (zi_codec_is_none(flat->kept[*role])) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor %" PRIu32 " \"%.60s\" has no %s", tensor,
                 layout->tensor_infos[tensor].name, zero_role_name(*role));
@@ -475,6 +490,28 @@ static zero_status array_make_job(const zero_engine *engine, uint32_t tensor, ze
     return ZERO_OK;
 }
 
+/* The role that has the rest of a role's values: a remainder's parameter and the other way round, a
+ * moment's scales. The role itself: there is none. */
+static zero_role role_with_rest(const zero_engine *engine, uint32_t tensor, zero_role role)
+{
+    const zi_layout *layout = engine->layout;
+    const zi_codec *kept = layout->flats[layout->tensors[tensor].flat].kept;
+    const bool remainder = zi_dtype_is_remainder(kept[ZERO_ROLE_MASTER].dtype);
+    if (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_MASTER) {
+        const zero_role other = role == ZERO_ROLE_PARAM ? ZERO_ROLE_MASTER : ZERO_ROLE_PARAM;
+        return remainder ? other : role;
+    }
+    return zi_dtype_is_code(kept[role].dtype) ? zi_role_scales(role) : role;
+}
+
+static zero_status admit_import(zero_engine *engine, uint32_t tensor, zero_role role)
+{
+    ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_tensor_import", role));
+    ZI_TRY(zi_engine_begin_transfer(engine, role, true));
+    zi_engine_note_given(engine, tensor, role, 0);
+    return ZERO_OK;
+}
+
 static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
                           const zero_array *array)
 {
@@ -484,13 +521,19 @@ static zero_status import(zero_engine *engine, uint32_t tensor, zero_role role,
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "array is NULL; pass the one that holds the values");
     }
     ZI_TRY(array_make_job(engine, tensor, role, array, &job));
-    ZI_TRY(zi_engine_admit_role(engine, ZI_CALL_SHARD_WRITE, "zero_tensor_import", job.role));
-    ZI_TRY(zi_engine_begin_transfer(engine, job.role, true));
+    const zero_role companion = role_with_rest(engine, tensor, job.role);
+    ZI_TRY(admit_import(engine, tensor, job.role));
+    if (companion != job.role) {
+        ZI_TRY(admit_import(engine, tensor, companion));
+    }
     const value_source source = {.walk = job.walk, .dtype = job.dtype};
     fill_job fill = {.engine = engine};
     zi_engine_note_given(engine, tensor, job.role, hash_source(engine, tensor, &source));
     ZI_TRY(device->ops->host_alloc(device->self, STAGED_BYTES, (void **)&fill.staging));
-    const zero_status status = fill_shard(&fill, tensor, job.role, &source);
+    zero_status status = fill_shard(&fill, tensor, job.role, &source);
+    if (status == ZERO_OK && companion != job.role) {
+        status = fill_shard(&fill, tensor, companion, &source);
+    }
     device->ops->host_free(device->self, fill.staging, STAGED_BYTES);
     ZI_TRY(status);
     zi_engine_warn_overflow(engine, &fill.overflow, "zero_tensor_import");
@@ -516,6 +559,7 @@ typedef struct export_rounds {
     zero_engine *engine;
     const array_job *job;
     engine_shard shard;      /* this rank's */
+    zero_dtype dtype;        /* of the elements that ranks exchange */
     uint32_t degree;         /* shards */
     uint64_t longest;        /* elements of the largest */
     uint64_t shard_elements; /* elements of each in a round */
@@ -540,7 +584,8 @@ static zero_status open_rounds(export_rounds *rounds)
 {
     const zi_layout *layout = rounds->engine->layout;
     const uint32_t size = layout->world;
-    const size_t bytes = zero_dtype_bytes(rounds->shard.dtype);
+    rounds->dtype = zi_values_are_joined(&rounds->shard) ? ZERO_DTYPE_F32 : rounds->shard.dtype;
+    const size_t bytes = zero_dtype_bytes(rounds->dtype);
     rounds->degree = zi_engine_degree(layout, rounds->job->tensor, rounds->job->role);
     for (uint32_t i = 0; i < rounds->degree; i++) {
         const engine_range range = zi_engine_range(layout, rounds->job->tensor, rounds->degree, i);
@@ -568,9 +613,12 @@ static zero_status gather_round(export_rounds *rounds, uint64_t done)
     const engine_shard *shard = &rounds->shard;
     zi_stream *host = NULL;
     if (done < shard->count) {
-        ZI_TRY(zi_engine_shard_read(rounds->engine, shard, done,
-                                    zi_min_u64(rounds->shard_elements, shard->count - done),
-                                    rounds->own));
+        const uint64_t count = zi_min_u64(rounds->shard_elements, shard->count - done);
+        float *values = (float *)(void *)rounds->own;
+        ZI_TRY(zi_values_are_joined(shard)
+                   ? zi_values_read(rounds->engine, rounds->job->tensor, shard->role, done, count,
+                                    values)
+                   : zi_engine_shard_read(rounds->engine, shard, done, count, rounds->own));
     }
     if (rounds->degree == 1) {
         return ZERO_OK;
@@ -578,8 +626,8 @@ static zero_status gather_round(export_rounds *rounds, uint64_t done)
     ZI_TRY(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
     const zi_collective gather = {
         .kind = ZI_ALL_GATHER,
-        .send_dtype = shard->dtype,
-        .recv_dtype = shard->dtype,
+        .send_dtype = rounds->dtype,
+        .recv_dtype = rounds->dtype,
         .tag = rounds->engine->layout->tensor_infos[rounds->job->tensor].unit,
         .count = rounds->shard_elements,
         .send = rounds->own,
@@ -600,9 +648,8 @@ static zero_status write_shard(export_rounds *rounds, uint32_t index, uint64_t d
     }
     const uint64_t count = zi_min_u64(rounds->shard_elements, range.count - done);
     const uint64_t at = rounds->degree == 1 ? 0 : rounds->members[index] * rounds->shard_elements;
-    const engine_values values = {.values =
-                                      rounds->all + at * zero_dtype_bytes(rounds->shard.dtype),
-                                  .from = rounds->shard.dtype,
+    const engine_values values = {.values = rounds->all + at * zero_dtype_bytes(rounds->dtype),
+                                  .from = rounds->dtype,
                                   .to = job->dtype,
                                   .tensor = job->tensor,
                                   .first = range.first + done,

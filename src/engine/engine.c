@@ -36,6 +36,7 @@ typedef struct step_block {
     zi_step_part part;
     zi_norm_sum replicas;
     float weights[ENGINE_STEP_BUFFERS + 2];
+    uint64_t stalled[2]; /* zi_optim_desc.stalled */
 } step_block;
 
 _Static_assert(sizeof(step_block) <= ZI_STEP_BYTES, "layout reserves too little for the step");
@@ -199,6 +200,7 @@ static zero_status make_step(zero_engine *engine)
                      .number_count = ZI_GIVEN_HYPER + layout->hyper_count}};
     engine->aside = engine->decide;
     engine->aside.messages.number_count = ZI_GIVEN_HYPER;
+    engine->decide.stalled = &block->stalled[0];
     place_parts(engine, block, &engine->decide);
     place_parts(engine, aside, &engine->aside);
     engine->norm_gather = gather_of(ZI_TAG_STEP, arena + layout->message_at, layout->message_bytes,
@@ -238,6 +240,7 @@ static zero_status make_optim(zero_engine *engine)
         .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
         .decision = engine->decide.decision,
         .predicted = &engine->host->predicted,
+        .stalled = engine->decide.stalled,
         .stats = &engine->stats};
     memcpy(desc.groups, engine->groups.hops, sizeof desc.groups);
     return zi_optim_create(&desc, &engine->optim);

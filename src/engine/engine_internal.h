@@ -230,10 +230,12 @@ struct zero_engine {
     uint64_t *given;  /* by tensor, what local calls have written; NULL: there is one rank, or ranks
                          have compared it (replicas.c) */
     uint32_t touched; /* roles, bits: shards in them may not be as they were created */
-    uint64_t micro_index;  /* finished micro-steps of this step */
-    bool norm_warned;      /* of a norm that is exactly 0 */
-    zero_error poison;     /* of ZI_ENGINE_POISONED */
-    zi_failure_cell found; /* by threads of this rank, before others were told */
+    uint64_t micro_index;   /* finished micro-steps of this step */
+    bool norm_warned;       /* of a norm that is exactly 0 */
+    uint64_t stalled_step;  /* the last step whose count of stalled elements was looked at */
+    uint32_t stalled_steps; /* up to it, in a row, that had many */
+    zero_error poison;      /* of ZI_ENGINE_POISONED */
+    zi_failure_cell found;  /* by threads of this rank, before others were told */
     zero_stats stats;
 };
 

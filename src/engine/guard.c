@@ -184,8 +184,8 @@ zero_status zi_engine_finish(zero_engine *engine, zero_status status)
     return zi_engine_poison(engine, status);
 }
 
-/* What a thread of this rank has found reaches the host by a collective that it aborted, too, and
- * there as another rank's failure would. */
+/* A failure that a thread of this rank has found reaches the host by a collective that it aborted,
+ * too, and there as another rank's would. */
 static zero_status as_found(const zero_engine *engine, zero_status status)
 {
     zi_failure found;

@@ -17,6 +17,7 @@
 #include "engine/given.h"
 #include "engine/guard.h"
 #include "engine/load.h"
+#include "engine/state_values.h"
 
 void zero_load_options_init_sized(zero_load_options *options, size_t struct_bytes)
 {
@@ -177,22 +178,23 @@ static zero_status fill_range(engine_load *load, const load_range *range)
     zero_engine *engine = load->engine;
     const engine_shard shard = zi_engine_shard(engine, range->tensor, range->role);
     const uint64_t first = range->first - shard.tensor_first;
-    const uint64_t width = zero_dtype_bytes(range->dtype);
     const engine_values given = {.values = range->values,
-                                 .from = range->dtype,
+                                 .from = range->codec.dtype,
                                  .to = shard.dtype,
                                  .tensor = range->tensor,
                                  .first = range->first,
                                  .count = range->count};
-    zi_engine_count_overflow(engine, &load->overflow, &given, true);
+    if (!zi_role_is_scales(range->role)) { /* no scale becomes infinite */
+        zi_engine_count_overflow(engine, &load->overflow, &given, true);
+    }
     const bool by_extent = load->share != NULL && shard.tier == ZERO_TIER_DISK;
     for (uint64_t done = 0; done < range->count;) {
         const uint64_t rest = range->count - done;
         const uint64_t count =
             by_extent ? zi_min_u64(rest, zi_engine_shard_extent(engine, &shard, first + done).count)
                       : rest;
-        unsigned char *values = (unsigned char *)range->values + done * width;
-        ZI_TRY(zi_engine_shard_fill(engine, &shard, first + done, count, values, range->dtype));
+        unsigned char *values = (unsigned char *)range->values + zi_codec_bytes(range->codec, done);
+        ZI_TRY(zi_values_fill(engine, &shard, first + done, count, values, range->codec.dtype));
         done += count;
         zi_load_filled(load, range, done);
     }
@@ -219,7 +221,7 @@ static zero_status clear_moments(zero_engine *engine, float *zeros)
             const engine_shard shard = zi_engine_shard(engine, t, zi_state_role(state));
             for (uint64_t at = 0; zi_role_is_moment(shard.role) && at < shard.count; at += ZEROS) {
                 const uint64_t count = zi_min_u64(ZEROS, shard.count - at);
-                ZI_TRY(zi_engine_shard_fill(engine, &shard, at, count, zeros, ZERO_DTYPE_F32));
+                ZI_TRY(zi_values_fill(engine, &shard, at, count, zeros, ZERO_DTYPE_F32));
             }
         }
     }
@@ -250,9 +252,9 @@ static zero_status check_slices(engine_load *load)
         const engine_range slice = zi_engine_slice(load->engine, t);
         for (uint32_t i = 0; i < ZI_SAVED_ROLES && load->found[t] != ZI_NO_INDEX; i++) {
             const zero_role role = zi_saved_role(i);
-            const load_source source = {role, zi_load_dtype(load, t, role)};
-            const zi_joined joined = zi_load_joined(load, t, load->found[t], &source);
-            if (source.dtype != ZERO_DTYPE_NONE) {
+            load_source source;
+            const zi_joined joined = zi_load_joined(load, t, load->found[t], role, &source);
+            if (zi_load_dtype(load, t, role) != ZERO_DTYPE_NONE) {
                 ZI_TRY(zi_joined_check(&joined, slice.first, slice.count));
             }
         }

@@ -36,10 +36,21 @@ typedef struct engine_load {
 zero_status zi_engine_load(zero_engine *engine, zi_source *source, const zero_load_options *options,
                            zero_load_report *report);
 
-/* The saved role that a role of the engine is read from, of this type: the same where types are
- * equal, else the most exact copy of the parameter. Its dtype is NONE where there is none.
- * (load_joined.c) */
-zero_role zi_load_source(const zi_checkpoint_tensor *saved, zero_role role, zero_dtype dtype);
+/* A role of one of the engine's tensors, to be read. */
+typedef struct load_source {
+    zero_role role;
+    const zi_codec *kept; /* the tensor's, by role */
+    zi_box wanted;        /* all of it that this rank's engine has */
+} load_source;
+
+/* The source of the role: the same role where kinds are equal, as it lies; else the most exact copy
+ * of the parameter, or the moment, in fp32 where either is of few bits. The saved dtype is
+ * NONE where there is none. (load_joined.c) */
+zi_joined_from zi_load_from(const zi_checkpoint_tensor *saved, const load_source *source);
+/* The elements that this rank's engine wants of a tensor, of whose boxes `head` is the first.
+ * source: out, kept by the caller; NULL: nothing is read. (load_joined.c) */
+zi_joined zi_load_joined(const engine_load *load, uint32_t tensor, uint32_t head, zero_role role,
+                         load_source *source);
 /* The engine's own type of a tensor in a role that is to be loaded; NONE: it has none.
  * (load_match.c) */
 zero_dtype zi_load_dtype(const engine_load *load, uint32_t tensor, zero_role role);
@@ -52,27 +63,17 @@ zero_status zi_load_match_open(engine_load *load);
  * seed of stochastic rounding than the saved run's; COMM, TIMEOUT. (load_match.c) */
 zero_status zi_load_match(engine_load *load);
 
-/* The source of a role's values: read by zi_joined_role_fn. */
-typedef struct load_source {
-    zero_role role;
-    zero_dtype dtype; /* the engine's own */
-} load_source;
-/* The elements that this rank's engine wants of a tensor, of whose boxes `head` is the first.
- * source: kept by the caller. (load_joined.c) */
-zi_joined zi_load_joined(const engine_load *load, uint32_t tensor, uint32_t head,
-                         const load_source *source);
-
 /* Elements of one of the engine's tensors that were read. */
 typedef struct load_range {
     uint32_t tensor;
     zero_role role;
     uint64_t first;
     uint64_t count;
-    zero_dtype dtype; /* of the values */
-    void *values;     /* host memory that the device reaches */
+    zi_codec codec; /* of the values */
+    void *values;   /* host memory that the device reaches */
 } load_range;
 
-/* Begin to read ahead all that this rank holds, by threads of its own and through at most 53 MiB of
+/* Begin to read ahead all that this rank holds, by threads of its own and through at most 57 MiB of
  * host memory. No other calls on the source until it is closed. Errors: OUT_OF_MEMORY; DEVICE.
  * (load_feed.c) */
 zero_status zi_load_open_feed(engine_load *load);

@@ -1,8 +1,8 @@
 /* Owns the reading of a load: which ranges of the files this rank needs, in their order, and the
  * threads that read them ahead, each a range at a time, and compare them with the sums. A range is
- * read to its place in the engine where that is host memory and of the saved type, else into a
- * buffer. Invariants: each element of a role is counted by one rank, the one whose slice has it;
- * ranges are taken in their order, whatever the order in which they are read; nothing is read
+ * read to its place in the engine where that is host memory and of the type that is read, else
+ * into a buffer. Invariants: each element of a role is counted by one rank, the one whose slice has
+ * it; ranges are taken in their order, whatever the order in which they are read; nothing is read
  * before the first is asked for, since the engine must not change until all ranks can load. */
 #include <pthread.h>
 
@@ -59,19 +59,20 @@ static bool reads_alone(const engine_load *load, uint32_t tensor, const load_sou
     const zi_layout *layout = load->engine->layout;
     const zi_checkpoint_map *map = load->source->map;
     const zi_checkpoint_tensor *saved = &map->tensors[load->found[tensor]];
-    const zero_role from = zi_load_source(saved, source->role, source->dtype);
-    bool alone = zi_engine_degree(layout, tensor, source->role) == layout->world;
+    const zi_joined_from from = zi_load_from(saved, source);
+    bool alone = !from.widened && zi_engine_degree(layout, tensor, source->role) == layout->world;
     for (uint32_t i = 0; i < ZI_SAVED_ROLES; i++) {
-        const zero_role other = zi_saved_role(i);
-        const zero_dtype dtype = zi_load_dtype(load, tensor, other);
-        alone = alone && (other == source->role || dtype == ZERO_DTYPE_NONE ||
-                          zi_load_source(saved, other, dtype) != from);
+        load_source other = *source;
+        other.role = zi_saved_role(i);
+        alone = alone && (other.role == source->role ||
+                          zi_load_dtype(load, tensor, other.role) == ZERO_DTYPE_NONE ||
+                          zi_load_from(saved, &other).role != from.role);
     }
     return alone;
 }
 
 /* The elements of the stride that are to be read next in a role; false: none. They are all in this
- * rank's slice, or none of them is, and all were saved in one type. *counted: they are. */
+ * rank's slice, or none of them is, and all are read alike. *counted: they are. */
 static bool find_in_role(const engine_load *load, feed_position *p, load_range *range,
                          bool *counted)
 {
@@ -82,16 +83,16 @@ static bool find_in_role(const engine_load *load, feed_position *p, load_range *
     const uint64_t first = zi_max_u64(zi_max_u64(p->at, p->next), shard.tensor_first);
     uint64_t end = zi_min_u64(p->at + LOAD_STRIDE, shard.tensor_first + shard.count);
     const bool inside = slice.first <= first && first < slice_end;
-    const load_source source = {role, shard.dtype};
+    load_source source;
     if (first >= end) {
         return false;
     }
     if (inside || first < slice.first) {
         end = zi_min_u64(end, inside ? slice_end : slice.first);
     }
-    const zi_joined joined = zi_load_joined(load, p->tensor, load->found[p->tensor], &source);
+    const zi_joined joined = zi_load_joined(load, p->tensor, load->found[p->tensor], role, &source);
     *range = (load_range){.tensor = p->tensor, .role = role, .first = first};
-    range->count = zi_joined_alike(&joined, first, end, &range->dtype);
+    range->count = zi_joined_alike(&joined, first, end, &range->codec);
     *counted = inside && load->source->manifest != NULL;
     p->next = first + range->count;
     return true;
@@ -124,9 +125,8 @@ static bool load_feed_find_next(const engine_load *load, feed_position *p, load_
 /* The saved boxes that a range is read from. source: kept by the caller. */
 static zi_joined joined_of(const engine_load *load, const load_range *range, load_source *source)
 {
-    const engine_shard shard = zi_engine_shard(load->engine, range->tensor, range->role);
-    *source = (load_source){range->role, shard.dtype};
-    zi_joined joined = zi_load_joined(load, range->tensor, load->found[range->tensor], source);
+    zi_joined joined =
+        zi_load_joined(load, range->tensor, load->found[range->tensor], range->role, source);
     joined.direct = reads_alone(load, range->tensor, source);
     return joined;
 }
@@ -143,7 +143,7 @@ static void *load_feed_in_place(const engine_load *load, const load_range *range
     const uint64_t align = load->source->align;
     *page_offset = zi_joined_page_offset(&joined, range->first);
     const bool fits = !joined.direct || (uintptr_t)place % align == *page_offset % align;
-    return range->dtype == shard.dtype && fits ? place : NULL;
+    return zi_codec_same(range->codec, shard.codec) && fits ? place : NULL;
 }
 
 static void *load_feed_place_of(const load_feed *feed, const load_range *range, uint64_t buffer)
@@ -151,7 +151,7 @@ static void *load_feed_place_of(const load_feed *feed, const load_range *range, 
     uint64_t offset = 0;
     void *place = load_feed_in_place(feed->load, range, &offset);
     const bool whole =
-        offset % zero_dtype_bytes(range->dtype) == 0; /* not in all files of others */
+        offset % zero_dtype_bytes(range->codec.dtype) == 0; /* not in all files of others */
     return place != NULL ? place
                          : feed->buffers + buffer * feed->buffer_bytes + (whole ? offset : 0);
 }

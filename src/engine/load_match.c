@@ -38,13 +38,14 @@ static void add_line(zero_load_report *report, const char *what, const char *pre
     }
 }
 
-static bool has_all_roles(const engine_load *load, uint32_t tensor,
-                          const zi_checkpoint_tensor *saved)
+static bool has_all_roles(const engine_load *load, uint32_t tensor, uint32_t saved)
 {
-    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
-        const zero_dtype dtype = zi_load_dtype(load, tensor, (zero_role)role);
-        if (is_there(dtype) &&
-            !is_there(saved->role[zi_load_source(saved, (zero_role)role, dtype)].dtype)) {
+    const zi_checkpoint_tensor *there = &load->source->map->tensors[saved];
+    for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
+        load_source source;
+        (void)zi_load_joined(load, tensor, saved, role, &source);
+        if (is_there(zi_load_dtype(load, tensor, role)) &&
+            !is_there(there->role[zi_load_from(there, &source).role].dtype)) {
             return false;
         }
     }
@@ -69,8 +70,7 @@ static bool boxes_have_roles(const engine_load *load, uint32_t tensor, const zi_
     const zi_checkpoint_map *map = load->source->map;
     for (uint32_t t = joined->head; t != UINT32_MAX; t = zi_source_next(load->source, t)) {
         const zi_box saved = zi_box_of(&map->tensors[t]);
-        if (zi_box_meet(&joined->wanted, &saved).ranges != 0 &&
-            !has_all_roles(load, tensor, &map->tensors[t])) {
+        if (zi_box_meet(&joined->wanted, &saved).ranges != 0 && !has_all_roles(load, tensor, t)) {
             return false;
         }
     }
@@ -96,7 +96,7 @@ static zero_status match(engine_load *load, uint32_t tensor)
         add_line(report, "missing", "", name);
         return ZERO_OK;
     }
-    const zi_joined joined = zi_load_joined(load, tensor, head, NULL);
+    const zi_joined joined = zi_load_joined(load, tensor, head, ZERO_ROLE_PARAM, NULL);
     const zi_box saved = zi_box_of(&map->tensors[head]);
     load->expected[head / 64] |= UINT64_C(1) << head % 64;
     if (!zi_box_same_global(&joined.wanted, &saved)) {
@@ -172,7 +172,8 @@ static zero_status join_saved(engine_load *load, load_carried *groups, uint32_t 
 {
     const zi_manifest *manifest = load->source->manifest;
     const zi_checkpoint_map *map = load->source->map;
-    const zi_joined joined = zi_load_joined(load, tensor, load->found[tensor], NULL);
+    const zi_joined joined =
+        zi_load_joined(load, tensor, load->found[tensor], ZERO_ROLE_PARAM, NULL);
     for (uint32_t t = joined.head; t != UINT32_MAX; t = zi_source_next(load->source, t)) {
         const zi_checkpoint_tensor *saved = &map->tensors[t];
         const zi_box box = zi_box_of(saved);
@@ -246,13 +247,15 @@ static zero_status choose_carried(engine_load *load)
 /* ---- stochastic rounding ---- */
 
 /* True if updates of a tensor with these types are rounded stochastically: its moments are not F32,
- * or its parameter is not and has no master. A frozen tensor is never updated. */
+ * or its parameter is not and has no master, or one of few bits. A frozen tensor is never updated.
+ */
 static bool is_rounded(const zero_dtype *dtypes, bool is_frozen)
 {
     bool rounded = dtypes[ZERO_ROLE_PARAM] != ZERO_DTYPE_F32 && !is_there(dtypes[ZERO_ROLE_MASTER]);
     for (uint32_t state = 0; state < ZI_STATES; state++) {
         const zero_dtype dtype = dtypes[zi_state_role(state)];
-        rounded = rounded || (is_there(dtype) && dtype != ZERO_DTYPE_F32);
+        rounded = rounded ||
+                  (is_there(dtype) && dtype != ZERO_DTYPE_F32 && dtype != ZERO_DTYPE_REMAINDER16);
     }
     return !is_frozen && rounded;
 }

@@ -22,8 +22,8 @@ typedef struct load_twin {
     uint64_t bytes;
     uint32_t tensor; /* the engine's */
     zero_role role;
-    uint64_t first;        /* element of the tensor */
-    uint64_t width;        /* bytes of an element */
+    uint64_t first; /* element of the tensor */
+    zi_codec codec;
     zi_source_range saved; /* the same elements */
     uint64_t counted;      /* bytes of the extent before this one are in shared_bytes */
 } load_twin;
@@ -53,18 +53,21 @@ static uint64_t add_twin(twin_table *table, uint32_t tensor, const engine_shard 
 {
     const engine_load *load = table->load;
     const zi_checkpoint_map *map = load->source->map;
-    const uint64_t width = zero_dtype_bytes(shard->dtype);
-    const load_source source = {shard->role, shard->dtype};
-    const zi_joined joined = zi_load_joined(load, tensor, load->found[tensor], &source);
+    const zi_codec codec = shard->codec;
+    load_source source;
+    const zi_joined joined =
+        zi_load_joined(load, tensor, load->found[tensor], shard->role, &source);
     const engine_extent extent = zi_engine_shard_extent(load->engine, shard, first);
     zi_source_range saved = zi_joined_find(&joined, shard->tensor_first + first);
     const uint64_t together = zi_min_u64(zi_min_u64(count, extent.count), saved.count);
     const uint64_t at = zi_align_up(extent.at, ZI_CHECKPOINT_ALIGN);
-    const uint64_t lead = (at - extent.at) / width;
-    const uint64_t pages =
-        (together - zi_min_u64(together, lead)) * width / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
+    const uint64_t lead = zi_codec_elements(codec, at - extent.at);
+    const uint64_t pages = zi_codec_bytes(codec, together - zi_min_u64(together, lead)) /
+                           ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
+    const zi_checkpoint_tensor *there = &map->tensors[saved.tensor];
     const bool alike =
-        map->tensors[saved.tensor].role[saved.role].dtype == shard->dtype &&
+        !zi_load_from(there, &source).widened &&
+        zi_codec_same(zi_saved_codec(there, saved.role), codec) &&
         extent.at % ZI_CHECKPOINT_ALIGN == zi_source_page_offset(load->source, &saved);
     if (pages >= SHARED_BYTES_MIN && alike) {
         if (table->twins != NULL) {
@@ -75,7 +78,7 @@ static uint64_t add_twin(twin_table *table, uint32_t tensor, const engine_shard 
                                                      .tensor = tensor,
                                                      .role = shard->role,
                                                      .first = shard->tensor_first + first + lead,
-                                                     .width = width,
+                                                     .codec = codec,
                                                      .saved = saved,
                                                      .counted = at};
         }
@@ -160,8 +163,8 @@ static bool share_bytes(const twin_table *table, load_twin *twin, const zi_io_pi
 {
     engine_load *load = table->load;
     zi_source_range range = twin->saved;
-    range.first += (piece->at - twin->at) / twin->width;
-    range.count = bytes / twin->width;
+    range.first += zi_codec_elements(twin->codec, piece->at - twin->at);
+    range.count = zi_codec_elements(twin->codec, bytes);
     if (!zi_source_share(load->source, &range, piece->fd, piece->offset)) {
         zi_log(ZERO_LOG_WARN, "checkpoint: state on disk is written, not shared (%s): %s",
                strerror(errno), load->source->name);
@@ -187,7 +190,8 @@ static zi_io_shared load_share_share(void *user, const zi_io_piece *piece)
         return (zi_io_shared){.bytes = twin->at - piece->at};
     }
     const uint64_t filled = zi_max_u64(filled_end(shares, twin), twin->first) - twin->first;
-    const uint64_t there = zi_min_u64(filled, twin->bytes / twin->width) * twin->width;
+    const uint64_t there = zi_codec_bytes(
+        twin->codec, zi_min_u64(filled, zi_codec_elements(twin->codec, twin->bytes)));
     const uint64_t end = twin->at + there / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     const uint64_t bytes = zi_min_u64(piece->bytes, zi_max_u64(end, piece->at) - piece->at);
     if (bytes >= SHARED_BYTES_MIN && share_bytes(table, twin, piece, bytes)) {

@@ -91,6 +91,44 @@ static void warn_of_norm(zero_engine *engine, const zi_step_decision *outcome)
            steps_of(outcome));
 }
 
+/* Elements of this rank's optimizer shards; 0 where some are rounded stochastically, of which many
+ * stay as they are in any case. */
+static uint64_t exact_elements(const zi_layout *layout)
+{
+    uint64_t count = 0;
+    for (uint32_t f = 0; f < layout->flat_count; f++) {
+        const zi_flat *flat = &layout->flats[f];
+        const bool own = flat->dtype == ZERO_DTYPE_F32;
+        if (flat->trained && ((!own && !flat->has_master) ||
+                              flat->kept[ZERO_ROLE_MASTER].dtype == ZERO_DTYPE_REMAINDER8)) {
+            return 0;
+        }
+        count += flat->trained ? zi_optimizer_shard_count(layout, flat) : 0;
+    }
+    return count;
+}
+
+/* Updates that change nothing are lost work. One may be meant, as the first of a warm-up from 0;
+ * rank 0 says so after two in a row, once. */
+static void warn_of_stalled(zero_engine *engine, const zi_step_decision *outcome)
+{
+    if (steps_of(outcome) <= engine->stalled_step || engine->stalled_steps >= 2 ||
+        zero_world_rank(engine->world) != 0) {
+        return;
+    }
+    const uint64_t all = outcome->stalled != 0 ? exact_elements(engine->layout) : 0;
+    engine->stalled_step = steps_of(outcome);
+    engine->stalled_steps = outcome->stalled > all / 2 && all != 0 ? engine->stalled_steps + 1 : 0;
+    if (engine->stalled_steps == 2) {
+        zi_log(ZERO_LOG_WARN,
+               "step %" PRIu64 ": the update before left %" PRIu64 " of %" PRIu64
+               " elements as they were although they have gradients: the learning rate is below "
+               "the smallest step of their masters; raise it, or ignore this where it is 0 on "
+               "purpose (said once)",
+               steps_of(outcome), outcome->stalled, all);
+    }
+}
+
 zero_status zi_engine_await_step_buffer(zero_engine *engine, uint32_t step_buffer)
 {
     const zi_step_decision *outcome = &engine->step_buffers[step_buffer].outcome;
@@ -104,6 +142,7 @@ zero_status zi_engine_await_step_buffer(zero_engine *engine, uint32_t step_buffe
     }
     if (steps_of(outcome) != 0) {
         warn_of_norm(engine, outcome);
+        warn_of_stalled(engine, outcome);
         engine->stats.steps_skipped =
             zi_max_u64(engine->stats.steps_skipped, outcome->skipped - engine->other_skipped);
     }
@@ -155,7 +194,8 @@ zero_status zi_engine_take_result(zero_engine *engine, zero_step_result *result)
                                     .clip = decision->clip,
                                     .loss_scale = decision->loss_scale,
                                     .skipped = decision->skip,
-                                    .skipped_in_a_row = decision->skipped_in_a_row};
+                                    .skipped_in_a_row = decision->skipped_in_a_row,
+                                    .stalled = decision->stalled};
     return ZI_SIZED_OUT(zero_step_result, result, &found);
 }
 

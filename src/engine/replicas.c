@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/checksum.h"
+#include "core/codec.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -53,16 +54,16 @@ static zero_status hash_shard(zero_engine *engine, uint32_t tensor, zero_role ro
                               uint64_t *hash)
 {
     const engine_shard shard = zi_engine_shard(engine, tensor, role);
-    const uint64_t width = zero_dtype_bytes(shard.dtype);
     *hash = ZI_HASH_START;
     for (uint64_t done = 0; done < shard.count;) {
-        const uint64_t count = zi_min_u64(HASHED_BYTES / width, shard.count - done);
+        const uint64_t count =
+            zi_min_u64(zi_codec_count_within(shard.codec, HASHED_BYTES), shard.count - done);
         const void *values = zi_engine_shard_in_place(engine, &shard, done);
         if (values == NULL) {
             ZI_TRY(zi_engine_shard_read(engine, &shard, done, count, staging));
             values = staging;
         }
-        *hash = zi_hash_u64(*hash, hash_block(values, count * width));
+        *hash = zi_hash_u64(*hash, hash_block(values, zi_codec_bytes(shard.codec, count)));
         done += count;
     }
     return ZERO_OK;

@@ -65,6 +65,7 @@ static zi_checkpoint_tensor save_map_describe(const zero_engine *engine, uint32_
         const bool wanted = params_only ? role == ZERO_ROLE_PARAM : role != ZERO_ROLE_GRAD;
         const bool saved = wanted && !zi_codec_is_none(kept);
         made.role[role].dtype = saved ? kept.dtype : ZERO_DTYPE_NONE;
+        zi_assert(!saved || zi_codec_same(kept, zi_saved_codec(&made, (zero_role)role)));
     }
     return made;
 }
@@ -129,7 +130,7 @@ uint64_t zi_save_own_bytes(const engine_save *save)
     for (uint32_t t = 0; t < map->tensor_count; t++) {
         const uint64_t count = zi_save_own_range(save, t).count;
         for (int role = 0; role < ZI_SHARD_ROLES; role++) {
-            bytes += count * zero_dtype_bytes(map->tensors[t].role[role].dtype);
+            bytes += zi_saved_bytes(&map->tensors[t], (zero_role)role, count);
         }
     }
     return bytes;

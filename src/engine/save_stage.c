@@ -7,11 +7,11 @@
  * Invariant: a block is one range of one file, and the sum of a piece is made of what is written.
  */
 #include "core/clock.h"
+#include "core/codec.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 #include "engine/save.h"
-#include "layout/codec.h"
 
 /* Less is copied, so that small tensors share a block. */
 #define IN_PLACE_BYTES_MIN ((uint64_t)256 << 10)
@@ -64,21 +64,22 @@ static bool save_stage_next_range(const engine_save *save, walk_position *positi
     if (!save_stage_find_next(save, block->role, position, &slice)) {
         return false;
     }
-    const zi_checkpoint_place *place =
-        &save->manifest.map.tensors[position->tensor].role[block->role];
-    const size_t size = zero_dtype_bytes(place->dtype);
+    const zi_checkpoint_tensor *tensor = &save->manifest.map.tensors[position->tensor];
+    const zi_checkpoint_place *place = &tensor->role[block->role];
+    const zi_codec codec = zi_saved_codec(tensor, block->role);
     const uint64_t first = slice.first + position->done;
-    const uint64_t at = place->at + first * size;
+    const uint64_t at = place->at + zi_codec_bytes(codec, first);
     if (place->file != block->file || at != block->at + block->bytes || at >= end) {
         return false;
     }
-    const uint64_t count = zi_min_u64(slice.count - position->done, (end - at) / size);
+    const uint64_t count =
+        zi_min_u64(slice.count - position->done, zi_codec_elements(codec, end - at));
     *range = (stage_range){.tensor = position->tensor,
                            .first = first,
                            .count = count,
                            .at = block->bytes,
                            .ends = position->done + count == slice.count};
-    block->bytes += count * size;
+    block->bytes += zi_codec_bytes(codec, count);
     position->done += count;
     return true;
 }
@@ -107,8 +108,7 @@ void zi_save_add_block(void *user, const zi_checkpoint_block *block)
         const uint64_t end = range.ends ? last : last - last % ZI_GRANULE;
         const uint64_t begin = range.first - lead;
         zi_checkpoint_sums_add(save->sums, block->role, range.tensor, begin, end - begin,
-                               block->data + range.at -
-                                   lead * zero_dtype_bytes(tensor->role[block->role].dtype));
+                               block->data + range.at - zi_saved_bytes(tensor, block->role, lead));
     }
 }
 
@@ -135,10 +135,11 @@ static zero_status copy_range(const engine_save *save, const zi_checkpoint_block
 {
     const uint32_t tensor = save->tensors[range->tensor];
     const engine_shard shard = zi_engine_shard(save->engine, tensor, block->role);
+    const zi_checkpoint_tensor *saved = &save->manifest.map.tensors[range->tensor];
     const uint64_t lead = lead_of(range);
     return zi_engine_shard_stage(save->engine, &shard, range->first - lead - shard.tensor_first,
                                  range->count + lead,
-                                 memory + range->at - lead * zero_dtype_bytes(shard.dtype));
+                                 memory + range->at - zi_saved_bytes(saved, block->role, lead));
 }
 
 /* The place of the range on disk, if its pages can be shared; file -1: they cannot. */
@@ -188,10 +189,20 @@ static zi_checkpoint_block begin_block(const engine_save *save, role_walk *walk)
     }
     walk->file = place->file;
     return (zi_checkpoint_block){.file = place->file,
-                                 .at = place->at + first * zero_dtype_bytes(place->dtype),
+                                 .at = place->at + zi_saved_bytes(tensor, walk->role, first),
                                  .role = walk->role,
                                  .tensor = walk->position.tensor,
                                  .done = walk->position.done};
+}
+
+/* The bytes of a role's block at most. Scales have no more elements in one than codes of a byte
+ * each, so that their walk stays beside the others: on disk it reads the same extents. */
+static uint64_t block_bytes_of(const engine_save *save, zero_role role)
+{
+    return zi_role_is_scales(role)
+               ? zi_max_u64(save->block_bytes * sizeof(uint16_t) / ZERO_CODE_BLOCK,
+                            ZI_WRITER_BLOCK_BYTES_MIN)
+               : save->block_bytes;
 }
 
 /* Hand the walk's next block over. One that is shared is read all the same, for its sum, and ends
@@ -199,7 +210,8 @@ static zi_checkpoint_block begin_block(const engine_save *save, role_walk *walk)
 static zero_status stage_next(const engine_save *save, role_walk *walk)
 {
     zi_checkpoint_block block = begin_block(save, walk);
-    uint64_t end = (block.at + save->block_bytes) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
+    const uint64_t bytes = block_bytes_of(save, walk->role);
+    uint64_t end = (block.at + bytes) / ZI_CHECKPOINT_ALIGN * ZI_CHECKPOINT_ALIGN;
     walk_position position = walk->position;
     stage_range range;
     (void)save_stage_next_range(save, &position, end, &block, &range);

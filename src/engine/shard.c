@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "core/codec.h"
 #include "core/error.h"
 #include "core/sizes.h"
 #include "engine/given.h"
@@ -56,6 +57,7 @@ engine_shard zi_engine_shard(const zero_engine *engine, uint32_t tensor, zero_ro
     engine_shard shard = {.flat = layout->tensors[tensor].flat,
                           .role = role,
                           .dtype = flat->kept[role].dtype,
+                          .codec = flat->kept[role],
                           .tier = zi_role_tier(layout, role)};
     if (!zi_codec_is_none(flat->kept[role])) {
         const engine_range range =
@@ -145,8 +147,8 @@ zero_status zero_shard_range(const zero_engine *engine, uint32_t tensor, zero_ro
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "shard is NULL; pass the address of a zero_shard");
     }
     const engine_shard shard = zi_engine_shard(engine, tensor, role);
-    *out = (zero_shard){.first = shard.tensor_first,
-                        .count = shard.count,
+    *out = (zero_shard){.first = zi_codec_values(shard.codec, shard.tensor_first),
+                        .count = zi_codec_values(shard.codec, shard.count),
                         .dtype = shard.dtype,
                         .tier = shard.tier};
     return ZERO_OK;
@@ -168,9 +170,9 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
     }
     ZI_TRY(zi_engine_finish(engine, zi_engine_await(engine, engine->stepped)));
     zi_engine_touch(engine, ZERO_ROLE_BIT(role)); /* the caller may write */
-    *first = shard.tensor_first;
+    *first = zi_codec_values(shard.codec, shard.tensor_first);
     *view = (zero_view){.data = shard.count != 0 ? shard_element(engine, &shard, 0) : NULL,
-                        .count = shard.count,
+                        .count = zi_codec_values(shard.codec, shard.count),
                         .dtype = shard.dtype};
     return ZERO_OK;
 }
@@ -178,13 +180,15 @@ zero_status zero_shard_view(zero_engine *engine, uint32_t tensor, zero_role role
 static zero_status check_range(const zero_engine *engine, uint32_t tensor,
                                const engine_shard *shard, uint64_t first, uint64_t count)
 {
-    const uint64_t end = shard->tensor_first + shard->count;
-    if (count != 0 && (first < shard->tensor_first || first > end || count > end - first)) {
+    const uint64_t own_first = zi_codec_values(shard->codec, shard->tensor_first);
+    const uint64_t own_count = zi_codec_values(shard->codec, shard->count);
+    const uint64_t end = own_first + own_count;
+    if (count != 0 && (first < own_first || first > end || count > end - first)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "elements [%" PRIu64 ", +%" PRIu64 ") of %s of tensor %" PRIu32
                 " \"%.60s\" are not all here; this rank has [%" PRIu64 ", +%" PRIu64 ")",
                 first, count, zero_role_name(shard->role), tensor,
-                engine->layout->tensor_infos[tensor].name, shard->tensor_first, shard->count);
+                engine->layout->tensor_infos[tensor].name, own_first, own_count);
     }
     return ZERO_OK;
 }
@@ -213,7 +217,7 @@ engine_extent zi_engine_shard_extent(const zero_engine *engine, const engine_sha
     const zi_extent_place place =
         zi_layout_find_extent(engine->layout, shard->role, shard->flat, element);
     const uint64_t before = element - place.first;
-    return (engine_extent){place.index, place.at + before * zero_dtype_bytes(shard->dtype),
+    return (engine_extent){place.index, place.at + zi_codec_bytes(shard->codec, before),
                            place.count - before};
 }
 
@@ -264,10 +268,10 @@ engine_stored zi_engine_shard_stored(const zero_engine *engine, const engine_sha
         return (engine_stored){.file = -1};
     }
     const zi_stripe_place lies = zi_stripe_find(zi_store_map(engine->store), at + extent.at);
-    return (engine_stored){
-        .file = zi_store_fd(engine->store, lies.file),
-        .at = lies.offset,
-        .bytes = zi_min_u64(lies.bytes, extent.count * zero_dtype_bytes(shard->dtype))};
+    return (engine_stored){.file = zi_store_fd(engine->store, lies.file),
+                           .at = lies.offset,
+                           .bytes =
+                               zi_min_u64(lies.bytes, zi_codec_bytes(shard->codec, extent.count))};
 }
 
 zero_status zi_engine_begin_transfer(zero_engine *engine, zero_role role, bool writes)
@@ -295,7 +299,9 @@ static zero_status transfer(zero_engine *engine, uint32_t tensor, zero_role role
     if (move.count == 0) {
         return ZERO_OK;
     }
-    move.first -= shard.tensor_first;
+    const uint64_t each = shard.codec.by_block ? ZERO_CODE_BLOCK : 1;
+    move.first = move.first * each - shard.tensor_first;
+    move.count = zi_min_u64(move.count * each, shard.count - move.first);
     move.dtype = shard.dtype;
     ZI_TRY(move_values(engine, &shard, move));
     return move.writes && shard.tier == ZERO_TIER_DISK ? zi_engine_flush_shards(engine) : ZERO_OK;

@@ -9,6 +9,7 @@ zero_status zi_engine_await_stream(zero_engine *engine, zi_stream *stream);
 /* The part of a tensor in a rank's shard of its flat, in one role. */
 typedef struct engine_shard {
     zero_dtype dtype;
+    zi_codec codec; /* of that type */
     zero_tier tier;
     uint32_t flat;
     zero_role role;
@@ -41,7 +42,8 @@ void *zi_engine_shard_in_place(const zero_engine *engine, const engine_shard *sh
                                uint64_t first);
 /* Elements [first, first + count) of the shard's part of the tensor := values of `dtype`, which is
  * host memory that the device reaches, rounded to nearest even. Nothing to do where they are in
- * place. Blocks. Nothing else uses the shard. */
+ * place. Blocks. Nothing else uses the shard. Roles of small states take only what they keep:
+ * state_values.h. */
 zero_status zi_engine_shard_fill(zero_engine *engine, const engine_shard *shard, uint64_t first,
                                  uint64_t count, void *values, zero_dtype dtype);
 /* Values, in host memory and of the role's own type, := these elements. Blocks. */

@@ -29,6 +29,7 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
     ZI_TRY(zi_engine_decide(engine, job, &engine->norm_gather, &engine->part_gather));
     ZI_TRY(device->ops->copy(device->self, stream, &buffer->outcome, job.decision,
                              sizeof buffer->outcome));
+    ZI_TRY(zi_optim_add_stalled(engine->optim, &buffer->outcome));
     if (engine->speculation.begun) {
         ZI_TRY(zi_optim_validate(engine->optim, &buffer->outcome, &buffer->speculative));
     }

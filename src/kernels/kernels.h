@@ -8,9 +8,11 @@
 #ifndef ZI_KERNELS_KERNELS_H
 #define ZI_KERNELS_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/dtype.h"
 #include "core/role.h"
 #include "core/thread.h"
 #include "device/device.h"
@@ -36,26 +38,42 @@ typedef struct zi_update_job {
     uint64_t count;   /* elements up to the end of the last segment */
     const void *grad; /* reduced sum; grad_dtype F32 or BF16 */
     void *param;      /* low-precision copy out, or the master itself when param_dtype is F32 */
-    /* By state: the master, of F32, and moments of moment_dtype. NULL: there is none, as where the
-     * parameter is its own master. */
+    /* By state: the master, moments, and scales of those in codes. NULL: there is none, as where
+     * the parameter is its own master. */
     void *state[ZI_STATES];
+    zero_dtype master_dtype; /* DEFAULT: F32; or a remainder, whose `param`, of BF16, is read too */
     zero_dtype grad_dtype;
     zero_dtype param_dtype;
-    zero_dtype moment_dtype;
+    zero_dtype moment_dtype; /* I8: codes, of the optimizer's kinds */
     uint64_t seed;
     int32_t over_bus; /* on a GPU: its state is in host memory */
     /* Device memory: written by `decide` earlier on the same stream, read when the job runs. */
     const zi_step_decision *decision;
+    /* Device memory: the number of elements is added whose gradient is not 0 and whose master, or
+     * parameter that is its own, has the bits that it had. NULL: they are not counted. */
+    uint64_t *stalled;
     zero_optimizer optimizer; /* not DEFAULT */
     zero_update_fn update;    /* of ZERO_OPTIMIZER_CALLBACK, and the next two */
     void *update_user;
     uint32_t update_states;
 } zi_update_job;
 
-/* Of a state that the job has. */
-static inline zero_dtype zi_job_state_dtype(const zi_update_job *job, uint32_t state)
+static inline bool zi_job_has_remainder(const zi_update_job *job)
 {
-    return state == ZI_STATE_MASTER ? ZERO_DTYPE_F32 : job->moment_dtype;
+    return job->state[ZI_STATE_MASTER] != NULL && zi_dtype_is_remainder(job->master_dtype);
+}
+
+/* Of a state that the job has. */
+static inline zi_codec zi_job_state_codec(const zi_update_job *job, uint32_t state)
+{
+    zi_codec codec = {job->moment_dtype, false};
+    if (state == ZI_STATE_SCALE1 || state == ZI_STATE_SCALE2) {
+        codec.dtype = ZERO_DTYPE_BF16;
+        codec.by_block = true;
+    } else if (state == ZI_STATE_MASTER) {
+        codec.dtype = zi_job_has_remainder(job) ? job->master_dtype : ZERO_DTYPE_F32;
+    }
+    return codec;
 }
 
 /* dst = round((accumulate ? dst : 0) + scale * sum), where sum adds sources[0], sources[1], ... in
@@ -93,6 +111,7 @@ typedef struct zi_decide_job {
     uint32_t phases;           /* zi_decide_phases */
     zi_step_state *state;      /* COLLECT: read; CONCLUDE: moves on */
     zi_step_decision *decision;
+    uint64_t *stalled; /* CONCLUDE: moves to the decision, and is 0 then; NULL: nobody counts */
 } zi_decide_job;
 
 typedef enum zi_decide_phases { ZI_DECIDE_COLLECT = 1, ZI_DECIDE_CONCLUDE = 2 } zi_decide_phases;

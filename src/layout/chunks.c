@@ -34,6 +34,20 @@ static uint64_t state_bytes(const zi_layout *layout, const zi_flat *flat, uint64
     return bytes;
 }
 
+/* The most elements of the flat, in whole granules, whose states fit in `room` bytes. */
+static uint64_t count_within(const zi_layout *layout, const zi_flat *flat, uint64_t room)
+{
+    uint64_t granule = 0; /* bytes without padding: that of one is not that of many */
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        granule += zi_codec_bytes(disk_codec(layout, flat, state), ZI_GRANULE);
+    }
+    uint64_t count = room / granule * ZI_GRANULE;
+    while (count != 0 && state_bytes(layout, flat, count) > room) {
+        count -= ZI_GRANULE;
+    }
+    return count;
+}
+
 /* True if a GPU updates state that is in host memory in part or as a whole. */
 static bool stages_state(const zi_layout *layout)
 {
@@ -51,9 +65,9 @@ static bool stages_state(const zi_layout *layout)
  * extent would have. */
 static uint64_t bounce_count(const zi_layout *layout)
 {
-    const zi_codec widest = {ZERO_DTYPE_F32};
-    return zi_max_u64(zi_codec_count_within(widest, layout->tuning.extent_bytes / ZI_STATES),
-                      ZI_GRANULE);
+    const zi_codec widest = {.dtype = ZERO_DTYPE_F32};
+    return zi_max_u64(
+        zi_codec_count_within(widest, layout->tuning.extent_bytes / ZI_ELEMENT_STATES), ZI_GRANULE);
 }
 
 /* As many of `left` elements as fit in `room` bytes of an extent of the state, and in one extent of
@@ -66,7 +80,7 @@ static uint64_t fitting(const zi_layout *layout, const zi_flat *flat, uint64_t l
         const bool passes = layout->tuning.updater >= ZERO_UPDATER_CPU || stages_state(layout);
         return passes ? zi_min_u64(left, bounce_count(layout)) : left;
     }
-    return zi_min_u64(left, room / granule * ZI_GRANULE);
+    return zi_min_u64(left, count_within(layout, flat, room));
 }
 
 /* Ranges of a flat, at most: what fills the open extent, which may be three chunks where an extent

@@ -89,7 +89,7 @@ static void count_step(zi_layout *layout, const zi_flat *flat, zero_role role, u
     const bool late = role == ZERO_ROLE_GRAD && zi_grads_end_late(layout);
     if (role == ZERO_ROLE_PARAM && flat->trained) {
         layout->step_write_bytes += all;
-        layout->step_read_bytes += flat->has_master ? 0 : own;
+        layout->step_read_bytes += zi_flat_reads_param(flat) ? own : 0;
     } else if (role == ZERO_ROLE_GRAD) {
         layout->step_write_bytes += late ? own : 0;
         layout->step_read_bytes += own + (late ? all : 0);

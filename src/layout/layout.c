@@ -26,7 +26,7 @@ bool zi_unit_updates_in_place(const zi_layout *layout, uint32_t unit)
 {
     const uint32_t first = layout->units[unit].flat_first;
     for (uint32_t i = 0; i < zi_unit_trained_count(layout, unit); i++) {
-        if (!layout->flats[first + i].has_master) {
+        if (zi_flat_reads_param(&layout->flats[first + i])) {
             return true;
         }
     }

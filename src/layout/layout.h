@@ -24,9 +24,9 @@
 #include <stdint.h>
 
 #include "core/capabilities.h"
+#include "core/codec.h"
 #include "core/private_api.h"
 #include "core/role.h"
-#include "layout/codec.h"
 #include "layout/model.h"
 #include "layout/route.h"
 #include "layout/sharding.h"
@@ -431,6 +431,13 @@ static inline bool zi_flat_gathered_in_place(const zi_layout *layout, const zi_f
     return !zi_hop_crosses(&layout->routes[flat->sharding][ZI_HOP_GATHER]) ||
            (zi_codec_same(wire, flat->kept[ZERO_ROLE_PARAM]) &&
             zi_codec_same(wire, flat->slot[ZERO_ROLE_PARAM]));
+}
+
+/* True if an update of the flat reads its parameters: they are their own masters, or part of them.
+ */
+static inline bool zi_flat_reads_param(const zi_flat *flat)
+{
+    return !flat->has_master || zi_dtype_is_remainder(flat->kept[ZERO_ROLE_MASTER].dtype);
 }
 
 /* A type that rounds no value of either. */

@@ -135,9 +135,25 @@ static flat_kind layout_create_kind_of(const zi_tensor_info *info)
     return info->replica != 0 ? FLAT_REPLICA : FLAT_TRAINED;
 }
 
+static void choose_moments(const zi_layout *layout, zi_flat *flat)
+{
+    const zero_dtype dtype = layout->options.moment_dtype;
+    const uint32_t moments = flat->optimizer == ZERO_OPTIMIZER_CALLBACK
+                                 ? layout->options.update_states
+                                 : zi_optimizer_moments(flat->optimizer);
+    for (uint32_t i = 0; i < moments; i++) {
+        zi_codec *kept = &flat->kept[ZERO_ROLE_MOMENT1 + i];
+        kept->dtype = dtype;
+        if (dtype == ZERO_DTYPE_I8) {
+            kept->dtype = zi_optimizer_code(flat->optimizer, i);
+            flat->kept[ZERO_ROLE_SCALE1 + i] = (zi_codec){ZERO_DTYPE_BF16, true};
+        }
+    }
+}
+
 static void choose_codecs(const zi_layout *layout, zi_flat *flat)
 {
-    const zi_codec param = {flat->dtype};
+    const zi_codec param = {.dtype = flat->dtype};
     const zero_dtype grad = layout->options.grad_dtype;
     const zero_dtype wire = layout->tuning.wire_dtype;
     flat->kept[ZERO_ROLE_PARAM] = param;
@@ -161,16 +177,11 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
             zi_common_dtype(flat->slot[ZERO_ROLE_GRAD].dtype, layout->tuning.accum_dtype);
     }
     flat->has_master =
-        flat->dtype != ZERO_DTYPE_F32 && layout->options.master_dtype == ZERO_DTYPE_F32;
+        flat->dtype != ZERO_DTYPE_F32 && layout->options.master_dtype != ZERO_DTYPE_NONE;
     if (flat->has_master) {
-        flat->kept[ZERO_ROLE_MASTER].dtype = ZERO_DTYPE_F32;
+        flat->kept[ZERO_ROLE_MASTER].dtype = layout->options.master_dtype;
     }
-    const uint32_t moments = flat->optimizer == ZERO_OPTIMIZER_CALLBACK
-                                 ? layout->options.update_states
-                                 : zi_optimizer_moments(flat->optimizer);
-    for (uint32_t i = 0; i < moments; i++) {
-        flat->kept[ZERO_ROLE_MOMENT1 + i].dtype = layout->options.moment_dtype;
-    }
+    choose_moments(layout, flat);
 }
 
 /* The optimizer of a tensor; DEFAULT: nothing updates it. */
@@ -288,6 +299,23 @@ static zero_dtype common_dtype(const zi_layout *layout)
 static uint32_t layout_create_first_set(uint32_t value, uint32_t fallback)
 {
     return value != 0 ? value : fallback;
+}
+
+/* A remainder is what bfloat16 leaves of fp32. */
+static zero_status check_masters(const zi_layout *layout)
+{
+    const zero_dtype master = layout->options.master_dtype;
+    for (uint32_t t = 0; t < layout->tensor_count && zi_dtype_is_remainder(master); t++) {
+        const zi_tensor_info *info = &layout->tensor_infos[t];
+        if (info->dtype == ZERO_DTYPE_F16 && (info->flags & ZERO_TENSOR_FROZEN) == 0) {
+            ZI_FAIL(
+                ZERO_ERR_INVALID_ARGUMENT,
+                "options.master_dtype is %s, and tensor \"%.60s\" is f16; a remainder is one of "
+                "bf16: make the tensor bf16, or use f32 masters",
+                zero_dtype_name(master), info->name);
+        }
+    }
+    return ZERO_OK;
 }
 
 /* Options whose defaults depend on the model or the world. */
@@ -584,6 +612,7 @@ static zero_status layout_create_build(zi_layout *layout, const zero_model *mode
         zi_route_make(&layout->shardings[i], layout->routes[i]);
     }
     ZI_TRY(copy_ties(layout, model));
+    ZI_TRY(check_masters(layout));
     resolve_options(layout);
     ZI_TRY(make_flats(layout));
     ZI_TRY(zi_layout_make_buckets(layout));

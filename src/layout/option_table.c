@@ -20,7 +20,9 @@ static const char *const stages[] = {"0", "1", "2", "3"};
 static const char *const devices[] = {"default", "cpu", "cuda"};
 static const char *const float_types[] = {"default", "f32", "bf16", "f16"};
 static const char *const sum_types[] = {"default", "f32", "bf16"};
-static const char *const master_types[] = {"default", "f32", NULL, NULL, "none"};
+static const char *const master_types[] = {"default", "f32",         NULL,        NULL,
+                                           "none",    "remainder16", "remainder8"};
+static const char *const moment_types[] = {"default", "f32", "bf16", NULL, NULL, NULL, NULL, "i8"};
 /* clang-format off */
 #define OPTIMIZER(KIND, name) [ZERO_OPTIMIZER_##KIND] = #name,
 static const char *const optimizers[] = {
@@ -149,7 +151,7 @@ void zi_option_put(const zero_option *option, void *field, uint64_t value)
 static void list_roles(char *text, size_t text_bytes)
 {
     size_t used = 0;
-    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_TIER_ROLES; role++) {
         used += (size_t)snprintf(text + used, text_bytes - used, "%s%s", role != 0 ? ", " : "",
                                  zero_role_name((zero_role)role));
         zi_assert_cmp(used, <, text_bytes);
@@ -236,7 +238,7 @@ static bool read_choice(const zero_option *option, const char *text, size_t leng
 /* Keys of a list, in the order of the field's entries. */
 static uint32_t key_count(const zero_option *option)
 {
-    return option->kind == ZERO_OPTION_TIERS ? ZI_SHARD_ROLES : ZERO_STEP_GROUPS;
+    return option->kind == ZERO_OPTION_TIERS ? ZI_TIER_ROLES : ZERO_STEP_GROUPS;
 }
 
 static const char *key_name(const zero_option *option, uint32_t key, char *digits,

@@ -141,6 +141,11 @@ static zero_status options_check_optimizer(const zero_engine_options *o)
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.update is NULL; ZERO_OPTIMIZER_CALLBACK needs it");
     }
+    if (own && o->moment_dtype == ZERO_DTYPE_I8) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "options.moment_dtype is i8, and ZERO_OPTIMIZER_CALLBACK updates tensors, of whose "
+                "moments nobody knows which codes suit them; use bf16 or f32");
+    }
     if (!own && (o->update != NULL || o->update_states != 0)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "options.update and update_states are for "
@@ -215,6 +220,15 @@ static zero_status check_speculative(const zero_engine_options *o)
     return ZERO_OK;
 }
 
+/* Scales lie where their moments do, whatever these options say: they may have been resolved once,
+ * and been given another tier for moments since. */
+static void take_scale_tiers(zero_engine_options *o)
+{
+    for (int scales = ZERO_ROLE_SCALE1; scales <= ZERO_ROLE_SCALE2; scales++) {
+        o->tier[scales] = o->tier[zi_role_of_scales((zero_role)scales)];
+    }
+}
+
 static zero_status check_together(const zero_engine_options *o)
 {
     ZI_TRY(options_check_optimizer(o));
@@ -237,6 +251,7 @@ zero_status zi_options_resolve(const zero_engine_options *in, zero_engine_option
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
         ZI_TRY(check_option(option, zi_option_field(option, out, tuning)));
     }
+    take_scale_tiers(out);
     ZI_TRY(check_together(out));
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
         put_default(option, zi_option_field(option, out, tuning));

@@ -27,7 +27,7 @@
       "type that backward writes gradients in")                                                    \
     X(options, master_dtype, CHOICE(master_types), 0, 0, ZERO_DTYPE_F32, SAME, "f32",              \
       "type of the masters of low-precision parameters; none: updated in place")                   \
-    X(options, moment_dtype, CHOICE(sum_types), 0, 0, ZERO_DTYPE_F32, SAME, "f32",                 \
+    X(options, moment_dtype, CHOICE(moment_types), 0, 0, ZERO_DTYPE_F32, SAME, "f32",              \
       "type of the optimizer's moments")                                                           \
     X(options, optimizer, CHOICE(optimizers), 0, 0, ZERO_OPTIMIZER_ADAMW, SAME, "adamw",           \
       "the element-wise update of tensors whose group has no other")                               \

@@ -2,6 +2,9 @@
  * and gives it back before it waits for anything but the disk or its stream. */
 #include "offload/shards.h"
 
+#include <string.h>
+
+#include "core/codec.h"
 #include "core/error.h"
 #include "core/sizes.h"
 #include "device/stream_span.h"
@@ -194,6 +197,12 @@ zero_status zi_shards_store(const zi_shards *shards, zi_stream *stream, const zi
 
 /* ---- values of any type ---- */
 
+/* How the values lie: as they are kept, where that is their type. */
+static zi_codec values_codec(zi_codec kept, const zi_shards_values *values)
+{
+    return (zi_codec){values->dtype, kept.by_block && values->dtype == kept.dtype};
+}
+
 /* The values that are in one extent, which is acquired. */
 static zero_status convert_extent(const values_work *work, const zi_extent_place *place,
                                   unsigned char *extent)
@@ -201,14 +210,20 @@ static zero_status convert_extent(const values_work *work, const zi_extent_place
     const zi_shards_values *v = &work->values;
     const zi_shards_desc *desc = &work->shards->desc;
     const zi_kernels *kernels = desc->host_kernels; /* both are the host's */
-    const zero_dtype dtype = desc->layout->flats[v->flat].kept[desc->role].dtype;
+    const zi_codec codec = desc->layout->flats[v->flat].kept[desc->role];
+    const zero_dtype dtype = codec.dtype;
     const uint64_t begin = zi_max_u64(place->first, v->first);
     const uint64_t end = zi_min_u64(place->first + place->count, v->first + v->count);
     zi_stream *host = NULL;
     ZI_TRY(kernels->device->ops->stream_wrap(kernels->device->self, zero_stream_host(), &host));
-    unsigned char *held = extent + (begin - place->first) * zero_dtype_bytes(dtype);
+    unsigned char *held = extent + zi_codec_bytes(codec, begin - place->first);
     unsigned char *values =
-        (unsigned char *)v->values + (begin - v->first) * zero_dtype_bytes(v->dtype);
+        (unsigned char *)v->values + zi_codec_bytes(values_codec(codec, v), begin - v->first);
+    if (dtype == v->dtype) {
+        const uint64_t bytes = zi_codec_bytes(codec, end - begin);
+        memcpy(v->writes ? held : values, v->writes ? values : held, bytes);
+        return ZERO_OK;
+    }
     return v->writes
                ? kernels->ops->cast(kernels->self, host, held, dtype, values, v->dtype, end - begin)
                : kernels->ops->cast(kernels->self, host, values, v->dtype, held, dtype,
@@ -237,7 +252,8 @@ zero_status zi_shards_convert(const zi_shards *shards, zi_stream *stream, const 
     const zi_device *device = shards->desc.device;
     const zi_kernels *kernels = shards->desc.kernels;
     const values_work work = {shards, *v};
-    const zero_dtype dtype = shards->desc.layout->flats[v->flat].kept[shards->desc.role].dtype;
+    const zi_codec codec = shards->desc.layout->flats[v->flat].kept[shards->desc.role];
+    const zero_dtype dtype = codec.dtype;
     if (v->count == 0) {
         return ZERO_OK;
     }
@@ -249,7 +265,7 @@ zero_status zi_shards_convert(const zi_shards *shards, zi_stream *stream, const 
     const void *source = v->writes ? v->values : held;
     if (dtype == v->dtype) {
         return device->ops->copy(device->self, stream, target, source,
-                                 v->count * zero_dtype_bytes(dtype));
+                                 zi_codec_bytes(codec, v->count));
     }
     return kernels->ops->cast(kernels->self, stream, target, v->writes ? dtype : v->dtype, source,
                               v->writes ? v->dtype : dtype, v->count);

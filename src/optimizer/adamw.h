@@ -9,6 +9,8 @@
 #include "zero/step.h"
 
 #define ZI_ADAMW_MOMENTS 2
+#define ZI_ADAMW_CODE1 ZERO_DTYPE_I8_ROOT
+#define ZI_ADAMW_CODE2 ZERO_DTYPE_U8_ROOT
 #define ZI_ADAMW_NUMBERS(X)     \
     X(lr, NOT_NEGATIVE, 1e-3f)  \
     X(beta1, BELOW_ONE, 0.9f)   \
@@ -74,7 +76,8 @@ ZI_LANE float zi_adamw_param(float p, float direction, zi_adamw_coeffs coeffs)
 ZI_LANE zi_element_state zi_adamw_lane(zi_element_state state, float grad, zi_adamw_coeffs coeffs)
 {
     zi_element_state next = zi_adamw_moments(state, grad, coeffs);
-    const float denominator = zi_adamw_denominator(sqrtf(next.v), coeffs);
+    next.root = sqrtf(next.v);
+    const float denominator = zi_adamw_denominator(next.root, coeffs);
     next.p = zi_adamw_param(state.p, next.m / denominator, coeffs);
     return next;
 }

@@ -9,6 +9,8 @@
 #include "zero/step.h"
 
 #define ZI_LION_MOMENTS 1
+#define ZI_LION_CODE1 ZERO_DTYPE_I8
+#define ZI_LION_CODE2 ZERO_DTYPE_NONE
 #define ZI_LION_NUMBERS(X)     \
     X(lr, NOT_NEGATIVE, 1e-4f) \
     X(beta1, BELOW_ONE, 0.9f)  \

@@ -7,6 +7,7 @@
  * A row X(KIND, name) stands for ZERO_OPTIMIZER_KIND and in NAME.h for
  *
  *   ZI_KIND_MOMENTS     moments of an element, 1 or 2
+ *   ZI_KIND_CODE1, 2    the kinds of their 8-bit codes, where they are kept in those
  *   ZI_KIND_NUMBERS     its hyper-parameters, in the order of zero_NAME's floats: name, bounds
  *                       (optimizer_table.h), default
  *   zi_NAME_coeffs      what an element's update needs: at most ZI_COEFFS_MAX floats
@@ -62,6 +63,9 @@ typedef union zi_coeffs {
 #define ZI_MOMENTS_CASE(KIND, name) \
     case ZERO_OPTIMIZER_##KIND:     \
         return ZI_##KIND##_MOMENTS;
+#define ZI_CODE_CASE(KIND, name) \
+    case ZERO_OPTIMIZER_##KIND:  \
+        return moment == 0 ? ZI_##KIND##_CODE1 : ZI_##KIND##_CODE2;
 #define ZI_DECIDE_CASE(KIND, name)                              \
     case ZERO_OPTIMIZER_##KIND:                                 \
         coeffs->name = zi_##name##_decide(hyper.name, carried); \
@@ -81,6 +85,16 @@ ZI_LANE uint32_t zi_optimizer_moments(uint32_t kind)
         ZI_OPTIMIZERS(ZI_MOMENTS_CASE)
     default:
         return 0;
+    }
+}
+
+/* The kind of the 8-bit codes of a moment, 0 or 1; NONE: it has none. */
+ZI_LANE zero_dtype zi_optimizer_code(uint32_t kind, uint32_t moment)
+{
+    switch (kind) {
+        ZI_OPTIMIZERS(ZI_CODE_CASE)
+    default:
+        return ZERO_DTYPE_NONE;
     }
 }
 

@@ -11,6 +11,8 @@
 #include "zero/step.h"
 
 #define ZI_SGD_MOMENTS 1
+#define ZI_SGD_CODE1 ZERO_DTYPE_I8
+#define ZI_SGD_CODE2 ZERO_DTYPE_NONE
 #define ZI_SGD_NUMBERS(X)               \
     X(lr, NOT_NEGATIVE, 1e-3f)          \
     X(momentum, BELOW_ONE, 0.0f)        \

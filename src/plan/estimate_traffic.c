@@ -61,7 +61,7 @@ static void count_sum(const zi_layout *layout, const zi_flat *flat, zi_hop_kind 
     const zi_codec codec = zi_hop_wire(flat, hop, kind, micro_steps == 1);
     const double times = hop->boundary ? 1 : micro_steps;
     const bool levels = layout->tuning.reduction != ZERO_REDUCTION_EXACT;
-    const zi_codec sums = {zi_common_dtype(codec.dtype, flat->wire_sum.dtype)};
+    const zi_codec sums = {.dtype = zi_common_dtype(codec.dtype, flat->wire_sum.dtype)};
     exchange->bytes += times * (double)zi_codec_bytes(codec, count);
     exchange->sum_bytes += times * (double)zi_codec_bytes(levels ? sums : codec, count);
 }
@@ -132,7 +132,7 @@ static void count_update(const zi_layout *layout, zi_traffic *traffic)
         const uint64_t count = zi_shard_count(layout, flat, s->optimizer);
         for (int i = 0; i < ZI_SHARD_ROLES && flat->trained; i++) {
             const double bytes = (double)zi_codec_bytes(flat->kept[i], count);
-            const bool reads = i != ZERO_ROLE_PARAM || !flat->has_master;
+            const bool reads = i != ZERO_ROLE_PARAM || zi_flat_reads_param(flat);
             const bool writes = i != ZERO_ROLE_GRAD;
             if (!zi_codec_is_none(flat->kept[i])) {
                 count_role(layout, reads ? bytes : 0, writes ? bytes : 0, (zero_role)i, traffic);

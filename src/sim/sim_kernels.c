@@ -2,6 +2,7 @@
  * that they are in. */
 #include "sim/sim_kernels.h"
 
+#include "core/codec.h"
 #include "sim/sim_device.h"
 
 typedef struct kernel_load {
@@ -30,10 +31,11 @@ static zero_status sim_kernels_update(void *self, zi_stream *stream, const zi_up
     kernel_load kernel = {.kernels = self};
     const uint64_t param = job->count * zero_dtype_bytes(job->param_dtype);
     reads(&kernel, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
-    reads(&kernel, job->state[ZI_STATE_MASTER] == NULL ? job->param : NULL, param);
+    const bool reads_param = job->state[ZI_STATE_MASTER] == NULL || zi_job_has_remainder(job);
+    reads(&kernel, reads_param ? job->param : NULL, param);
     writes(&kernel, job->param, param);
     for (uint32_t i = 0; i < ZI_STATES; i++) {
-        const uint64_t bytes = job->count * zero_dtype_bytes(zi_job_state_dtype(job, i));
+        const uint64_t bytes = zi_codec_bytes(zi_job_state_codec(job, i), job->count);
         reads(&kernel, job->state[i], bytes);
         writes(&kernel, job->state[i], bytes);
     }

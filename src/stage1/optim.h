@@ -50,6 +50,8 @@ typedef struct zi_optim_desc {
     /* Host memory, where the layout has room for speculative updates: the decision that they
      * assume. */
     const zi_step_decision *predicted;
+    /* Memory of the device: zi_update_job.stalled of updates, and of speculative ones. */
+    uint64_t *stalled;
     zero_stats *stats;
     zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
 } zi_optim_desc;
@@ -93,6 +95,9 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
 zero_status zi_optim_join(zi_optim *optim);
 /* And then: write what is dirty to disk. */
 zero_status zi_optim_flush(zi_optim *optim);
+/* Enqueue: the last update's count of the CPU's elements is added to a decision that is in host
+ * memory then. Nothing to do where it updates none for a GPU. */
+zero_status zi_optim_add_stalled(zi_optim *optim, zi_step_decision *outcome);
 /* Leave nothing in flight, whatever has failed; the stream's last task. */
 zero_status zi_optim_drain(zi_optim *optim);
 

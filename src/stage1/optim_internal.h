@@ -31,7 +31,8 @@ struct zi_optim {
     bool speculative;             /* and it was computed before it was decided */
     /* For steps that may be speculative. */
     zi_update_job *speculative_jobs;
-    int commits; /* for tasks: the step under way commits its speculative update */
+    int commits;              /* for tasks: the step under way commits its speculative update */
+    uint64_t host_stalled[2]; /* as desc.stalled, of what the CPU updates for a GPU */
     atomic_uint_fast64_t update_ns;
     atomic_uint_fast64_t host_elements;
     atomic_uint_fast64_t kept;
@@ -49,6 +50,7 @@ typedef struct optim_work {
     bool speculative; /* the step has a speculative update */
     uint64_t step;    /* shared ones are counted from 1 */
     const zi_step_decision *outcome;
+    zi_step_decision *counted; /* gets the count of the CPU's updates */
     zi_speculation_outcome *validated;
 } optim_work;
 

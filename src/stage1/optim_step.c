@@ -46,6 +46,23 @@ static zero_status leave_to_cpu(const optim_work *work, bool *left)
     return *left ? zi_share_await(optim->share, work->unit) : ZERO_OK;
 }
 
+/* The outcome that it is added to has to be here; the first update waits for that too. */
+static zero_status take_host_count(void *argument)
+{
+    const optim_work *work = argument;
+    ZI_TRY(optim_ops_of(work->optim)
+               ->drain(optim_self_of(work->optim), work->optim->desc.step_stream));
+    work->counted->stalled += work->optim->host_stalled[0];
+    work->optim->host_stalled[0] = 0;
+    return ZERO_OK;
+}
+
+zero_status zi_optim_add_stalled(zi_optim *optim, zi_step_decision *outcome)
+{
+    const optim_work work = {.optim = optim, .counted = outcome};
+    return optim->staging != NULL ? zi_optim_enqueue(optim, take_host_count, &work) : ZERO_OK;
+}
+
 /* For a step's tasks: whether it changes nothing. What was decided is here when the first asks. */
 static zero_status is_skipped(const optim_work *work, bool *skipped)
 {
@@ -124,7 +141,7 @@ static zero_status update_staged_chunk(void *argument)
     if (work->speculative && optim->commits) {
         return zi_optim_adopt_chunk(work);
     }
-    if (!optim->layout->flats[own.flat].has_master || !is_asked(optim)) {
+    if (zi_flat_reads_param(&optim->layout->flats[own.flat]) || !is_asked(optim)) {
         ZI_TRY(zi_shards_load(&optim->desc.shards[ZERO_ROLE_PARAM], optim->desc.step_stream, &own));
     }
     return zi_optim_update_chunk(work, work->chunk);
@@ -195,7 +212,7 @@ static zero_status gather_params(zi_optim *optim, uint32_t unit, const zi_collec
     zi_group *group = optim->desc.groups[optim->layout->units[unit].sharding][ZI_HOP_UPDATED];
     for (uint32_t i = 0; i < batch_count; i++) {
         optim->desc.stats->gather_bytes +=
-            zi_codec_bytes((zi_codec){batch[i].send_dtype}, batch[i].count * group->size);
+            zi_codec_bytes((zi_codec){.dtype = batch[i].send_dtype}, batch[i].count * group->size);
     }
     return zi_group_submit(group, optim->desc.step_stream, batch, batch_count);
 }

@@ -23,6 +23,7 @@ void zi_optim_rebind_speculation(zi_optim *optim)
             speculate_own(optim, chunk->flat) +
             zi_codec_offset(layout->flats[chunk->flat].kept[ZERO_ROLE_PARAM], chunk->first);
         job->decision = optim->desc.predicted;
+        job->stalled = optim->desc.stalled + 1;
     }
 }
 
@@ -66,13 +67,13 @@ static zero_status copy_speculative(const zi_optim *optim, uint32_t flat, bool a
     return adopts ? zi_shards_store(params, stream, &move) : zi_shards_load(params, stream, &move);
 }
 
-/* A parameter with a master is only written, so its speculative copy begins with nothing. */
+/* A parameter that an update only writes begins with nothing in its speculative copy. */
 static zero_status copy_unit(const zi_optim *optim, uint32_t unit, bool adopts)
 {
     const uint32_t first = optim->layout->units[unit].flat_first;
     const uint32_t count = zi_unit_trained_count(optim->layout, unit);
     for (uint32_t f = first; f < first + count; f++) {
-        if (adopts || !optim->layout->flats[f].has_master) {
+        if (adopts || zi_flat_reads_param(&optim->layout->flats[f])) {
             ZI_TRY(copy_speculative(optim, f, adopts));
         }
     }
@@ -107,6 +108,15 @@ static bool is_same_update(const zi_step_decision *a, const zi_step_decision *b)
            memcmp(a->groups, b->groups, sizeof a->groups) == 0;
 }
 
+/* The count of a speculative update becomes that of the step's, or is dropped. Host memory: a GPU's
+ * speculative updates are the CPU's. */
+static void take_speculative_count(zi_optim *optim)
+{
+    uint64_t *stalled = optim->staging != NULL ? optim->host_stalled : optim->desc.stalled;
+    stalled[0] += optim->commits ? stalled[1] : 0;
+    stalled[1] = 0;
+}
+
 static zero_status validate(void *argument)
 {
     const optim_work *work = argument;
@@ -115,6 +125,7 @@ static zero_status validate(void *argument)
     ZI_TRY(optim_ops_of(optim)->drain(optim_self_of(optim),
                                       optim->desc.step_stream)); /* the outcome is here */
     optim->commits = is_same_update(work->outcome, optim->desc.predicted);
+    take_speculative_count(optim);
     if (optim->commits) {
         *work->validated = ZI_SPECULATION_COMMITTED;
         atomic_fetch_add_explicit(&optim->kept, 1, memory_order_relaxed);
@@ -140,6 +151,8 @@ static zero_status speculative_discard(void *argument)
 {
     const optim_work *work = argument;
     zi_window *window = work->optim->desc.window;
+    work->optim->commits = 0;
+    take_speculative_count(work->optim);
     zi_window_discard(window);
     return zi_window_flush(
         window); /* all that was on its way there has arrived, or its failure shows */

@@ -4,6 +4,7 @@
 
 #include "core/arena.h"
 #include "core/check.h"
+#include "core/codec.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -50,20 +51,21 @@ void zi_staging_rebind(zi_staging *staging, unsigned char *buffers)
     staging->desc.buffers = buffers;
 }
 
-/* A job's array, with the bytes of an element. */
+/* A job's array, with the bytes of its elements. */
 static staged_array array_of(const zi_update_job *job, int role)
 {
     if (role == ZERO_ROLE_PARAM) { /* with a master it is only written */
-        const bool is_read = job->state[ZI_STATE_MASTER] == NULL;
+        const bool is_read = job->state[ZI_STATE_MASTER] == NULL || zi_job_has_remainder(job);
         return (staged_array){is_read ? job->param : NULL, job->param,
-                              zero_dtype_bytes(job->param_dtype), NULL};
+                              job->count * zero_dtype_bytes(job->param_dtype), NULL};
     }
     if (role == ZERO_ROLE_GRAD) {
-        return (staged_array){job->grad, NULL, zero_dtype_bytes(job->grad_dtype), NULL};
+        return (staged_array){job->grad, NULL, job->count * zero_dtype_bytes(job->grad_dtype),
+                              NULL};
     }
     const uint32_t state = zi_role_state((zero_role)role);
     return (staged_array){job->state[state], job->state[state],
-                          zero_dtype_bytes(zi_job_state_dtype(job, state)), NULL};
+                          zi_codec_bytes(zi_job_state_codec(job, state), job->count), NULL};
 }
 
 /* A job's arrays by role, and where they are in the bounce buffer whose turn it is. */
@@ -77,7 +79,7 @@ static void list_arrays(const zi_staging *staging, const zi_update_job *job,
         *array = array_of(job, role);
         const bool passes =
             staging->desc.on_device[role] && (array->source != NULL || array->target != NULL);
-        array->bytes = passes ? job->count * array->bytes : 0;
+        array->bytes = passes ? array->bytes : 0;
         array->memory = buffer + used;
         used += zi_align_up(array->bytes, ZI_ARENA_ALIGN);
     }
@@ -115,6 +117,7 @@ static zero_status staging_update(const zi_staging *staging, const zi_staged_chu
     zi_update_job job = *chunk->job;
     job.segments = chunk->segments;
     job.decision = chunk->decision;
+    job.stalled = chunk->stalled;
     job.grad = grad->bytes != 0 ? grad->memory : job.grad;
     job.param = memory_of(param, job.param);
     for (uint32_t state = 0; state < ZI_STATES; state++) {

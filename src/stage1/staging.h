@@ -34,6 +34,7 @@ typedef struct zi_staged_chunk {
     const zi_update_job *job;
     const zi_segment *segments;
     const zi_step_decision *decision;
+    uint64_t *stalled;
 } zi_staged_chunk;
 
 zero_status zi_staging_create(const zi_staging_desc *desc, zi_staging **out);

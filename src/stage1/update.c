@@ -26,7 +26,8 @@ zero_status zi_optim_update_staged(const optim_work *work, uint32_t p, uint32_t 
     const bool goes_on = next < optim->layout->chunk_count && jobs[next].segment_count != 0;
     const zi_staged_chunk chunk = {.job = &jobs[p],
                                    .segments = optim->segments + optim->segment_first[p],
-                                   .decision = work->outcome};
+                                   .decision = work->outcome,
+                                   .stalled = &optim->host_stalled[work->speculates ? 1 : 0]};
     const uint64_t start_ns = clock_of(true);
     ZI_TRY(zi_staging_update(optim->staging, &chunk, goes_on ? &jobs[next] : NULL));
     update_count(&optim->update_ns, clock_of(true) - start_ns);
@@ -72,7 +73,7 @@ static zero_status acquire_extent(const optim_work *work, uint32_t p, zero_role 
         const zi_chunk *chunk = &layout->chunks[q];
         const uint64_t first = zi_optim_shard_first(optim, role, chunk->flat);
         const zi_shards_element own = {.flat = chunk->flat, .index = first + chunk->first};
-        const bool read = !param || !layout->flats[chunk->flat].has_master;
+        const bool read = !param || zi_flat_reads_param(&layout->flats[chunk->flat]);
         if (q == p) {
             element = own;
             reads = read;
@@ -107,7 +108,7 @@ static zero_status acquire_chunk(const optim_work *work, uint32_t p, held_chunk 
     if (held->has_param) {
         ZI_TRY(acquire_extent(work, p, ZERO_ROLE_PARAM, &held->param, &memory));
         job->param = memory;
-        if (flat->has_master) {
+        if (!zi_flat_reads_param(flat)) {
             const zi_device *host = optim->desc.host_kernels->device;
             ZI_TRY(host->ops->fill(host->self, optim->host, memory, 0,
                                    zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], chunk->count)));

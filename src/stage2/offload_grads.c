@@ -175,7 +175,7 @@ zero_status zi_grads_add_in_window(zi_grads *grads, uint32_t position, const zi_
 {
     const visit_work work = {.grads = grads,
                              .position = position,
-                             .codec = {sum->send_dtype},
+                             .codec = {.dtype = sum->send_dtype},
                              .source = sum->send,
                              .adds = true,
                              .first = grads->first,

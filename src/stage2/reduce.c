@@ -118,7 +118,8 @@ static void count_batch(zi_grads *grads, const bucket_job *job, const zi_group *
     for (uint32_t i = 0; i < batch_count; i++) {
         const uint64_t sent =
             batch[i].count * (batch[i].kind == ZI_REDUCE_SCATTER ? group->size : 1);
-        grads->desc.stats->reduce_bytes += zi_codec_bytes((zi_codec){batch[i].send_dtype}, sent);
+        grads->desc.stats->reduce_bytes +=
+            zi_codec_bytes((zi_codec){.dtype = batch[i].send_dtype}, sent);
     }
 }
 

@@ -163,8 +163,8 @@ static const field step_params_fields[] = {
 #undef THE_STRUCT
 #define THE_STRUCT zero_step_result
 static const field step_result_fields[] = {
-    FIELD(struct_bytes), FIELD(step),       FIELD(updates), FIELD(norm),
-    FIELD(clip),         FIELD(loss_scale), FIELD(skipped), FIELD(skipped_in_a_row)};
+    FIELD(struct_bytes), FIELD(step),    FIELD(updates),          FIELD(norm),   FIELD(clip),
+    FIELD(loss_scale),   FIELD(skipped), FIELD(skipped_in_a_row), FIELD(stalled)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_step_state
 static const field step_state_fields[] = {FIELD(struct_bytes), FIELD(updates),    FIELD(skipped),

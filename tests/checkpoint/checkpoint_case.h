@@ -5,6 +5,7 @@
  *     case_model c;
  *     case_make(&c, 20, 5000, 4, seed);          // 20 tensors of up to 5000 elements, 4 ranks
  *     case_split(&c, 3);                         // or: of a model in 3 parts
+ *     case_shrink(&c);                           // or: with states in remainders and codes
  *     case_write(&c, "run", "step-00000042", 42);
  *     case_values(&c.map.tensors[3], ZERO_ROLE_PARAM, seed, 0, count, values); */
 #ifndef TESTS_CHECKPOINT_CASE_H
@@ -18,6 +19,7 @@
 #include "checkpoint/checkpoint_boxes.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
+#include "core/hash.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 
@@ -183,6 +185,29 @@ static inline void case_split(case_model *c, uint32_t parts)
     CHECK_OK(zi_checkpoint_map_make(map));
 }
 
+/* The same model with masters in remainders, of 16 and 8 bits, and moments in codes. */
+static inline void case_shrink(case_model *c)
+{
+    static const zero_dtype codes[] = {ZERO_DTYPE_I8_ROOT, ZERO_DTYPE_U8_ROOT, ZERO_DTYPE_I8};
+    for (uint32_t i = 0; i < c->map.tensor_count; i++) {
+        zi_checkpoint_tensor *t = &c->map.tensors[i];
+        const uint64_t chance = zi_hash_text(c->seed, t->name) >> 8; /* of all boxes alike */
+        if (t->role[ZERO_ROLE_PARAM].dtype == ZERO_DTYPE_BF16) {
+            t->role[ZERO_ROLE_MASTER].dtype =
+                chance % 2 == 0 ? ZERO_DTYPE_REMAINDER16 : ZERO_DTYPE_REMAINDER8;
+        }
+        if ((t->flags & ZERO_TENSOR_FROZEN) == 0) {
+            t->role[ZERO_ROLE_MOMENT1].dtype = codes[chance / 2 % 3];
+            t->role[ZERO_ROLE_MOMENT2].dtype =
+                chance % 5 == 0 ? ZERO_DTYPE_F32 : codes[chance / 6 % 3];
+            t->role[ZERO_ROLE_SCALE1].dtype = ZERO_DTYPE_BF16;
+            t->role[ZERO_ROLE_SCALE2].dtype = chance % 5 == 0 ? ZERO_DTYPE_NONE : ZERO_DTYPE_BF16;
+        }
+    }
+    zi_checkpoint_map_free(&c->map);
+    CHECK_OK(zi_checkpoint_map_make(&c->map));
+}
+
 /* ---- checkpoints ---- */
 
 /* The element of the global tensor that one of a box is. */
@@ -198,28 +223,40 @@ static inline uint64_t case_element(const zi_checkpoint_tensor *t, uint64_t elem
     return global;
 }
 
+/* One value of some random bits. */
+static inline void case_value(zero_dtype dtype, uint64_t random, unsigned char *value)
+{
+    const float real = (float)((double)(int64_t)random * 0x1p-66);
+    uint32_t bits = 0;
+    memcpy(&bits, &real, sizeof bits);
+    const uint16_t half = dtype == ZERO_DTYPE_BF16  ? (uint16_t)(bits >> 16)
+                          : dtype == ZERO_DTYPE_F16 ? (uint16_t)(random & 0xb7ff) /* finite */
+                                                    : (uint16_t)random;
+    if (dtype == ZERO_DTYPE_F32) {
+        memcpy(value, &bits, 4);
+    } else if (zero_dtype_bytes(dtype) == 2) {
+        memcpy(value, &half, 2);
+    } else {
+        *value = (uint8_t)(random & 0xff) == 0x80 ? 0 : (uint8_t)random; /* no code has all bits */
+    }
+}
+
 /* Elements [first, first + count) of a tensor: a function of the tensor's name, role and seed, and
- * of their index in the global tensor. Finite in every dtype. */
+ * of their index in the global tensor, of scales of that of a block's first one. Finite in every
+ * dtype. */
 static inline void case_values(const zi_checkpoint_tensor *t, zero_role role, uint64_t seed,
                                uint64_t first, uint64_t count, void *values)
 {
+    const zi_codec codec = zi_saved_codec(t, role);
+    const uint64_t each = codec.by_block ? ZERO_CODE_BLOCK : 1;
     uint64_t key = seed + role;
     for (const char *at = t->name; *at != '\0'; at++) {
         key = key * 31 + (unsigned char)*at;
     }
-    for (uint64_t i = 0; i < count; i++) {
-        const uint64_t random = case_random(key, case_element(t, first + i));
-        const float value = (float)((double)(int64_t)random * 0x1p-66);
-        uint32_t bits = 0;
-        memcpy(&bits, &value, sizeof bits);
-        const uint16_t half = t->role[role].dtype == ZERO_DTYPE_BF16
-                                  ? (uint16_t)(bits >> 16)
-                                  : (uint16_t)(random & 0xb7ff); /* F16 below infinity */
-        if (t->role[role].dtype == ZERO_DTYPE_F32) {
-            memcpy((unsigned char *)values + 4 * i, &bits, 4);
-        } else {
-            memcpy((unsigned char *)values + 2 * i, &half, 2);
-        }
+    for (uint64_t i = 0; i < zi_codec_values(codec, count); i++) {
+        const uint64_t random = case_random(key, case_element(t, first + i * each));
+        case_value(codec.dtype, codec.by_block ? random >> 1 : random, /* no scale is negative */
+                   (unsigned char *)values + i * zero_dtype_bytes(codec.dtype));
     }
 }
 
@@ -241,14 +278,15 @@ static inline void case_put(int file, const void *data, uint64_t bytes, uint64_t
 static inline void case_write_tensor(const case_model *c, const zi_checkpoint_tensor *t,
                                      zero_role role, int file, int sums)
 {
-    const uint64_t width = zero_dtype_bytes(t->role[role].dtype);
-    unsigned char *values = calloc(t->count + 1, width);
+    const zi_codec codec = zi_saved_codec(t, role);
+    unsigned char *values = calloc(t->count + 1, zero_dtype_bytes(codec.dtype));
     CHECK(values != NULL);
     case_values(t, role, c->seed, 0, t->count, values);
-    case_put(file, values, t->count * width, t->role[role].at);
+    case_put(file, values, zi_codec_bytes(codec, t->count), t->role[role].at);
     for (uint64_t at = 0; at < t->count;) {
         const zi_checkpoint_piece piece = zi_checkpoint_piece_at(t, at);
-        const uint64_t sum = zi_piece_sum(values + at * width, at, piece.count, width);
+        const uint64_t sum =
+            zi_piece_sum(values + zi_codec_bytes(codec, at), at, piece.count, codec);
         case_put(sums, &sum, sizeof sum, 8 * (t->role[role].first_piece + piece.index));
         at += piece.count;
     }

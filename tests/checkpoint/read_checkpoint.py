@@ -21,8 +21,13 @@ except ImportError:
 
 counts = {True: 0, False: 0}
 MASK = (1 << 64) - 1
-ROLES = ("param", "master", "moment1", "moment2")
-WIDTH = {"f32": 4, "bf16": 2, "f16": 2}
+ROLES = ("param", "master", "moment1", "moment2", "scale1", "scale2")
+# How the kinds of values are named in safetensors, and their bytes.
+TYPES = {"f32": "F32", "bf16": "BF16", "f16": "F16", "remainder16": "U16", "remainder8": "U8",
+         "i8": "I8", "i8root": "I8", "u8root": "U8"}
+WIDTH = {kind: {"F32": 4, "BF16": 2, "F16": 2, "U16": 2, "U8": 1, "I8": 1}[name]
+         for kind, name in TYPES.items()}
+BLOCK = 32
 
 
 def check(name, holds, detail=""):
@@ -36,7 +41,7 @@ def check(name, holds, detail=""):
 def read_manifest(folder):
     with open(os.path.join(folder, "manifest.json"), "rb") as file:
         text = file.read()
-    head = re.match(rb'\{\n"format": "libzero checkpoint",\n"version": ([12]),\n'
+    head = re.match(rb'\{\n"format": "libzero checkpoint",\n"version": ([123]),\n'
                     rb'"updates": "(\d+)",\n"skipped": "(\d+)",\n', text)
     tail = re.search(rb',\n"xxh3": "([0-9a-f]{16})"\n\}\n\Z', text)
     manifest = json.loads(text)
@@ -48,8 +53,10 @@ def read_manifest(folder):
     check("then come the commit's number and kind", count and
           (count.group(1).decode(), count.group(2).decode())
           == (manifest["commit"], manifest["kind"]))
-    check("version 2 is of a model in several parts",
-          (head.group(1) == b"2") == ("parts" in manifest))
+    small = any(place[0] not in ("f32", "bf16", "f16") for tensor in manifest["tensors"]
+                for place in tensor["places"].values())
+    check("version 3 is of states in remainders or codes, else 2 of a model in several parts",
+          head.group(1) == (b"3" if small else b"2" if "parts" in manifest else b"1"))
     return manifest, text[:tail.start()], tail.group(1).decode()
 
 
@@ -83,12 +90,17 @@ def count_of(tensor):
     return math.prod(tensor["shape"])
 
 
+def size_of(role, dtype, count):
+    """Bytes of elements, of scales from a block on."""
+    return (-(-count // BLOCK) if role.startswith("scale") else count) * WIDTH[dtype]
+
+
 def files_of(tensors, role):
     """Lists of tensors, by file."""
     files, size = [], 0
     for tensor in tensors:
         if role in tensor["places"]:
-            more = count_of(tensor) * WIDTH[tensor["places"][role][0]]
+            more = size_of(role, tensor["places"][role][0], count_of(tensor))
             if not files or size + more > 2**32 or len(files[-1]) == 65536:
                 files.append([])
                 size = 0
@@ -100,13 +112,15 @@ def files_of(tensors, role):
 def header_of(tensors, role):
     """The header's JSON, and where each tensor begins behind it."""
     text, at, begins = '{"__metadata__":{"format":"pt"}', 0, []
-    ordered = [t for w in (4, 2) for t in tensors if WIDTH[t["places"][role][0]] == w]
+    ordered = [t for w in (4, 2, 1) for t in tensors if WIDTH[t["places"][role][0]] == w]
     for tensor in ordered:
         dtype = tensor["places"][role][0]
-        end = at + count_of(tensor) * WIDTH[dtype]
+        end = at + size_of(role, dtype, count_of(tensor))
         name = re.sub(r'["\\]', lambda found: "\\" + found.group(0), tensor["name"])
         shape = ",".join(map(str, tensor["shape"]))
-        text += f',"{name}":{{"dtype":"{dtype.upper()}","shape":[{shape}],' \
+        if role.startswith("scale"):
+            name, shape = name + ".scale", str(-(-count_of(tensor) // BLOCK))
+        text += f',"{name}":{{"dtype":"{TYPES[dtype]}","shape":[{shape}],' \
                 f'"data_offsets":[{at},{end}]}}'
         begins.append((tensor, at))
         at = end
@@ -124,11 +138,11 @@ def pieces_of(tensor):
     return pieces
 
 
-def sum_of(data, first, width):
+def sum_of(data, first, granule):
     total = 0
-    for at in range(0, len(data), 256 * width):
-        number = first // 256 + at // (256 * width)
-        z = xxhash.xxh3_64_intdigest(data[at:at + 256 * width])
+    for at in range(0, len(data), granule):
+        number = first // 256 + at // granule
+        z = xxhash.xxh3_64_intdigest(data[at:at + granule])
         z ^= (number + 1) * 0x9E3779B97F4A7C15 & MASK
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
         z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
@@ -160,7 +174,8 @@ def find_latest(run):
 
 def expected(tensor, role, seed, elements):
     """These values of tests/checkpoint/checkpoint_case.h."""
-    key = seed + {"param": 0, "master": 2, "moment1": 3, "moment2": 4}[role]
+    key = seed + {"param": 0, "master": 2, "moment1": 3, "moment2": 4, "scale1": 5,
+                  "scale2": 6}[role]
     dtype = tensor["places"][role][0]
     for byte in tensor["name"].encode():
         key = key * 31 + byte & MASK
@@ -170,21 +185,28 @@ def expected(tensor, role, seed, elements):
         x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & MASK
         x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK
         x ^= x >> 31
+        x >>= role.startswith("scale")
         value = struct.pack("<f", float(x - (x >> 63 << 64)) * 2.0**-66)
-        data += {"f32": value, "bf16": value[2:], "f16": struct.pack("<H", x & 0xB7FF)}[dtype]
+        byte = bytes([0 if x & 255 == 0x80 else x & 255])
+        data += {"f32": value, "bf16": value[2:], "f16": struct.pack("<H", x & 0xB7FF),
+                 "remainder16": struct.pack("<H", x & 0xFFFF)}.get(dtype, byte)
     return bytes(data)
 
 
 def has_values(tensor, role, seed, data):
     """Those at both ends and on both sides of each cut: Python takes too long for all."""
-    width = WIDTH[tensor["places"][role][0]]
+    dtype = tensor["places"][role][0]
+    each = BLOCK if role.startswith("scale") else 1
     for first, count in pieces_of(tensor):
-        for part in (range(first, first + min(count, 100)),
-                     range(first + max(count - 100, 0), first + count)):
-            wanted = expected(tensor, role, seed, elements_of(tensor, part.start, part.stop))
-            if data[part.start * width:part.stop * width] != wanted:
+        end = first + count
+        for begin in (first, max(first, (end - 100) // BLOCK * BLOCK)):
+            part = range(begin, min(begin + 128, end))
+            firsts = (next(elements_of(tensor, element, element + 1)) for element in part[::each])
+            wanted = expected(tensor, role, seed, firsts)
+            at = size_of(role, dtype, begin)
+            if data[at:at + len(wanted)] != wanted:
                 return False
-    return len(data) == count_of(tensor) * width
+    return len(data) == size_of(role, dtype, count_of(tensor))
 
 
 # ---- checks ----
@@ -216,7 +238,7 @@ def check_files(folder, manifest):
                       xxhash.xxh3_64_hexdigest(found[:data_at]) == said["header_xxh3"])
             for tensor, at in begins:
                 dtype, where, begin, _ = tensor["places"][role]
-                end = begin + count_of(tensor) * WIDTH[dtype]
+                end = begin + size_of(role, dtype, count_of(tensor))
                 if (where, begin) != (index, data_at + at):
                     check(f"{role} of {tensor['name']} is in its place", False,
                           tensor["places"][role])
@@ -243,9 +265,10 @@ def check_sums(folder, manifest, data):
                 check(f"{role} of {tensor['name']} has its first sum", False, first_piece)
             whole[role, part, tensor["name"]] = sum(sums[piece:piece + len(pieces)]) & MASK
             for number, (first, count) in enumerate(pieces):
-                values = data[role, part, tensor["name"]][first * WIDTH[dtype]:
-                                                          (first + count) * WIDTH[dtype]]
-                if xxhash and sum_of(values, first, WIDTH[dtype]) != sums[piece + number]:
+                values = data[role, part, tensor["name"]][size_of(role, dtype, first):
+                                                          size_of(role, dtype, first + count)]
+                if xxhash and sum_of(values, first, size_of(role, dtype, 256)) \
+                        != sums[piece + number]:
                     check(f"{role} of {tensor['name']}: sum of piece {number}", False)
             piece += len(pieces)
     check("there are as many sums as pieces",
@@ -285,6 +308,8 @@ def joined(manifest, data):
         shape, _ = global_of(tensor)
         runs = tensor["shape"][-1] if tensor["shape"] else 1
         for role, (dtype, _, _, _) in tensor["places"].items():
+            if role.startswith("scale"):
+                continue
             width = WIDTH[dtype]
             part = data[role, tensor.get("part", 0), tensor["name"]]
             target = whole.setdefault((role, tensor["name"]), bytearray(math.prod(shape) * width))
@@ -300,15 +325,15 @@ def main():
         run = os.path.join(home, "ein Lauf")
         subprocess.run([sys.argv[1], run, str(seed)], check=True)
         name, manifest_hash = find_latest(run)
-        check("latest names the newest", name == "step-00000045", name)
-        read = [check_checkpoint(os.path.join(run, f"step-{step:08}"), seed)
-                for step in (41, 43, 45)]
+        check("latest names the newest", name == "step-00000049", name)
+        steps = (41, 43, 45, 47, 49)
+        read = [check_checkpoint(os.path.join(run, f"step-{step:08}"), seed) for step in steps]
         check("commits are counted", [json.load(open(os.path.join(
             run, f"step-{step:08}", "manifest.json"), encoding="utf-8"))["commit"]
-            for step in (41, 43, 45)] == ["1", "2", "3"])
+            for step in steps] == ["1", "2", "3", "4", "5"])
         check("sums of tensors do not depend on cuts", read[0][0] == read[1][0])
         check("boxes of several parts are the tensors of one",
-              read[0][1] == read[1][1] == read[2][1])
+              read[0][1] == read[1][1] == read[2][1] and read[3][1] == read[4][1])
         check("the model's hash does not depend on parts", read[0][2] == read[1][2] == read[2][2])
         if xxhash:
             with open(os.path.join(run, name, "manifest.json"), "rb") as file:

@@ -1,23 +1,29 @@
 /* Owns the tests of boxes: what two boxes have in common is what their elements say one by one, any
- * box is read from any others, everything that is wanted once is counted once, and damage is found
- * by whoever wants the damaged element. */
+ * box is read from any others, as it lies or as fp32, everything that is wanted once is counted
+ * once, and damage is found by whoever wants the damaged element. */
 #include "checkpoint_case.h"
 #include "folders.h"
 #include "sanitizer.h"
 
 #include "checkpoint/checkpoint_joined.h"
 #include "checkpoint/checkpoint_reader.h"
+#include "kernels/math/code.h"
+#include "kernels/math/remainder.h"
 
 static char *home;
 static case_model model; /* in parts */
 static char folder[256];
 
-/* A model of random tensors, cut for `world` ranks of each of `parts` parts. */
-static void make_home(uint32_t tensors, uint64_t elements_max, uint32_t world, uint32_t parts)
+/* A model of random tensors, cut for `world` ranks of each of `parts` parts; with small states. */
+static void make_home(uint32_t tensors, uint64_t elements_max, uint32_t world, uint32_t parts,
+                      bool small)
 {
     home = rig_folder(true);
     case_make(&model, tensors, elements_max, world, test_seed);
     case_split(&model, parts);
+    if (small) {
+        case_shrink(&model);
+    }
     case_write(&model, home, "a", 7);
     (void)snprintf(folder, sizeof folder, "%s/a", home);
 }
@@ -122,10 +128,68 @@ TEST(boxes_as_text)
 
 /* ---- reading ---- */
 
-static zero_role role_of(const zi_checkpoint_tensor *saved, const void *user)
+/* Of all reads. */
+static bool widened;
+
+static zi_joined_from from(const zi_checkpoint_tensor *saved, const void *user)
 {
     (void)saved;
-    return *(const zero_role *)user;
+    return (zi_joined_from){*(const zero_role *)user, widened};
+}
+
+/* The value of a saved box's element in one role, as its formula says. */
+static float saved_value(const zi_checkpoint_tensor *t, zero_role role, uint64_t element)
+{
+    const zero_dtype dtype = t->role[role].dtype;
+    uint32_t held = 0;
+    uint32_t with = 0;
+    float value = 0;
+    case_values(t, role, model.seed, element, 1, &held);
+    if (zi_dtype_is_remainder(dtype)) {
+        case_values(t, ZERO_ROLE_PARAM, model.seed, element, 1, &with);
+        return dtype == ZERO_DTYPE_REMAINDER16 ? zi_join16((uint16_t)with, (uint16_t)held)
+                                               : zi_join8((uint16_t)with, (uint8_t)held);
+    }
+    if (zi_dtype_is_code(dtype)) {
+        case_values(t, zi_role_scales(role), model.seed,
+                    element / ZERO_CODE_BLOCK * ZERO_CODE_BLOCK, 1, &with);
+        return zi_code_value(dtype, (uint8_t)held, zi_code_step(dtype, (uint16_t)with));
+    }
+    memcpy(&value, &held, sizeof value);
+    return dtype == ZERO_DTYPE_F32    ? value
+           : dtype == ZERO_DTYPE_BF16 ? zi_f32_from_bf16((uint16_t)held)
+                                      : zi_f32_from_f16((uint16_t)held);
+}
+
+static bool find_in(const zi_box *from, uint64_t element, const zi_box *to, uint64_t *index);
+
+/* Values that were read as fp32 are those of the saved boxes. */
+static void check_widened(const zi_joined *joined, uint64_t first, uint64_t count,
+                          const float *values)
+{
+    const zero_role role = *(const zero_role *)joined->user;
+    for (uint64_t i = 0; i < count; i++) {
+        for (uint32_t t = joined->head; t != UINT32_MAX; t = zi_source_next(joined->source, t)) {
+            const zi_checkpoint_tensor *saved = &joined->source->map->tensors[t];
+            const zi_box box = zi_box_of(saved);
+            uint64_t index = 0;
+            if (find_in(&joined->wanted, first + i, &box, &index)) {
+                const float wanted = saved_value(saved, role, index);
+                CHECK_BYTES(&values[i], &wanted, sizeof wanted);
+            }
+        }
+    }
+}
+
+/* True if the wanted box is one that was saved. */
+static bool is_saved(const zi_joined *joined)
+{
+    bool found = false;
+    for (uint32_t t = joined->head; t != UINT32_MAX; t = zi_source_next(joined->source, t)) {
+        const zi_box box = zi_box_of(&joined->source->map->tensors[t]);
+        found = found || zi_box_same(&box, &joined->wanted);
+    }
+    return found;
 }
 
 static unsigned char staging[ZI_JOINED_STAGING_BYTES];
@@ -153,19 +217,22 @@ static zero_status read_wanted(const reading *r, const zi_joined *joined, uint64
     memcpy(of.global_shape, joined->wanted.global, sizeof of.global_shape);
     memcpy(of.box_first, joined->wanted.first, sizeof of.box_first);
     memcpy(of.shape, joined->wanted.shape, sizeof of.shape);
-    unsigned char *read = calloc(r->most + 1, 4);
-    unsigned char *written = calloc(r->most + 1, 4);
+    const uint64_t most = zi_role_is_scales(role) ? zi_align_up(r->most, ZI_GRANULE) : r->most;
+    unsigned char *read = calloc(most + 1, 4);
+    unsigned char *written = calloc(most + 1, 4);
     zero_status status = ZERO_OK;
     CHECK(read != NULL && written != NULL);
     while (first < end && status == ZERO_OK) {
-        zero_dtype dtype = ZERO_DTYPE_NONE;
+        zi_codec codec = {0};
         const uint64_t count =
-            zi_joined_alike(joined, first, zi_min_u64(end, first + r->most), &dtype);
-        CHECK_EQ(dtype, of.role[role].dtype);
+            zi_joined_alike(joined, first, zi_min_u64(end, first + most), &codec);
+        CHECK_EQ(codec.dtype, widened ? ZERO_DTYPE_F32 : of.role[role].dtype);
         status = zi_joined_read(joined, first, count, true, read);
-        if (status == ZERO_OK && !r->blind) {
+        if (status == ZERO_OK && !r->blind && widened) {
+            check_widened(joined, first, count, (const float *)read);
+        } else if (status == ZERO_OK && !r->blind) {
             case_values(&of, role, model.seed, first, count, written);
-            CHECK_BYTES(read, written, count * zero_dtype_bytes(dtype));
+            CHECK_BYTES(read, written, zi_codec_bytes(codec, count));
         }
         first += count;
     }
@@ -199,11 +266,12 @@ static zero_status read_slice(reading *r, const zi_joined *joined, uint32_t rank
     const uint64_t slice = zi_align_up(zi_div_up(count, r->world), 256);
     const uint64_t first = zi_min_u64(count, slice * rank);
     const uint64_t end = zi_min_u64(count, first + slice);
-    if (!case_has(t, role)) {
+    const bool blocks = zi_role_is_scales(role) || zi_dtype_is_code(t->role[role].dtype);
+    if (!case_has(t, role) || (widened ? zi_role_is_scales(role) : blocks && !is_saved(joined))) {
         return ZERO_OK;
     }
     CHECK_EQ(zi_joined_covers(joined), count);
-    r->needed_bytes += (end - first) * zero_dtype_bytes(t->role[role].dtype);
+    r->needed_bytes += zi_saved_bytes(t, role, end - first);
     return read_wanted(r, joined, first, end);
 }
 
@@ -222,7 +290,7 @@ static zero_status read_as(reading *r, uint32_t part, uint32_t rank)
             const zi_joined joined = {.source = reader,
                                       .head = i,
                                       .wanted = part_box(&saved, r, part),
-                                      .role_of = role_of,
+                                      .from = from,
                                       .user = &role,
                                       .staging = staging};
             status = read_slice(r, &joined, rank);
@@ -247,11 +315,11 @@ static zero_status read_all(reading *r)
     return status;
 }
 
-TEST(any_mesh_reads_the_boxes_of_any)
+static void read_any_boxes(bool small)
 {
     static const uint32_t saved[] = {2, 3, 5};
     for (size_t from = 0; from < sizeof saved / sizeof saved[0]; from++) {
-        make_home(24, 9000, 1 + (uint32_t)from, saved[from]);
+        make_home(24, 9000, 1 + (uint32_t)from, saved[from], small);
         for (uint32_t turn = 0; turn < 18; turn++) {
             reading r = {.parts = 1 + turn % 6,
                          .world = 1 + turn / 6,
@@ -265,6 +333,31 @@ TEST(any_mesh_reads_the_boxes_of_any)
         }
         remove_home();
     }
+}
+
+TEST_CALL(any_mesh_reads_the_boxes_of_any, read_any_boxes(false));
+TEST_CALL(any_mesh_reads_remainders_and_codes_of_its_own_boxes, read_any_boxes(true));
+
+TEST(any_mesh_reads_the_boxes_of_any_as_fp32)
+{
+    widened = true;
+    read_any_boxes(false);
+    read_any_boxes(true);
+    widened = false;
+}
+
+/* A read of many elements is widened in pieces. */
+TEST(long_tensors_are_read_as_fp32)
+{
+    widened = true;
+    make_home(6, 1500000, 3, 2, true);
+    for (uint32_t parts = 1; parts <= 3; parts++) {
+        reading r = {.parts = parts, .world = 2, .most = 1 << 20};
+        CHECK_OK(read_all(&r));
+        CHECK_EQ(r.coverage | r.balance, 0);
+    }
+    remove_home();
+    widened = false;
 }
 
 /* One matrix of `rows` rows in two parts, which hold half of the rows each; or of the columns. */
@@ -316,7 +409,7 @@ TEST(few_bytes_are_read_that_are_not_needed)
 
 TEST(what_nobody_wants_is_seen_in_the_coverage)
 {
-    make_home(12, 9000, 2, 3);
+    make_home(12, 9000, 2, 3, false);
     reading r = {.parts = 4, .world = 2, .most = 1 << 20};
     for (uint32_t part = 0; part < 3; part++) {
         CHECK_OK(read_as(&r, part, 0));
@@ -336,9 +429,9 @@ static bool reads_well(uint32_t parts, uint32_t dimension)
     return status == ZERO_OK && r.balance == 0;
 }
 
-TEST(damage_is_seen_by_who_wants_it)
+static void see_damage(bool small)
 {
-    make_home(12, 9000, 2, 3);
+    make_home(12, 9000, 2, 3, small);
     for (uint32_t turn = 0; turn < 40; turn++) {
         const uint32_t index = test_chance(turn, model.map.file_count);
         const zi_checkpoint_file *file = &model.map.files[index];
@@ -359,4 +452,13 @@ TEST(damage_is_seen_by_who_wants_it)
         CHECK(reads_well(1 + turn % 5, turn % 3));
     }
     remove_home();
+}
+
+TEST_CALL(damage_is_seen_by_who_wants_it, see_damage(false));
+
+TEST(damage_is_seen_by_who_wants_it_as_fp32)
+{
+    widened = true;
+    see_damage(true);
+    widened = false;
 }

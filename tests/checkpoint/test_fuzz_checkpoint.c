@@ -47,6 +47,9 @@ static void valid_manifest(uint64_t turn, fuzz_input *input)
     if (turn % 3 == 2) {
         case_split(&c, 2 + (uint32_t)(turn % 2));
     }
+    if (turn % 4 == 3) {
+        case_shrink(&c);
+    }
     zi_manifest m = case_manifest(&c, turn % 100);
     CHECK_OK(zi_manifest_write(&m, &text, &bytes));
     fuzz_set(input, text, bytes);
@@ -160,7 +163,7 @@ static void check_map(const zi_checkpoint_map *map)
         const zi_checkpoint_tensor *t = &map->tensors[i];
         for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
             const zi_checkpoint_place *place = &t->role[role];
-            const uint64_t bytes = t->count * zero_dtype_bytes(place->dtype);
+            const uint64_t bytes = zi_saved_bytes(t, role, t->count);
             if (case_has(t, role)) {
                 zi_assert_cmp(place->file, <, map->file_count);
                 zi_assert_cmp(place->at, >=, map->files[place->file].data_at);

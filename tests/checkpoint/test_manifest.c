@@ -111,8 +111,19 @@ static void check_same(const zi_manifest *a, const zi_manifest *b)
     }
 }
 
-/* parts: of the model. */
-static void round_trip(uint64_t seed, uint32_t parts)
+static bool has_small(const case_model *c)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < c->map.tensor_count; i++) {
+        for (zero_role role = 0; role < ZI_SHARD_ROLES; role++) {
+            found = found || zi_dtype_is_small(c->map.tensors[i].role[role].dtype);
+        }
+    }
+    return found;
+}
+
+/* parts: of the model; small: its states are remainders and codes. */
+static void round_trip(uint64_t seed, uint32_t parts, bool small)
 {
     case_model c;
     zi_manifest read;
@@ -121,6 +132,9 @@ static void round_trip(uint64_t seed, uint32_t parts)
     const uint64_t model_hash = zi_manifest_model_hash(&c.map);
     if (parts > 1) {
         case_split(&c, parts);
+    }
+    if (small) {
+        case_shrink(&c);
     }
     zi_manifest m = case_manifest(&c, seed);
     for (int i = 0; i < ZERO_STEP_GROUPS; i++) {
@@ -137,7 +151,9 @@ static void round_trip(uint64_t seed, uint32_t parts)
     char *text = NULL;
     CHECK_OK(zi_manifest_write(&m, &text, &bytes));
     put_text(text, bytes);
-    CHECK(strstr(text, parts > 1 ? "\"version\": 2" : "\"version\": 1") != NULL);
+    CHECK(strstr(text, test_text("\"version\": %d,", has_small(&c) ? 3
+                                                     : parts > 1   ? 2
+                                                                   : 1)) != NULL);
     CHECK_OK(zi_manifest_read(&read, home));
     check_same(&m, &read);
     CHECK_EQ(read.model_hash, model_hash); /* however it is cut */
@@ -156,8 +172,9 @@ TEST(what_is_written_is_read)
 {
     make_home();
     for (uint64_t seed = 1; seed <= 40; seed++) {
-        round_trip(seed, 1);
-        round_trip(seed, 2 + (uint32_t)seed % 5);
+        round_trip(seed, 1, false);
+        round_trip(seed, 2 + (uint32_t)seed % 5, false);
+        round_trip(seed, 1 + (uint32_t)seed % 3, true);
     }
     remove_home();
 }
@@ -170,6 +187,10 @@ TEST(texts_stay_as_they_are)
     case_make(&c, 30, 3000, 3, 1);
     char *text = text_of(&c, 9, &bytes);
     CHECK_EQ(zi_checkpoint_hash(text, bytes), UINT64_C(0xc1c45229cb578798));
+    zi_free(text);
+    case_shrink(&c);
+    text = text_of(&c, 9, &bytes);
+    CHECK_EQ(zi_checkpoint_hash(text, bytes), UINT64_C(16501196033701231043));
     zi_free(text);
     case_free(&c);
 }
@@ -197,7 +218,7 @@ TEST(what_is_written_is_read_with_another_decimal_point)
             SKIP(test_text("there is no locale %s, and localedef cannot make it", names[i]));
         }
         CHECK_EQ(strlen(localeconv()->decimal_point), i + 1);
-        round_trip(77, 3);
+        round_trip(77, 3, false);
     }
     remove_home();
 }
@@ -347,7 +368,7 @@ static void put_forged(const char *text, size_t bytes, const forgery *f)
 
 static const forgery forgeries[] = {
     {"libzero checkpoint", "libzero checkbook!", ZERO_ERR_INVALID_ARGUMENT, "first lines"},
-    {"\"version\": 1", "\"version\": 3", ZERO_ERR_UNSUPPORTED, "version 3"},
+    {"\"version\": 1", "\"version\": 4", ZERO_ERR_UNSUPPORTED, "version 4"},
     {"\"version\": 1", "\"version\": 0", ZERO_ERR_UNSUPPORTED, "version 0"},
     {"\"version\": 1", "\"version\": 2", ZERO_ERR_INVALID_ARGUMENT, "\"parts\""},
     {"\"version\": 1", "\"version\": 18446744073709551617", ZERO_ERR_INVALID_ARGUMENT,
@@ -449,6 +470,28 @@ static const forgery part_forgeries[] = {
     {"part-00002.param", "param", ZERO_ERR_INVALID_ARGUMENT, "does not follow"},
 };
 
+/* In a model of four tensors in bf16, with remainders and codes. */
+static const forgery small_forgeries[] = {
+    {"\"version\": 3", "\"version\": 1", ZERO_ERR_INVALID_ARGUMENT, "this version"},
+    {"\"version\": 3", "\"version\": 2", ZERO_ERR_INVALID_ARGUMENT, "\"parts\""},
+    {"\"param\": [\"bf16\"", "\"param\": [\"f32\"", ZERO_ERR_INVALID_ARGUMENT, "go together"},
+    {"\"param\": [\"bf16\"", "\"param\": [\"remainder16\"", ZERO_ERR_INVALID_ARGUMENT,
+     "go together"},
+    {"\"param\": [\"bf16\"", "\"param\": [\"i8\"", ZERO_ERR_INVALID_ARGUMENT, "go together"},
+    {"\"param\": [\"bf16\"", "\"param\": [\"none\"", ZERO_ERR_INVALID_ARGUMENT, "a place"},
+    {"\"master\": [\"remainder16\"", "\"master\": [\"i8\"", ZERO_ERR_INVALID_ARGUMENT,
+     "go together"},
+    {"\"master\": [\"remainder16\"", "\"master\": [\"remainder8\"", ZERO_ERR_INVALID_ARGUMENT,
+     "follow"},
+    {"\"moment1\": [\"i8root\"", "\"moment1\": [\"bf16\"", ZERO_ERR_INVALID_ARGUMENT,
+     "go together"},
+    {"\"moment1\": [\"i8root\"", "\"moment1\": [\"remainder8\"", ZERO_ERR_INVALID_ARGUMENT,
+     "go together"},
+    {"\"scale1\": [\"bf16\"", "\"scale1\": [\"f32\"", ZERO_ERR_INVALID_ARGUMENT, "go together"},
+    {"\"scale1\": [", "\"scale3\": [", ZERO_ERR_INVALID_ARGUMENT, "\"places\""},
+    {"\"scale1.safetensors\"", "\"scales.safetensors\"", ZERO_ERR_INVALID_ARGUMENT, "follow"},
+};
+
 /* Four tensors of one type; the first is a matrix. */
 static void make_plain(case_model *c)
 {
@@ -515,6 +558,19 @@ TEST(hostile_texts_are_refused)
     c.map.tensors[0].count = 24;
     case_split(&c, 2);
     refuse_forgeries(&c, part_forgeries, sizeof part_forgeries / sizeof part_forgeries[0]);
+    case_free(&c);
+    make_plain(&c);
+    for (uint32_t i = 0; i < 4; i++) {
+        case_roles(&c.map.tensors[i], 1);
+    }
+    case_shrink(&c);
+    for (uint32_t i = 0; i < 4; i++) {
+        c.map.tensors[i].role[ZERO_ROLE_MASTER].dtype = ZERO_DTYPE_REMAINDER16;
+        c.map.tensors[i].role[ZERO_ROLE_MOMENT1].dtype = ZERO_DTYPE_I8_ROOT;
+    }
+    zi_checkpoint_map_free(&c.map);
+    CHECK_OK(zi_checkpoint_map_make(&c.map));
+    refuse_forgeries(&c, small_forgeries, sizeof small_forgeries / sizeof small_forgeries[0]);
     case_free(&c);
 }
 

@@ -18,7 +18,7 @@
 #define UNITS_MAX 16
 #define TENSORS_MAX 64
 /* PARAM, GRAD, MASTER, MOMENT1 and MOMENT2. */
-#define ROLES 5
+#define ROLES (ZERO_ROLE_SCALE2 + 1)
 #define DISKS_MAX 2
 #define DEADLINE_MS 60000
 #define PATH_BYTES 64
@@ -141,13 +141,9 @@ static float gradient(uint32_t index, uint64_t element, uint64_t step, uint64_t 
 
 static uint32_t load_bits(const void *data, uint64_t index, zero_dtype dtype)
 {
-    uint16_t half = 0;
-    uint32_t word = 0;
-    if (zero_dtype_bytes(dtype) == sizeof half) {
-        memcpy(&half, (const char *)data + sizeof half * index, sizeof half);
-        return half;
-    }
-    memcpy(&word, (const char *)data + sizeof word * index, sizeof word);
+    const size_t width = zero_dtype_bytes(dtype);
+    uint32_t word = 0; /* its first bytes are the lower ones */
+    memcpy(&word, (const char *)data + width * index, width);
     return word;
 }
 
@@ -417,7 +413,7 @@ static zero_status turn_role(rank *r, uint32_t index, zero_role role)
 {
     zero_shard shard;
     TRY(zero_shard_range(r->engine, index, role, &shard));
-    const size_t each = shard.dtype == ZERO_DTYPE_F32 ? 4 : 2;
+    const size_t each = shard.count != 0 ? zero_dtype_bytes(shard.dtype) : 1;
     unsigned char *values = calloc(shard.count + 1, each);
     MUST(values != NULL);
     TRY(zero_shard_read(r->engine, index, role, shard.first, shard.count, values));

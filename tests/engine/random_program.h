@@ -249,7 +249,7 @@ static inline zero_status turn_role(toy_trainer *trainer, uint32_t tensor, zero_
     zero_status status =
         zero_shard_read(trainer->engine, tensor, role, shard.first, shard.count, values);
     for (uint64_t e = 0; e < shard.count; e++) {
-        const uint32_t sign = shard.dtype == ZERO_DTYPE_F32 ? UINT32_C(1) << 31 : 1u << 15;
+        const uint32_t sign = UINT32_C(1) << (8 * zero_dtype_bytes(shard.dtype) - 1);
         toy_store(values, e, shard.dtype, toy_load(values, e, shard.dtype) ^ sign);
     }
     status = status == ZERO_OK

@@ -228,7 +228,7 @@ static zero_status export_all(toy_trainer *trainer, const toy_state *state)
     const toy_model *model = trainer->run->model;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
-        for (int role = 0; role < TOY_ROLES; role++) {
+        for (int role = 0; role < ZI_TIER_ROLES; role++) {
             zero_shard shard;
             const bool mine = (t + (uint32_t)role) % 3 == trainer->rank % 3;
             TOY_TRY(zero_shard_range(trainer->engine, t, (zero_role)role, &shard));

@@ -86,7 +86,7 @@ static bool damage(const char *path, damage_kind kind, uint64_t page)
 /* A run with these roles on disk, in records so small that the I/O window has a few of many. */
 static toy_run run_on_disk(toy_run run, uint32_t roles)
 {
-    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_TIER_ROLES; role++) {
         run.options.tier[role] = (roles >> role & 1u) != 0 ? ZERO_TIER_DISK : ZERO_TIER_DEVICE;
     }
     toy_run_disk(&run, (const char *const *)&folder, 1);
@@ -297,7 +297,7 @@ static void damage_one_role(zero_role role, damage_kind kind, bool unchecked)
 static void damage_every_role(damage_kind kind, bool unchecked)
 {
     /* Without checksums the toy itself sees that a parameter is another than in forward. */
-    for (int role = unchecked ? ZERO_ROLE_GRAD : ZERO_ROLE_PARAM; role < ZI_SHARD_ROLES; role++) {
+    for (int role = unchecked ? ZERO_ROLE_GRAD : ZERO_ROLE_PARAM; role < ZI_TIER_ROLES; role++) {
         damage_one_role((zero_role)role, kind, unchecked);
     }
 }
@@ -386,7 +386,7 @@ TEST(large_records_on_two_disks)
 
 TEST(values_that_are_asked_for)
 {
-    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_TIER_ROLES; role++) {
         folder = rig_folder(true);
         toy_run run = small_run(1u << role);
         toy_trainer trainer;
@@ -464,7 +464,7 @@ TEST(the_other_ranks_are_told)
     CHECK_EQ(pthread_barrier_init(&settled, NULL, 3), 0);
     const toy_run large = toy_run_equal(UNITS, 3 * COUNT, ZERO_DTYPE_BF16);
     rig_folders(0, 3);
-    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_TIER_ROLES; role++) {
         /* Sums are not worth anything between steps. */
         toy_run run = run_on_disk(large, role == ZERO_ROLE_GRAD ? 0x1f : 1u << role);
         CHECK_EQ(zero_world_run(3, TOY_DEADLINE_MS, lose_one_disk, &run), ZERO_ERR_CORRUPT);

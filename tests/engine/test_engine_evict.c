@@ -192,7 +192,7 @@ TEST(wrong_questions_are_refused)
 /* Reading one element of each role, and writing it back where that is legal at all. */
 static void check_reads(zero_engine *engine, const bool legal[ZI_SHARD_ROLES], const char *text)
 {
-    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_TIER_ROLES; role++) {
         zero_shard shard;
         uint32_t value = 0;
         uint64_t first = 0;
@@ -231,10 +231,10 @@ static void check_refusals(zero_engine *engine)
 
 static zero_status use_while_evicted(zero_world *world, void *user)
 {
-    static const bool none[] = {true, false, false, false, false};
-    static const bool some[] = {true, true, true, false, true};
-    static const bool no_grad[] = {true, false, true, true, true};
-    static const bool all[] = {true, true, true, true, true};
+    static const bool none[ZI_SHARD_ROLES] = {true};
+    static const bool some[ZI_SHARD_ROLES] = {true, true, true, false, true, true, true};
+    static const bool no_grad[ZI_SHARD_ROLES] = {true, false, true, true, true, true, true};
+    static const bool all[ZI_SHARD_ROLES] = {true, true, true, true, true, true, true};
     toy_trainer trainer;
     zero_step_result result = zero_step_result_init();
     TOY_TRY(toy_open(&trainer, user, world));

@@ -58,7 +58,8 @@ static expected expect(const toy_trainer *trainer)
                   .sums = trainer->engine->layout->sums_bytes};
     for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
         const bool shard = role < ZI_SHARD_ROLES;
-        const bool disk = shard && trainer->run->options.tier[role] == ZERO_TIER_DISK;
+        const bool disk =
+            shard && zi_role_tier(trainer->engine->layout, (zero_role)role) == ZERO_TIER_DISK;
         e.pages[role] = disk ? 0 : e.memory.bytes[role];
     }
     e.pages[ZERO_ROLE_IO_WINDOW] -= e.sums;
@@ -69,8 +70,7 @@ static expected expect(const toy_trainer *trainer)
 static void expect_evicted(const toy_trainer *trainer, const sample *s, expected *e)
 {
     for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
-        zero_tier tier = role < ZI_SHARD_ROLES ? trainer->run->options.tier[role] : 0;
-        tier = role >= ZERO_ROLE_IO_WINDOW ? ZERO_TIER_HOST : tier == 0 ? ZERO_TIER_DEVICE : tier;
+        const zero_tier tier = zi_role_tier(trainer->engine->layout, (zero_role)role);
         const bool kept = (ZERO_EVICT_STATE & ZERO_ROLE_BIT(role)) != 0;
         if ((s->evicted & ZERO_ROLE_BIT(role)) == 0 || tier == ZERO_TIER_DISK ||
             (kept && tier == s->evicted_to)) {

@@ -1,6 +1,6 @@
-/* Owns the test of what disks are for: a process that may have a fraction of the memory that
- * parameters, gradients and optimizer state take trains with them on disk, to the same bits, and
- * cannot begin with them in memory.
+/* Owns the tests of what disks and small states are for: a process that may have a fraction of the
+ * memory that parameters, gradients and optimizer state take trains with them on disk, to the same
+ * bits, or with states of few bits in memory, and cannot begin with fp32 states in memory.
  *
  * The limit is RLIMIT_DATA, on all private memory that can be written. It needs no privileges and
  * refuses memory when it is asked for; a cgroup would kill, or drop what can be read again.
@@ -34,7 +34,13 @@ typedef struct outcome {
     char message[256];
 } outcome;
 
-static zero_engine_options options_of(const char *const *folders, zero_tuning *tuning)
+/* The place of the state, and what it is kept in. */
+typedef struct way {
+    const char *const *folders; /* NULL: in memory */
+    bool small;                 /* remainders of 16 bits and codes */
+} way;
+
+static zero_engine_options options_of(const way *w, zero_tuning *tuning)
 {
     zero_engine_options options = zero_engine_options_init();
     *tuning = zero_tuning_init();
@@ -43,11 +49,13 @@ static zero_engine_options options_of(const char *const *folders, zero_tuning *t
     tuning->bucket_bytes = 1; /* a unit's gradients alone */
     tuning->extent_bytes = MIB;
     tuning->io_window = 3;
-    if (folders != NULL) {
+    options.master_dtype = w->small ? ZERO_DTYPE_REMAINDER16 : ZERO_DTYPE_F32;
+    options.moment_dtype = w->small ? ZERO_DTYPE_I8 : ZERO_DTYPE_F32;
+    if (w->folders != NULL) {
         for (int role = ZERO_ROLE_PARAM; role <= ZERO_ROLE_MOMENT2; role++) {
             options.tier[role] = ZERO_TIER_DISK;
         }
-        options.disk_directories = folders;
+        options.disk_directories = w->folders;
         options.disk_directory_count = 1;
     }
     return options;
@@ -153,9 +161,8 @@ static void set_limit(uint64_t bytes)
     }
 }
 
-/* Under the limit that suits a run with its state on disk, wherever this one's is. */
-static void train_alone(bool limited, const char *const *folders, const char *const *planned,
-                        outcome *out)
+/* Under the limit that suits a run of the planned way, whichever this one's is. */
+static void train_alone(bool limited, const way *own, const way *planned, outcome *out)
 {
     pthread_attr_t stack;
     CHECK(pthread_attr_init(&stack) == 0);
@@ -173,7 +180,7 @@ static void train_alone(bool limited, const char *const *folders, const char *co
     out->memory_bytes = memory.tier_bytes[ZERO_TIER_DEVICE] + memory.tier_bytes[ZERO_TIER_HOST];
     out->disk_bytes = memory.tier_bytes[ZERO_TIER_DISK];
     out->limit_bytes = data_bytes() + out->memory_bytes + MARGIN_BYTES;
-    options = options_of(folders, &tuning);
+    options = options_of(own, &tuning);
     CHECK_OK(zero_world_create_self(&world));
     if (limited) {
         set_limit(out->limit_bytes);
@@ -188,7 +195,7 @@ static void train_alone(bool limited, const char *const *folders, const char *co
 }
 
 /* In a process of its own. */
-static outcome train_apart(bool limited, const char *const *folders, const char *const *planned)
+static outcome train_apart(bool limited, const way *own, const way *planned)
 {
     outcome out;
     int ends[2];
@@ -200,7 +207,7 @@ static outcome train_apart(bool limited, const char *const *folders, const char 
     CHECK(child >= 0);
     if (child == 0) {
         CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-        train_alone(limited, folders, planned, &out);
+        train_alone(limited, own, planned, &out);
         CHECK(write(ends[1], &out, sizeof out) == (ssize_t)sizeof out);
         fflush(NULL);
         _exit(0);
@@ -223,9 +230,11 @@ REAL_TEST(several_times_the_memory_trains_on_disk)
 #endif
     char *folder = rig_folder(false);
     const char *const folders[] = {folder};
-    const outcome roomy = train_apart(false, NULL, folders);
-    const outcome memory = train_apart(true, NULL, folders);
-    const outcome disk = train_apart(true, folders, folders);
+    const way in_memory = {NULL, false};
+    const way on_disk = {folders, false};
+    const outcome roomy = train_apart(false, &in_memory, &on_disk);
+    const outcome memory = train_apart(true, &in_memory, &on_disk);
+    const outcome disk = train_apart(true, &on_disk, &on_disk);
     printf("  state %" PRIu64 " bytes, limit %" PRIu64 ", planned in memory %" PRIu64
            "; resident at most %" PRIu64 ", without a limit or disks %" PRIu64 "\n  %s\n",
            disk.disk_bytes, disk.limit_bytes, disk.memory_bytes, disk.peak_bytes, roomy.peak_bytes,
@@ -239,4 +248,24 @@ REAL_TEST(several_times_the_memory_trains_on_disk)
     }
     CHECK_EQ(disk.hash, roomy.hash);
     rig_remove(folder);
+}
+
+REAL_TEST(small_states_train_where_those_of_fp32_do_not_fit)
+{
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    SKIP("a sanitizer's own memory is over any limit");
+#endif
+    const way plain = {NULL, false};
+    const way small = {NULL, true};
+    const outcome roomy = train_apart(false, &small, &small);
+    const outcome large = train_apart(true, &plain, &small);
+    const outcome fits = train_apart(true, &small, &small);
+    printf("  planned with small states %" PRIu64 " bytes, limit %" PRIu64 "\n", fits.memory_bytes,
+           fits.limit_bytes);
+    CHECK_EQ(roomy.status, ZERO_OK);
+    CHECK_EQ(large.status, ZERO_ERR_OUT_OF_MEMORY);
+    if (fits.status != ZERO_OK) {
+        TEST_FAIL("small states: %s", fits.message);
+    }
+    CHECK_EQ(fits.hash, roomy.hash);
 }

@@ -358,9 +358,12 @@ static void load_with_seed(zero_dtype master, zero_dtype moments)
     refuse(&c, &run, 1, ZERO_ERR_INVALID_ARGUMENT, "options.seed is 6, but ");
     refuse(&c, &run, 3, ZERO_ERR_INVALID_ARGUMENT,
            "rounded with 5; create the engine with that seed");
-    toy_run exact = mixed_run(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 2);
-    exact.options.seed = 6;
-    CHECK_OK(toy_on_ranks(2, &exact, load_whole, &c));
+    static const zero_dtype exact_masters[] = {ZERO_DTYPE_F32, ZERO_DTYPE_REMAINDER16};
+    for (int i = 0; i < 2; i++) {
+        toy_run exact = mixed_run(ZERO_DTYPE_BF16, exact_masters[i], ZERO_DTYPE_F32, 2);
+        exact.options.seed = 6;
+        CHECK_OK(toy_on_ranks(2, &exact, load_whole, &c));
+    }
     c.options.partial = 1;
     CHECK_OK(toy_on_ranks(2, &run, load_whole, &c));
     c.options.partial = 0;
@@ -373,6 +376,8 @@ TEST(another_seed_is_refused_where_it_matters)
 {
     run_directory_make();
     load_with_seed(ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
+    load_with_seed(ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_I8);
+    load_with_seed(ZERO_DTYPE_REMAINDER8, ZERO_DTYPE_F32);
     load_with_seed(ZERO_DTYPE_NONE, ZERO_DTYPE_F32);
     load_with_seed(ZERO_DTYPE_NONE, ZERO_DTYPE_BF16);
     /* A run that is not rounded by chance has used no seed. */

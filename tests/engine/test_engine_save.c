@@ -21,10 +21,11 @@ static char *read_file(const char *name, const char *file, size_t *bytes)
     return data;
 }
 
-static void check_same_files(void)
+static void check_same_files(bool small)
 {
-    static const char *const files[] = {"param", "master", "moment1", "moment2"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const files[] = {"param",   "master", "moment1",
+                                        "moment2", "scale1", "scale2"};
+    for (int i = 0; i < (small ? 6 : 4); i++) {
         size_t bytes[2];
         char *waited_for = read_file("waited-for", files[i], &bytes[0]);
         char *staged = read_file("staged", files[i], &bytes[1]);
@@ -49,7 +50,7 @@ static zero_status save_both_ways(toy_trainer *trainer)
     TOY_TRY(zero_save_begin(trainer->engine, &staged));
     TOY_TRY(zero_save_end(trainer->engine));
     if (trainer->rank == 0) {
-        check_same_files();
+        check_same_files(trainer->run->options.moment_dtype == ZERO_DTYPE_I8);
     }
     for (int i = 0; i < 2; i++) {
         const zero_load_options options = run_load_options(names[i]);
@@ -75,6 +76,9 @@ TEST(in_place_or_copied)
     for (uint32_t ranks = 1; ranks < 4; ranks += 2) {
         toy_run run = run_of(model, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
         run.options.stage = ZERO_STAGE_3;
+        CHECK_OK(toy_on_ranks(ranks, &run, save_both_ways, NULL));
+        run.options.master_dtype = ZERO_DTYPE_REMAINDER8;
+        run.options.moment_dtype = ZERO_DTYPE_I8;
         CHECK_OK(toy_on_ranks(ranks, &run, save_both_ways, NULL));
     }
 }
@@ -144,7 +148,9 @@ static uint64_t tensor_bytes(const char *name, const char *file)
 /* Each rank's share is what it says at the beginning and what it has written at the end. */
 static zero_status save_shares(toy_trainer *trainer)
 {
-    static const char *const files[] = {"param", "master", "moment1", "moment2"};
+    static const char *const files[] = {"param",   "master", "moment1",
+                                        "moment2", "scale1", "scale2"};
+    const bool small = trainer->run->options.moment_dtype == ZERO_DTYPE_I8;
     const zero_save_options options = run_save_options("shares");
     zero_save_progress progress = zero_save_progress_init();
     uint64_t shares[WRITERS];
@@ -157,7 +163,7 @@ static zero_status save_shares(toy_trainer *trainer)
     CHECK_EQ(progress.written_bytes, shares[trainer->rank]);
     TOY_TRY(zero_save_end(trainer->engine));
     uint64_t whole = 0;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (small ? 6 : 4); i++) {
         whole += tensor_bytes("shares", files[i]);
     }
     for (uint32_t r = 0; r < WRITERS; r++) {
@@ -180,6 +186,9 @@ TEST(each_rank_writes_its_share)
     for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
         toy_run run = run_of(model, ZERO_DTYPE_F32, ZERO_DTYPE_F32);
         run.options.stage = (zero_stage)stage;
+        CHECK_OK(toy_on_ranks(WRITERS, &run, save_shares, NULL));
+        run.options.master_dtype = ZERO_DTYPE_REMAINDER16;
+        run.options.moment_dtype = ZERO_DTYPE_I8;
         CHECK_OK(toy_on_ranks(WRITERS, &run, save_shares, NULL));
     }
 }

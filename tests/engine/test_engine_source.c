@@ -20,13 +20,15 @@ typedef struct memory_source {
 static zero_status memory_read(zi_source *source, const zi_source_range *range, void *values)
 {
     memory_source *memory = (memory_source *)source;
-    const zi_checkpoint_place *place = &source->map->tensors[range->tensor].role[range->role];
-    const uint64_t width = zero_dtype_bytes(place->dtype);
-    memcpy(values, memory->values[range->role][range->tensor] + range->first * width,
-           range->count * width);
+    const zi_checkpoint_tensor *t = &source->map->tensors[range->tensor];
+    const uint64_t bytes = zi_saved_bytes(t, range->role, range->count);
+    memcpy(values,
+           memory->values[range->role][range->tensor] +
+               zi_saved_bytes(t, range->role, range->first),
+           bytes);
     (void)pthread_mutex_lock(&source->mutex);
     memory->reads++;
-    source->counts.read_bytes += range->count * width;
+    source->counts.read_bytes += bytes;
     (void)pthread_mutex_unlock(&source->mutex);
     return ZERO_OK;
 }
@@ -113,9 +115,10 @@ static zero_status train_and_save(toy_trainer *trainer)
     return zero_save(trainer->engine, &options);
 }
 
-static course saved_course(zero_dtype dtype, zero_stage stage)
+static course saved_course(zero_dtype dtype, zero_stage stage, bool small)
 {
-    const toy_run run = run_of(run_model(dtype), ZERO_DTYPE_F32, ZERO_DTYPE_F32);
+    const toy_run run = run_of(run_model(dtype), small ? ZERO_DTYPE_REMAINDER16 : ZERO_DTYPE_F32,
+                               small ? ZERO_DTYPE_I8 : ZERO_DTYPE_F32);
     course c = {.run = run};
     c.run.steps = RUN_HALF;
     c.run.options.stage = stage;
@@ -139,9 +142,9 @@ static zero_status load_memory(toy_trainer *trainer)
     return toy_collect_same(trainer, &c->state, "a load from memory");
 }
 
-static void load_on_any_ranks(zero_dtype dtype, zero_stage stage)
+static void load_on_any_ranks(zero_dtype dtype, zero_stage stage, bool small)
 {
-    course c = saved_course(dtype, stage);
+    course c = saved_course(dtype, stage, small);
     for (uint32_t ranks = 1; ranks <= 4; ranks++) {
         CHECK_OK(toy_on_ranks(ranks, &c.run, load_memory, &c));
     }
@@ -150,12 +153,17 @@ static void load_on_any_ranks(zero_dtype dtype, zero_stage stage)
 
 TEST(a_load_from_memory_is_one_from_files)
 {
-    load_on_any_ranks(ZERO_DTYPE_F32, ZERO_STAGE_3);
+    load_on_any_ranks(ZERO_DTYPE_F32, ZERO_STAGE_3, false);
 }
 
 TEST(a_load_from_memory_has_masters)
 {
-    load_on_any_ranks(ZERO_DTYPE_BF16, ZERO_STAGE_1);
+    load_on_any_ranks(ZERO_DTYPE_BF16, ZERO_STAGE_1, false);
+}
+
+TEST(a_load_from_memory_has_small_states)
+{
+    load_on_any_ranks(ZERO_DTYPE_BF16, ZERO_STAGE_2, true);
 }
 
 /* In the first tensor's first moment. */
@@ -171,7 +179,7 @@ static zero_status load_damaged(toy_trainer *trainer)
 
 TEST(a_damaged_value_in_memory_is_found)
 {
-    course c = saved_course(ZERO_DTYPE_F32, ZERO_STAGE_2);
+    course c = saved_course(ZERO_DTYPE_F32, ZERO_STAGE_2, false);
     for (uint32_t ranks = 1; ranks <= 3; ranks++) {
         CHECK_EQ(toy_on_ranks(ranks, &c.run, load_damaged, &c), ZERO_ERR_CORRUPT);
     }

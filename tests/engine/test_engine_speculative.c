@@ -483,7 +483,7 @@ TEST(options_that_exclude_it)
     toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
     zero_plan *plan = NULL;
     toy_run_overlap(&run, rig_paths);
-    for (int role = ZERO_ROLE_MASTER; role < ZI_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_MASTER; role < ZI_TIER_ROLES; role++) {
         zero_engine_options options = toy_options(&run);
         options.tier[role] = ZERO_TIER_HOST;
         CHECK_FAILS(zero_plan_create(run.model->model, &options, 2, &plan),

@@ -72,7 +72,7 @@ static zero_status check_micro(toy_trainer *trainer, bool last)
 
 static zero_status check_shards(const toy_trainer *trainer)
 {
-    for (int role = ZERO_ROLE_PARAM; role < ZI_SHARD_ROLES; role++) {
+    for (int role = ZERO_ROLE_PARAM; role < ZI_TIER_ROLES; role++) {
         for (uint32_t t = 0; t < trainer->run->model->tensor_count; t++) {
             uint64_t first = 0;
             zero_view view;
@@ -117,7 +117,7 @@ TEST(views_begin_where_vector_loads_may)
             run.tuning.accum_dtype = sums[i % 2];
             run.options.moment_dtype = sums[i / 2 % 2];
             run.tuning.bucket_bytes = i % 4 == 3 ? 1 : 0;
-            for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+            for (int role = 0; role < ZI_TIER_ROLES; role++) {
                 run.options.tier[role] = tiers[(i + turn * (uint32_t)(role % 3)) % 3];
             }
             CHECK_OK(toy_on_ranks(ranks, &run, check_run, NULL));

@@ -230,7 +230,7 @@ zero_status toy_train(toy_trainer *trainer);
 zero_status toy_evaluate(toy_trainer *trainer);
 
 /* Roles that a rank holds a shard of: PARAM to MOMENT2. */
-#define TOY_ROLES 5
+#define TOY_ROLES (ZERO_ROLE_SCALE2 + 1)
 
 /* The whole model's state, put together from all ranks' shards. Elements are the raw bits. */
 typedef struct toy_state {

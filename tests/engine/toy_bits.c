@@ -71,29 +71,22 @@ UNWATCHED uint32_t toy_encode(float value, zero_dtype dtype)
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-UNWATCHED static bool is_half(zero_dtype dtype)
+/* DEFAULT is the type of an fp32 parameter, which is its own master. */
+static size_t width_of(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_BF16 || dtype == ZERO_DTYPE_F16;
+    return zero_dtype_bytes(dtype == ZERO_DTYPE_DEFAULT ? ZERO_DTYPE_F32 : dtype);
 }
 
 UNWATCHED uint32_t toy_load(const void *data, uint64_t index, zero_dtype dtype)
 {
-    if (is_half(dtype)) {
-        uint16_t half = 0;
-        memcpy(&half, (const unsigned char *)data + 2 * index, sizeof half);
-        return half;
-    }
-    uint32_t word = 0;
-    memcpy(&word, (const unsigned char *)data + 4 * index, sizeof word);
+    const size_t width = width_of(dtype);
+    uint32_t word = 0; /* its first bytes are the lower ones */
+    memcpy(&word, (const unsigned char *)data + width * index, width);
     return word;
 }
 
 UNWATCHED void toy_store(void *data, uint64_t index, zero_dtype dtype, uint32_t bits)
 {
-    const uint16_t half = (uint16_t)bits;
-    if (is_half(dtype)) {
-        memcpy((unsigned char *)data + 2 * index, &half, sizeof half);
-    } else {
-        memcpy((unsigned char *)data + 4 * index, &bits, sizeof bits);
-    }
+    const size_t width = width_of(dtype);
+    memcpy((unsigned char *)data + width * index, &bits, width);
 }

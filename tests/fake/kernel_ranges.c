@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "core/codec.h"
+
 static void reads(kernel_ranges *list, const void *pointer, uint64_t bytes)
 {
     if (pointer != NULL) {
@@ -20,23 +22,23 @@ static void writes(kernel_ranges *list, const void *pointer, uint64_t bytes)
 /* Elements between segments count as touched: only the device knows the segments. */
 kernel_ranges kernel_ranges_update(const zi_update_job *job)
 {
-    const uint64_t moment_bytes = job->count * zero_dtype_bytes(job->moment_dtype);
     const uint64_t param_bytes = job->count * zero_dtype_bytes(job->param_dtype);
-    const uint64_t master_bytes = job->count * zero_dtype_bytes(ZERO_DTYPE_F32);
     kernel_ranges list = {0};
     reads(&list, job->segments, job->segment_count * sizeof job->segments[0]);
     reads(&list, job->decision, sizeof *job->decision);
     reads(&list, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
-    if (job->param_dtype == ZERO_DTYPE_F32 || job->state[ZI_STATE_MASTER] == NULL) {
+    if (job->param_dtype == ZERO_DTYPE_F32 || job->state[ZI_STATE_MASTER] == NULL ||
+        zi_job_has_remainder(job)) {
         reads(&list, job->param, param_bytes);
     }
-    reads(&list, job->state[ZI_STATE_MASTER], master_bytes);
-    reads(&list, job->state[ZI_STATE_MOMENT1], moment_bytes);
-    reads(&list, job->state[ZI_STATE_MOMENT2], moment_bytes);
     writes(&list, job->param, param_bytes);
-    writes(&list, job->state[ZI_STATE_MASTER], master_bytes);
-    writes(&list, job->state[ZI_STATE_MOMENT1], moment_bytes);
-    writes(&list, job->state[ZI_STATE_MOMENT2], moment_bytes);
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        const uint64_t bytes = zi_codec_bytes(zi_job_state_codec(job, state), job->count);
+        reads(&list, job->state[state], bytes);
+        writes(&list, job->state[state], bytes);
+    }
+    reads(&list, job->stalled, sizeof *job->stalled);
+    writes(&list, job->stalled, sizeof *job->stalled);
     return list;
 }
 
@@ -66,6 +68,8 @@ kernel_ranges kernel_ranges_decide(const zi_decide_job *job)
          * leaves all but what it says of that. */
         reads(&list, job->decision, sizeof *job->decision);
         writes(&list, job->decision, sizeof *job->decision);
+        reads(&list, job->stalled, sizeof *job->stalled);
+        writes(&list, job->stalled, sizeof *job->stalled);
     }
     return list;
 }

@@ -10,7 +10,7 @@
 
 typedef struct kernel_ranges {
     size_t count;
-    race_range ranges[KERNEL_SOURCES_MAX + 8];
+    race_range ranges[KERNEL_SOURCES_MAX + 20];
 } kernel_ranges;
 
 kernel_ranges kernel_ranges_update(const zi_update_job *job);

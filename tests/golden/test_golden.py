@@ -5,14 +5,16 @@ Usage: test_golden.py GOLDEN_RUN ZERO GOLDEN_SEAL
 
 The last line is "N passed, N failed, N skipped"."""
 
+import importlib.util
 import json
 import os
+import re
 import shutil
 import struct
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from each_test import expect, expect_equal, run_tests  # noqa: E402
+from each_test import Skip, expect, expect_equal, run_tests  # noqa: E402
 from golden import (HERE, REPORTS, VALUES, hash_of, kept_lines, run,  # noqa: E402
                     saved_runs, summed_up, versions)
 
@@ -56,25 +58,59 @@ def test_values_at_other_ranks_and_stages(scratch):
             expect_equal(len(lines), len(kept), f"lines of {version} {name}")
 
 
-def widened(dtype, data):
-    """Elements as the bits of fp32, in hexadecimal digits."""
-    if dtype == "F32":
-        return [f"{word[0]:08x}" for word in struct.iter_unpack("<I", data)]
-    if dtype == "BF16":
-        return [f"{word[0] << 16:08x}" for word in struct.iter_unpack("<H", data)]
-    expect_equal(dtype, "F16", "the type of a golden file")
-    return [struct.pack(">f", word[0]).hex() for word in struct.iter_unpack("<e", data)]
+# Of the types in a file of safetensors.
+ELEMENTS = {"F32": "<I", "BF16": "<H", "F16": "<e", "U16": "<h", "U8": "<B", "I8": "<b"}
+# What codes of a kind are multiplied with, beside their block's scale.
+CODES = {"i8": 127, "i8root": 127**2, "u8root": 255**2}
 
 
-def tensors_of(path):
-    """(name, elements) of a safetensors file."""
+def rounded(value):
+    """To fp32: a product or quotient of two such is rounded once by this."""
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def decoded(kind, codes, scales):
+    for i, code in enumerate(codes):
+        (scale,) = struct.unpack("<f", struct.pack("<I", scales[i // 32] << 16))
+        power = code if kind == "i8" else code * abs(code)
+        yield struct.pack(">f", power * rounded(scale / CODES[kind])).hex()
+
+
+def joined(kind, rests, params):
+    for rest, param in zip(rests, params):
+        if kind == "remainder8":
+            rest = (rest - (rest >> 7 << 8)) << 8
+        rest = 0 if rest < 0 and param & 0x7FFF == 0 else rest
+        yield f"{(param << 16) + rest & 0xFFFFFFFF:08x}"
+
+
+def widened(kind, elements, others):
+    """Elements as the bits of fp32, in hexadecimal digits; others: the scales of codes, the
+    parameters of remainders."""
+    if kind in CODES:
+        return list(decoded(kind, elements, others))
+    if kind in ("remainder16", "remainder8"):
+        return list(joined(kind, elements, others))
+    return [{"f32": lambda word: f"{word:08x}", "bf16": lambda word: f"{word << 16:08x}",
+             "f16": lambda value: struct.pack(">f", value).hex()}[kind](word)
+            for word in elements]
+
+
+def tensors_of(place, role):
+    """{name: elements} of a role's file, which may not be there."""
+    path = os.path.join(place, f"{role}.safetensors")
+    if not os.path.exists(path):
+        return {}
     with open(path, "rb") as file:
         text = file.read()
     (length,) = struct.unpack("<Q", text[:8])
+    tensors = {}
     for name, about in json.loads(text[8:8 + length]).items():
         if name != "__metadata__":
-            begin, end = about["data_offsets"]
-            yield name, widened(about["dtype"], text[8 + length + begin:8 + length + end])
+            begin, end = (8 + length + at for at in about["data_offsets"])
+            tensors[name] = [word for (word,) in struct.iter_unpack(ELEMENTS[about["dtype"]],
+                                                                    text[begin:end])]
+    return tensors
 
 
 def test_files_have_these_values_for_other_readers(_folder):
@@ -82,12 +118,49 @@ def test_files_have_these_values_for_other_readers(_folder):
     compared = 0
     for version, name, folder in saved_runs():
         kept = {tuple(line.split()[:2]): line.split()[-1] for line in kept_lines(folder)}
-        for role in ("param", "master", "moment1", "moment2"):
-            path = os.path.join(newest(folder), f"{role}.safetensors")
-            for tensor, words in tensors_of(path) if os.path.exists(path) else ():
+        place = newest(folder)
+        kinds = {(tensor["name"], role): where[0]
+                 for tensor in read_json(os.path.join(place, "manifest.json"))["tensors"]
+                 for role, where in tensor["places"].items()}
+        for role, other in (("param", ""), ("master", "param"), ("moment1", "scale1"),
+                            ("moment2", "scale2")):
+            others = tensors_of(place, other)
+            for tensor, elements in tensors_of(place, role).items():
+                beside = others.get(tensor + ".scale" * other.startswith("scale"))
+                words = widened(kinds[tensor, role], elements, beside)
                 expect_equal(hash_of(words), kept[tensor, role], f"{version} {name} {tensor}")
                 compared += 1
     expect(compared >= 100 * len(versions()), f"{compared} tensors were compared")
+
+
+def test_the_page_s_lines_read_small_states(_folder):
+    """docs/checkpoint-format.md has lines that do so with numpy alone."""
+    if importlib.util.find_spec("numpy") is None:
+        raise Skip("Python has no numpy here")
+    with open(os.path.join(HERE, "../../docs/checkpoint-format.md"), encoding="utf-8") as page:
+        (lines,) = re.findall(r"```python\n(.*?)```", page.read(), re.DOTALL)
+    given = {}
+    exec(lines, given)
+    compared = 0
+    for version, name, folder in saved_runs():
+        place = newest(folder)
+        files = {role: given["read"](os.path.join(place, f"{role}.safetensors"))
+                 for role in ("param", "master", "moment1", "moment2", "scale1", "scale2")
+                 if os.path.exists(os.path.join(place, f"{role}.safetensors"))}
+        kept = {tuple(line.split()[:2]): line.split()[-1] for line in kept_lines(folder)}
+        for tensor in read_json(os.path.join(place, "manifest.json"))["tensors"]:
+            own, kinds = tensor["name"], {role: at[0] for role, at in tensor["places"].items()}
+            values = {role: given["moment"](files[role][own], files[scale][own + ".scale"],
+                                            kinds[role])
+                      for role, scale in (("moment1", "scale1"), ("moment2", "scale2"))
+                      if scale in kinds}
+            if kinds.get("master", "").startswith("remainder"):
+                values["master"] = given["master"](files["param"][own], files["master"][own])
+            for role, array in values.items():
+                words = [f"{word:08x}" for word in array.reshape(-1).view("u4").tolist()]
+                expect_equal(hash_of(words), kept[own, role], f"{version} {name} {own}")
+                compared += 1
+    expect(compared >= 30, f"{compared} tensors were compared")
 
 
 def test_sums_hold_and_find_damage(scratch):
@@ -112,8 +185,7 @@ def test_a_later_format_is_refused_by_its_version(scratch):
         path = os.path.join(newest(copy), "manifest.json")
         with open(path, "rb") as file:
             text = file.read()
-        later = text.replace(b'\n"version": 1,' if b'\n"version": 1,' in text[:60]
-                             else b'\n"version": 2,', b'\n"version": %d,' % LATER, 1)
+        later = re.sub(rb'\n"version": [123],', b'\n"version": %d,' % LATER, text, count=1)
         expect(later != text, f"{path} has no version")
         with open(path, "wb") as file:
             file.write(later)

@@ -55,31 +55,42 @@ static void finish(cudaError_t launched)
     CUDA_CHECK(cudaDeviceSynchronize());
 }
 
+/* The bytes of a job's state. A last block of codes is written whole. */
+static size_t state_bytes(const zi_update_job *job, uint32_t state)
+{
+    const zi_codec codec = zi_job_state_codec(job, state);
+    const size_t blocks = (job->count + ZERO_CODE_BLOCK - 1) / ZERO_CODE_BLOCK;
+    const size_t count = zi_dtype_is_code(codec.dtype) ? blocks * ZERO_CODE_BLOCK : job->count;
+    return (codec.by_block ? blocks : count) * zero_dtype_bytes(codec.dtype);
+}
+
 void launch_update_now(const zi_update_job *job)
 {
     const size_t count = job->count;
-    const size_t param_bytes = count * zero_dtype_bytes(job->param_dtype);
-    const size_t moment_bytes = count * zero_dtype_bytes(job->moment_dtype);
-    mirror m[] = {
-        open_mirror(job->segments, job->segment_count * sizeof *job->segments),
-        open_mirror(job->grad, count * zero_dtype_bytes(job->grad_dtype)),
-        open_mirror(job->param, param_bytes),
-        open_mirror(job->state[ZI_STATE_MASTER], count * sizeof(float)),
-        open_mirror(job->state[ZI_STATE_MOMENT1], moment_bytes),
-        open_mirror(job->state[ZI_STATE_MOMENT2], moment_bytes),
-        open_mirror(job->decision, sizeof *job->decision),
-    };
+    mirror segments = open_mirror(job->segments, job->segment_count * sizeof *job->segments);
+    mirror decision = open_mirror(job->decision, sizeof *job->decision);
+    mirror grad = open_mirror(job->grad, count * zero_dtype_bytes(job->grad_dtype));
+    mirror param = open_mirror(job->param, count * zero_dtype_bytes(job->param_dtype));
+    mirror stalled = open_mirror(job->stalled, sizeof *job->stalled);
+    mirror states[ZI_STATES];
     zi_update_job there = *job;
-    there.segments = (const zi_segment *)(const void *)m[0].device;
-    there.grad = m[1].device;
-    there.param = m[2].device;
-    there.state[ZI_STATE_MASTER] = m[3].device;
-    there.state[ZI_STATE_MOMENT1] = m[4].device;
-    there.state[ZI_STATE_MOMENT2] = m[5].device;
-    there.decision = (const zi_step_decision *)(const void *)m[6].device;
+    there.segments = (const zi_segment *)(const void *)segments.device;
+    there.decision = (const zi_step_decision *)(const void *)decision.device;
+    there.grad = grad.device;
+    there.param = param.device;
+    there.stalled = (uint64_t *)(void *)stalled.device;
+    for (uint32_t i = 0; i < ZI_STATES; i++) {
+        states[i] = open_mirror(job->state[i], state_bytes(job, i));
+        there.state[i] = states[i].device;
+    }
     finish(zi_cuda_launch_update(NULL, &there));
-    for (size_t i = 0; i < sizeof m / sizeof m[0]; i++) {
-        close_mirror(&m[i], i >= 2 && i <= 5);
+    close_mirror(&segments, false);
+    close_mirror(&decision, false);
+    close_mirror(&grad, false);
+    close_mirror(&param, true);
+    close_mirror(&stalled, true);
+    for (uint32_t i = 0; i < ZI_STATES; i++) {
+        close_mirror(&states[i], true);
     }
 }
 

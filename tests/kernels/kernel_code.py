@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kernel_code_fixtures import FIXTURES
 from kernel_listing import (
+    ANY,
+    CODES,
     F32,
     NARROW,
     find_cuobjdump,
@@ -30,8 +32,9 @@ from kernel_listing import (
 # whoever translates PTX may fuse an operation with its neighbour.
 EXACT = re.compile(
     r"(?:add|sub|mul|div|rcp|sqrt|fma)\.rn\.f(?:32|64)"
-    r"|cvt\.(?:f64\.f32|rn\.f32\.f64|rn\.f64\.u(?:32|64)|rzi\.s32\.f32|rn\.b?f16x2\.f32)"
-    r"|(?:mov|neg|abs|max|selp|setp\.\w+|(?:ld|st)\.[\w.]+)\.f(?:32|64)"
+    r"|cvt\.(?:f64\.f32|rn\.f32\.f64|rn\.f64\.u(?:32|64)|rzi\.s32\.f32|rn\.f32\.[su](?:16|32))"
+    r"|cvt\.rn\.b?f16x2\.f32"
+    r"|(?:mov|neg|abs|min|max|selp|setp\.\w+|(?:ld|st)\.[\w.]+)\.f(?:32|64)"
 )
 FLOAT = re.compile(r"\.(?:b?f16|f32|f64|tf32|e\dm\d)|\.ftz|\.approx|\.sat")
 
@@ -53,11 +56,35 @@ LANES = {
     "fold_squares_kernel": [[("cuda/fold_body.h", "zi_fold_column")]],
 }
 OPTIMIZERS = {3: "lion", 4: "sgd"}  # values of zero_optimizer
+
+# The same of updates whose moments are codes, and how often each is written out: a lane has eight
+# elements of a tile, and looks after one block of codes. Two places update a block by an element a
+# lane: for arguments that are not usual, and for what is left behind the tiles.
+STEP, GAIN = ("math/code.h", "zi_code_step"), ("math/code.h", "zi_code_gain")
+MEASURE = ("math/code.h", "zi_code_measure")
+QUICK_ROOT, QUICK_CODE = ("cuda/quick.h", "zi_quick_sqrt"), ("cuda/quick.h", "zi_quick_code")
+
+
+def of_linear_codes(lane):
+    """With one moment, whose codes are linear, so that nothing takes a root."""
+    return [(8, [lane, QUICK_CODE]), (1, [STEP, GAIN]), (2, [lane, STEP, GAIN, MEASURE])]
+
+
+CODED_LANES = {
+    "update_kernel lion": of_linear_codes(("../optimizer/lion.h", "zi_lion_lane")),
+    "update_kernel sgd": of_linear_codes(("../optimizer/sgd.h", "zi_sgd_lane")),
+    "update_kernel": [
+        (8, [*ADAMW, QUICK_ROOT, ("cuda/quick.h", "zi_quick_quotient")]),
+        (8, [QUICK_CODE, QUICK_CODE, QUICK_ROOT]),
+        (1, [STEP, GAIN]),
+        (2, [*ADAMW, (OF_ADAMW, "zi_adamw_lane"), *2 * [STEP, GAIN, MEASURE]]),
+    ],
+}
 WRITTEN = {
     "fma.rn.f32": r"\bfmaf\(",
     "fma.rn.f64": r"\bfma\(",
     "sqrt.rn.f32": r"\bsqrtf\(",
-    "div.rn.f32": r"/ [a-z]",  # by a variable; integers are divided by constants
+    "div.rn.f32": r"/ [a-z(]",  # by a variable or a term; integers are divided by constants
     "rsqrt.approx.ftz.f32": r"rsqrt\.approx\.ftz\.f32",
     "rcp.approx.ftz.f32": r"rcp\.approx\.ftz\.f32",
 }
@@ -109,15 +136,24 @@ def lanes_of(kernel):
     return f"{kernel.family} {optimizer}" if optimizer else kernel.family
 
 
-def fusion(ptx, lanes):
+def written(text):
+    return {op: len(re.findall(pattern, text)) for op, pattern in WRITTEN.items()}
+
+
+def has_codes(kernel):
+    return kernel.family == "update_kernel" and kernel.types[2:3] == (CODES,)
+
+
+def fusion(ptx, lanes, coded_lanes):
     """lanes: key of LANES -> of each way the text of its lane functions. Each evaluation has what
-    is written there."""
+    is written there. coded_lanes: of CODED_LANES, with how often in front."""
     for kernel in ptx:
-        ways = [
-            {op: len(re.findall(pattern, text)) for op, pattern in WRITTEN.items()}
-            for text in lanes.get(lanes_of(kernel), [])
-        ]
-        times = list(evaluations(kernel, ways))
+        if has_codes(kernel):
+            times, texts = zip(*coded_lanes[lanes_of(kernel)])
+            ways = [written(text) for text in texts]
+        else:
+            ways = [written(text) for text in lanes.get(lanes_of(kernel), [])]
+            times = list(evaluations(kernel, ways))
         if 0 in times:
             yield f"{label(kernel)} has nothing of a lane function"
         for op in WRITTEN:
@@ -167,9 +203,10 @@ def wanted_widths(kernel):
         return {128} if dtype == F32 else {64} if dtype in NARROW else set()
 
     if kernel.family == "update_kernel":
-        grad, param, moment, has_master = kernel.types[:4]
-        state = bits(moment) | (bits(F32) if has_master else bits(param))
-        return {"load": bits(grad) | state, "store": bits(param) | state}
+        grad, param, moment, master = kernel.types[:4]
+        grads = {64, 128} if grad == ANY else bits(grad)
+        state = bits(moment) | bits(master) | (set() if master == F32 else bits(param))
+        return {"load": grads | state, "store": bits(param) | state}
     if kernel.family == "square_sum_kernel":
         return {"load": {128}, "store": set()}  # two narrow quads at once
     if kernel.types:
@@ -242,13 +279,23 @@ def gpu_body(root, path, name):
     return re.sub(r"^#else.*?^#endif", "", body, flags=re.S | re.M)
 
 
+def coded_text(root, key, places):
+    """Of CODED_LANES. Lion's and SGD's codes take no root."""
+    text = "".join(gpu_body(root, *place) for place in places)
+    return text if key == "update_kernel" else text.replace("sqrtf(", "(")
+
+
 def inputs(root, toolkit, archs):
     """{check: its arguments}, of the checks that can be made here."""
     ptx = [kernel for text in toolkit.ptx(archs[-1]) for kernel in read_ptx(text)]
     lanes = {}
     for family, ways in LANES.items():
         lanes[family] = ["".join(gpu_body(root, *place) for place in way) for way in ways]
-    made = {"complete": (ptx, [], archs), "rounding": (ptx,), "fusion": (ptx, lanes)}
+    coded = {
+        key: [(times, coded_text(root, key, places)) for times, places in ways]
+        for key, ways in CODED_LANES.items()
+    }
+    made = {"complete": (ptx, [], archs), "rounding": (ptx,), "fusion": (ptx, lanes, coded)}
     made["wide_accesses"] = (ptx,)
     if toolkit.cuobjdump:
         sass = [kernel for text in toolkit.listing("-sass") for kernel in read_sass(text)]

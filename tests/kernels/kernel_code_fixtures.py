@@ -78,9 +78,9 @@ def _complete():
 def _rounding():
     bad = ["mul.f32", "add.ftz.f32", "div.full.f32", "div.approx.f32", "fma.rz.f32", "mad.f32"]
     bad += ["add.rn.ftz.f32", "setp.lt.ftz.f32", "rsqrt.approx.f32", "fma.rn.f16x2"]
-    bad += ["cvt.rn.bf16.f32", "cvt.rz.bf16x2.f32", "rsqrt.approx.ftz.f32"]
+    bad += ["cvt.rn.bf16.f32", "cvt.rz.bf16x2.f32", "rsqrt.approx.ftz.f32", "cvt.rz.f32.u32"]
     clean = ["setp.lt.f32", "ld.global.cs.v2.f32", "cvt.f64.f32", "fma.rn.f64", "add.s64"]
-    clean += ["max.f32", "cvt.rn.bf16x2.f32"]
+    clean += ["max.f32", "min.f32", "cvt.rn.bf16x2.f32", "cvt.rn.f32.u32"]
     seeds = ["rsqrt.approx.ftz.f32", "rcp.approx.ftz.f32"]
     return (
         [(read_ptx(PTX),), (_ptx("x_kernel", *clean),), (_ptx("update_kernel", *seeds),)],
@@ -95,24 +95,30 @@ def _fusion():
     twice = ["fma.rn.f32", "sqrt.rn.f32", "div.rn.f32"] * 2
     quick = {"update_kernel": [LANE, QUICK]}
     both = [*twice, *["fma.rn.f32", "fma.rn.f32", "rcp.approx.ftz.f32"] * 3]
+    codes = (0, 2, 7, 6, 1)
+    coded = {"update_kernel": [(2, LANE), (1, QUICK)]}
+    once = [*twice, "fma.rn.f32", "fma.rn.f32", "rcp.approx.ftz.f32"]
     return (
         [
-            (read_ptx(PTX), lanes),
-            (_ptx("update_kernel", *twice), lanes),
-            (_ptx("update_kernel", *both), quick),
-            (_ptx("cast_kernel", "add.rn.f32", "sqrt.rn.f64"), lanes),
-            (_ptx("update_kernel", *["fma.rn.f32"] * 3, types=sgd), lanes),
+            (read_ptx(PTX), lanes, coded),
+            (_ptx("update_kernel", *twice), lanes, coded),
+            (_ptx("update_kernel", *both), quick, coded),
+            (_ptx("cast_kernel", "add.rn.f32", "sqrt.rn.f64"), lanes, coded),
+            (_ptx("update_kernel", *["fma.rn.f32"] * 3, types=sgd), lanes, coded),
+            (_ptx("update_kernel", *once, types=codes), lanes, coded),
         ],
         [
-            (read_ptx(_changed(PTX, "mul.rn.f32", "fma.rn.f32")), lanes),
-            (read_ptx(_changed(PTX, "fma.rn.f32", "mul.rn.f32")), lanes),
-            (_ptx("update_kernel", *twice, "fma.rn.f64"), lanes),
-            (_ptx("update_kernel", "add.rn.f32"), lanes),
-            (_ptx("update_kernel", *twice), quick),
-            (_ptx("update_kernel", *both, "fma.rn.f32"), quick),
-            (_ptx("update_kernel", *both, "rcp.approx.ftz.f32"), quick),
-            (_ptx("cast_kernel", "fma.rn.f32"), lanes),
-            (_ptx("update_kernel", "fma.rn.f32", "div.rn.f32", types=sgd), lanes),
+            (read_ptx(_changed(PTX, "mul.rn.f32", "fma.rn.f32")), lanes, coded),
+            (read_ptx(_changed(PTX, "fma.rn.f32", "mul.rn.f32")), lanes, coded),
+            (_ptx("update_kernel", *twice, "fma.rn.f64"), lanes, coded),
+            (_ptx("update_kernel", "add.rn.f32"), lanes, coded),
+            (_ptx("update_kernel", *twice), quick, coded),
+            (_ptx("update_kernel", *both, "fma.rn.f32"), quick, coded),
+            (_ptx("update_kernel", *both, "rcp.approx.ftz.f32"), quick, coded),
+            (_ptx("cast_kernel", "fma.rn.f32"), lanes, coded),
+            (_ptx("update_kernel", "fma.rn.f32", "div.rn.f32", types=sgd), lanes, coded),
+            (_ptx("update_kernel", *once, "fma.rn.f32", types=codes), lanes, coded),
+            (_ptx("update_kernel", *once[1:], types=codes), lanes, coded),
         ],
     )
 
@@ -158,6 +164,7 @@ def _products():
 
 def _wide_accesses():
     update = (1, 2, 2, 1, 1)  # fp32 gradients and master, bf16 parameters and moments
+    codes = (0, 2, 7, 6, 1)  # any gradients, bf16 parameters with remainders of 8 bits, codes
     loads = ["ld.global.cs.v4.u32", "ld.global.v2.u32"]
     stores = ["st.global.v4.f32", "st.global.v2.u32"]
     return (
@@ -165,6 +172,7 @@ def _wide_accesses():
             (read_sass(SASS),),
             (read_ptx(PTX),),
             (_ptx("update_kernel", *loads, *stores, types=update),),
+            (_ptx("update_kernel", *loads, stores[1], types=codes),),
             (_ptx("square_sum_kernel", "ld.global.v4.u32", types=(2,)),),
             (_ptx("decide_kernel", "ld.global.f64"),),
         ],
@@ -174,6 +182,8 @@ def _wide_accesses():
             (read_ptx(_changed(PTX, "ld.global.v4.u32", "ld.global.v2.u32")),),
             (_ptx("update_kernel", *loads, stores[0], types=update),),
             (_ptx("update_kernel", *loads, stores[1], types=update),),
+            (_ptx("update_kernel", loads[1], stores[1], types=codes),),
+            (_ptx("update_kernel", *loads, types=codes),),
             (_ptx("square_sum_kernel", "ld.global.v2.u32", types=(2,)),),
         ],
     )

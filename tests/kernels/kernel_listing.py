@@ -19,7 +19,8 @@ Instruction = namedtuple("Instruction", "address op goes")
 # those in no inner loop.
 Loop = namedtuple("Loop", "head addresses own")
 
-F32, NARROW = 1, (2, 3)  # of zero_dtype
+F32, NARROW = 1, (2, 3, 5)  # of zero_dtype: with 32 bits, and with 16
+ANY, CODES = 0, 7  # as an update's gradients, which it is told of when it runs; as its moments
 
 _PTX_ENTRY = re.compile(r"\.entry (\w+)\(.*?\n\{\n(.*?)\n\}", re.S)
 _PTX_OP = re.compile(r"^\s*(?:@!?%\w+ )?([a-z][a-z0-9_]*(?:\.[\w:]+)+)", re.M)

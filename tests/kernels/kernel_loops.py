@@ -18,7 +18,8 @@ import sys
 
 from kernel_listing import find_cuobjdump, loops_of, read_code
 
-TYPES = {1: "f32", 2: "bf16", 3: "f16", 4: "none"}
+TYPES = {0: "any", 1: "f32", 2: "bf16", 3: "f16", 4: "none", 7: "i8"}
+MASTERS = {0: "without a master", 1: "with a master", 5: "with remainder16", 6: "with remainder8"}
 OPTIMIZERS = {1: "adamw", 3: "lion", 4: "sgd"}
 
 # A loop over tiles with a long way in it and a call, in a kernel that returns early or not at all.
@@ -54,7 +55,7 @@ def named(kernel):
     if kernel.family == "update_kernel":
         types = ", ".join(TYPES[number] for number in kernel.types[:3])
         words.append(OPTIMIZERS[kernel.types[4]])
-        words.append(f"{types}, {'with' if kernel.types[3] else 'without'} a master")
+        words.append(f"{types}, {MASTERS[kernel.types[3]]}")
     else:
         words.append(", ".join(TYPES[number] for number in kernel.types))
     return " ".join(words).strip()

@@ -1,5 +1,5 @@
 /* The GPU's computations, on the CPU: every block and lane of the CUDA kernels' launches, against
- * the CPU kernels, bit by bit. */
+ * the CPU kernels or the scalar reference, bit by bit. */
 #include "update_case.h"
 
 #include <sys/mman.h>
@@ -14,32 +14,37 @@ static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_
 static const size_t counts[] = {0, 1, 63, 64, 65, 255, 256, 1000, 8192, 100003};
 #define COUNTS (sizeof counts / sizeof counts[0])
 
-/* The launch leaves what the CPU's kernel leaves, in every element of the case and between. */
-static void check_update(update_case *one)
+/* Types of every form: without small states, then with them. */
+#define ALL_TYPES (CASE_TYPES + CASE_SMALL_TYPES)
+
+static update_types all_types(size_t index)
 {
-    const zi_update_job *job = &one->job;
-    const zero_dtype kinds[CASE_ARRAYS] = {job->grad_dtype, job->param_dtype, ZERO_DTYPE_F32,
-                                           job->moment_dtype, job->moment_dtype};
-    const size_t array_bytes = one->bytes / CASE_ARRAYS;
-    unsigned char *before = case_copy(one);
-    zi_cpu_update(&one->job, NULL, 0, 1);
-    unsigned char *expected = case_copy(one);
-    memcpy(one->memory, before, one->bytes);
-    launch_update_now(&one->job);
-    for (size_t k = 0; k < CASE_ARRAYS; k++) {
-        case_same(one->memory + k * array_bytes, expected + k * array_bytes, kinds[k],
-                  array_bytes / zero_dtype_bytes(kinds[k]));
-    }
-    free(expected);
-    free(before);
+    return index < CASE_TYPES ? case_types(index) : case_small_types(index - CASE_TYPES);
 }
 
-TEST(update_has_the_cpus_bits_for_every_type)
+/* The launch leaves what the scalar reference leaves, in every element of the case and between. */
+static void check_update(update_case *one)
+{
+    const size_t array_bytes = one->bytes / CASE_ARRAYS;
+    unsigned char *expected = case_expected(one);
+    launch_update_now(&one->job);
+    for (size_t k = 0; k < CASE_ARRAYS; k++) {
+        const zero_dtype kind = case_codec(one, k).dtype;
+        case_same(one->memory + k * array_bytes, expected + k * array_bytes, kind,
+                  array_bytes / zero_dtype_bytes(kind));
+    }
+    free(expected);
+}
+
+TEST(update_has_the_references_bits_for_every_type)
 {
     const size_t ragged[] = {1, 63, 64, 65, 0, 0, 1000, 3, 12345, 0, 256, 5000};
-    for (size_t t = 0; t < CASE_TYPES; t++) {
+    for (size_t t = 0; t < ALL_TYPES; t++) {
         update_case one;
-        case_create(&one, case_types(t), ragged, sizeof ragged / sizeof ragged[0], true);
+        case_create(&one, all_types(t), ragged, sizeof ragged / sizeof ragged[0], true);
+        if (t % 4 != 0) {
+            case_count_stalled(&one);
+        }
         check_update(&one);
         case_destroy(&one);
     }
@@ -48,9 +53,10 @@ TEST(update_has_the_cpus_bits_for_every_type)
 TEST(update_of_a_long_segment)
 {
     const size_t one_segment[] = {100003};
-    for (size_t t = 0; t < CASE_TYPES; t += 7) {
+    for (size_t t = 0; t < ALL_TYPES; t += t < CASE_TYPES ? 7 : 1) {
         update_case one;
-        case_create(&one, case_types(t), one_segment, 1, false);
+        case_create(&one, all_types(t), one_segment, 1, false);
+        case_count_stalled(&one);
         check_update(&one);
         case_destroy(&one);
     }
@@ -60,14 +66,15 @@ TEST(update_of_a_long_segment)
 TEST(update_of_a_large_shard)
 {
     const size_t large[] = {100, ZI_MANY_FROM + 12345, 77};
-    const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16};
-    for (int i = 0; i < 2; i++) {
-        const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, moments[i], true,
+    const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_I8};
+    const uint64_t shares[] = {ZI_WARP_COUNT_LEAST, ZI_WARP_COUNT_MANY, ZI_WARP_COUNT_MOST};
+    for (int i = 0; i < 3; i++) {
+        const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, moments[i], ZERO_DTYPE_F32,
                                     ZERO_OPTIMIZER_ADAMW};
         update_case one;
         case_create(&one, types, large, 3, false);
-        CHECK_EQ(zi_update_grid_of(&one.job).warp_count,
-                 i == 0 ? ZI_WARP_COUNT_LEAST : ZI_WARP_COUNT_MANY);
+        case_count_stalled(&one);
+        CHECK_EQ(zi_update_grid_of(&one.job).warp_count, shares[i]);
         check_update(&one);
         case_destroy(&one);
     }
@@ -77,9 +84,10 @@ TEST(update_of_a_large_shard)
 TEST(update_of_state_over_the_bus)
 {
     const size_t ragged[] = {1, 63, 64, 65, 0, 1000, 3, 12345, 0, 256, 150000};
-    for (size_t t = 0; t < CASE_TYPES; t += 5) {
+    for (size_t t = 0; t < ALL_TYPES; t += t < CASE_TYPES ? 5 : 3) {
         update_case one;
-        case_create(&one, case_types(t), ragged, sizeof ragged / sizeof ragged[0], true);
+        case_create(&one, all_types(t), ragged, sizeof ragged / sizeof ragged[0], true);
+        case_count_stalled(&one);
         one.job.over_bus = 1;
         CHECK(zi_update_grid_of(&one.job).blocks <= ZI_BUS_BLOCKS);
         check_update(&one);
@@ -92,9 +100,13 @@ TEST(update_rounds_by_the_tensors_elements)
 {
     const size_t ragged[] = {700, 1, 64, 2000};
     const update_types types[] = {
-        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false, ZERO_OPTIMIZER_ADAMW},
-        {ZERO_DTYPE_F32, ZERO_DTYPE_F16, ZERO_DTYPE_F32, false, ZERO_OPTIMIZER_ADAMW},
-        {ZERO_DTYPE_F16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true, ZERO_OPTIMIZER_ADAMW}};
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_F32, ZERO_DTYPE_F16, ZERO_DTYPE_F32, ZERO_DTYPE_NONE, ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_F16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8,
+         ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_I8, ZERO_DTYPE_REMAINDER8,
+         ZERO_OPTIMIZER_ADAMW}};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         for (uint64_t first = 0; first < 18; first++) {
             update_case one;
@@ -109,36 +121,34 @@ TEST(update_rounds_by_the_tensors_elements)
 }
 
 /* One array of the job moves by an element; false: the job has none there. */
-static bool case_shift(zi_update_job *job, int array)
+static bool case_shift(update_case *one, size_t array)
 {
-    const void *places[CASE_ARRAYS] = {job->grad, job->param, job->state[ZI_STATE_MASTER],
-                                       job->state[ZI_STATE_MOMENT1], job->state[ZI_STATE_MOMENT2]};
-    const size_t param_bytes = zero_dtype_bytes(job->param_dtype);
-    const size_t moment_bytes = zero_dtype_bytes(job->moment_dtype);
-    job->grad = (const char *)job->grad + (array == 0 ? zero_dtype_bytes(job->grad_dtype) : 0);
-    job->param = (char *)job->param + (array == 1 ? param_bytes : 0);
-    if (job->state[ZI_STATE_MASTER] != NULL) {
-        job->state[ZI_STATE_MASTER] =
-            (char *)job->state[ZI_STATE_MASTER] + (array == 2 ? sizeof(float) : 0);
+    zi_update_job *const job = &one->job;
+    const size_t bytes = zero_dtype_bytes(case_codec(one, array).dtype);
+    if (array == CASE_GRAD) {
+        job->grad = (const char *)job->grad + bytes;
+    } else if (array == CASE_PARAM) {
+        job->param = (char *)job->param + bytes;
+    } else {
+        void **const state = &job->state[array - CASE_STATES];
+        *state = *state != NULL ? (char *)*state + bytes : NULL;
+        return *state != NULL;
     }
-    job->state[ZI_STATE_MOMENT1] =
-        (char *)job->state[ZI_STATE_MOMENT1] + (array == 3 ? moment_bytes : 0);
-    job->state[ZI_STATE_MOMENT2] =
-        (char *)job->state[ZI_STATE_MOMENT2] + (array == 4 ? moment_bytes : 0);
-    return places[array] != NULL;
+    return true;
 }
 
-/* Each array in turn misses its alignment by one element. */
+/* Each array in turn misses its alignment by one element. Scales are read one by one. */
 TEST(update_of_arrays_that_are_not_aligned)
 {
     const size_t ragged[] = {700, 1, 64, 2000};
-    for (size_t t = 0; t < CASE_TYPES; t++) {
-        for (int k = 0; k < CASE_ARRAYS; k++) {
+    for (size_t t = 0; t < ALL_TYPES; t++) {
+        for (size_t k = 0; k < CASE_STALLED; k++) {
             update_case one;
-            case_create(&one, case_types(t), ragged, 4, false);
-            zi_update_job *job = &one.job;
-            if (case_shift(job, k)) {
-                CHECK(!zi_update_args_of(job).aligned);
+            case_create(&one, all_types(t), ragged, 4, false);
+            case_count_stalled(&one);
+            if (case_shift(&one, k)) {
+                const bool scales = k >= CASE_STATES + ZI_STATE_SCALE1;
+                CHECK_EQ(zi_update_args_of(&one.job).aligned, scales);
                 check_update(&one);
             }
             case_destroy(&one);
@@ -152,8 +162,10 @@ TEST(update_of_many_tiny_segments)
     enum { SEGMENTS = 700 };
     static zi_segment segments[SEGMENTS];
     const size_t room[] = {SEGMENTS * 320};
-    const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true,
-                                ZERO_OPTIMIZER_ADAMW};
+    const update_types types[] = {
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_OPTIMIZER_ADAMW},
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_I8, ZERO_DTYPE_REMAINDER8,
+         ZERO_OPTIMIZER_ADAMW}};
     uint64_t offset = 0;
     for (uint64_t i = 0; i < SEGMENTS; i++) {
         const zi_philox_words random = zi_philox(test_seed, i, 5);
@@ -166,23 +178,27 @@ TEST(update_of_many_tiny_segments)
         offset += (segments[i].count + 63) / 64 * 64 + random.word[3] % 3 * 64;
     }
     CHECK(offset <= room[0]);
-    update_case one;
-    case_create(&one, types, room, 1, true);
-    one.job.segments = segments;
-    for (size_t count = 0; count <= SEGMENTS; count += 350) {
-        one.job.segment_count = count;
-        one.job.count = count == 0 ? 0 : segments[count - 1].offset + segments[count - 1].count;
-        check_update(&one);
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        update_case one;
+        case_create(&one, types[t], room, 1, true);
+        case_count_stalled(&one);
+        one.job.segments = segments;
+        for (size_t count = 0; count <= SEGMENTS; count += 350) {
+            one.job.segment_count = count;
+            one.job.count = count == 0 ? 0 : segments[count - 1].offset + segments[count - 1].count;
+            check_update(&one);
+        }
+        case_destroy(&one);
     }
-    case_destroy(&one);
 }
 
 TEST(update_that_is_skipped_touches_nothing)
 {
     const size_t ragged[] = {700, 1, 64, 2000};
-    for (size_t t = 0; t < CASE_TYPES; t++) {
+    for (size_t t = 0; t < ALL_TYPES; t++) {
         update_case one;
-        case_create(&one, case_types(t), ragged, 4, false);
+        case_create(&one, all_types(t), ragged, 4, false);
+        case_count_stalled(&one);
         one.decision.skip = 1;
         one.decision.grad_scale = (float)NAN;
         unsigned char *before = case_copy(&one);
@@ -478,18 +494,20 @@ TEST(fold_and_cast_of_nan_and_infinities)
 TEST(update_of_nan_and_infinities)
 {
     const size_t counts_of_segments[] = {5000, 64};
-    for (size_t t = 0; t < CASE_TYPES; t++) {
+    for (size_t t = 0; t < ALL_TYPES; t++) {
+        const update_types types = all_types(t);
+        const bool coded = zi_dtype_is_code(types.moment);
         update_case one;
-        case_create(&one, case_types(t), counts_of_segments, 2, false);
-        strew_specials(case_array(&one, 0), case_types(t).grad, 5000, 0);
-        for (size_t i = 1; i < 5000; i += 3) {
-            case_put(case_array(&one, 4), case_types(t).moment, i, -1.0f);
+        case_create(&one, types, counts_of_segments, 2, false);
+        case_count_stalled(&one);
+        strew_specials(case_array(&one, CASE_GRAD), types.grad, 5000, 0);
+        for (size_t i = 1; i < 5000 && !coded; i += 3) {
+            case_put(case_array(&one, CASE_STATES + ZI_STATE_MOMENT2), types.moment, i, -1.0f);
         }
         check_update(&one);
-        zi_cpu_update(&one.job, NULL, 0, 1);
         /* A second moment is AdamW's alone; some gradients are no numbers by themselves. */
-        const size_t least = case_types(t).optimizer == ZERO_OPTIMIZER_ADAMW ? 5000 / 3 : 100;
-        CHECK(count_nan(one.job.param, case_types(t).param, 5000) > least);
+        const size_t least = types.optimizer == ZERO_OPTIMIZER_ADAMW && !coded ? 5000 / 3 : 100;
+        CHECK(count_nan(one.job.param, types.param, 5000) > least);
         case_destroy(&one);
     }
 }

@@ -51,7 +51,7 @@ static const size_t long_counts[] = {40000, 63, 9001};
 
 TEST(update_on_streams_equals_the_lane_function)
 {
-    const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, false,
+    const update_types types = {ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_NONE,
                                 ZERO_OPTIMIZER_ADAMW};
     for (size_t t = 0; t < 4; t++) {
         rig all;
@@ -94,10 +94,10 @@ TEST(update_reads_the_decision_when_it_runs)
     rig all;
     rig_create(&all, 2);
     update_case one;
-    case_create(
-        &one,
-        (update_types){ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, true, ZERO_OPTIMIZER_ADAMW},
-        long_counts, 3, false);
+    case_create(&one,
+                (update_types){ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32,
+                               ZERO_OPTIMIZER_ADAMW},
+                long_counts, 3, false);
     unsigned char *before = case_copy(&one);
     zi_step_decision *decision = &one.decision;
     CHECK_OK(all.device.ops->task(all.device.self, all.streams[0], decide_to_skip, &decision,
@@ -185,7 +185,7 @@ TEST(two_streams_at_once)
     const size_t counts[] = {50000};
     update_case one;
     update_case two;
-    const update_types types = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, true,
+    const update_types types = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32,
                                 ZERO_OPTIMIZER_ADAMW};
     case_create(&one, types, counts, 1, false);
     case_create(&two, types, counts, 1, false);
@@ -225,7 +225,7 @@ TEST(kernels_allocate_only_when_created)
     rig_create(&all, 2);
     update_case one;
     case_create(&one,
-                (update_types){ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, true,
+                (update_types){ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32,
                                ZERO_OPTIMIZER_ADAMW},
                 long_counts, 3, false);
     const uint64_t calls = zi_memory_calls();

@@ -74,23 +74,43 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
 static const zero_dtype elements[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 #define ELEMENTS (sizeof elements / sizeof elements[0])
 #define OPTIMIZERS 3
-#define UPDATES (30 * OPTIMIZERS)
+/* Of an optimizer: five kinds of parameters and masters with moments of two types, for each type of
+ * gradients; those with codes, and two kinds of remainders with moments of each type. */
+#define UPDATES ((5 * 2 * 3 + 5 + 2 * 3) * OPTIMIZERS)
+
+/* master: NONE is the parameter itself. */
+static void launch_update(zero_optimizer optimizer, zero_dtype master, zero_dtype param,
+                          zero_dtype moment, uint64_t count)
+{
+    static float place[4];
+    for (size_t i = 0; i < ELEMENTS; i++) {
+        const zi_update_job job = {.optimizer = optimizer,
+                                   .count = count,
+                                   .param = place,
+                                   .state[ZI_STATE_MASTER] =
+                                       master == ZERO_DTYPE_NONE ? NULL : place,
+                                   .master_dtype = master,
+                                   .grad_dtype = elements[i],
+                                   .param_dtype = param,
+                                   .moment_dtype = moment};
+        LAUNCH(zi_cuda_launch_update(NULL, &job));
+    }
+}
 
 static void launch_updates(uint64_t count)
 {
     static const zero_optimizer optimizers[OPTIMIZERS] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LION,
                                                           ZERO_OPTIMIZER_SGD};
-    static float place[4];
-    for (size_t i = 0; i < ELEMENTS * ELEMENTS * 2 * 2 * OPTIMIZERS; i++) {
-        const zi_update_job job = {
-            .optimizer = optimizers[i % OPTIMIZERS],
-            .count = count,
-            .param = place,
-            .state[ZI_STATE_MASTER] = i / OPTIMIZERS % 2 == 0 ? NULL : place,
-            .grad_dtype = elements[i / OPTIMIZERS / 2 % ELEMENTS],
-            .param_dtype = elements[i / OPTIMIZERS / 2 / ELEMENTS % ELEMENTS],
-            .moment_dtype = elements[i / OPTIMIZERS / 2 / ELEMENTS / ELEMENTS]};
-        LAUNCH(zi_cuda_launch_update(NULL, &job));
+    static const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_I8};
+    static const zero_dtype masters[] = {ZERO_DTYPE_NONE, ZERO_DTYPE_F32, ZERO_DTYPE_REMAINDER16,
+                                         ZERO_DTYPE_REMAINDER8};
+    for (size_t i = 0; i < OPTIMIZERS * 3 * 4 * ELEMENTS; i++) {
+        const zero_dtype master = masters[i / OPTIMIZERS / 3 % 4];
+        const zero_dtype param = elements[i / OPTIMIZERS / 3 / 4];
+        if (param == ZERO_DTYPE_BF16 || !zi_dtype_is_remainder(master)) {
+            launch_update(optimizers[i % OPTIMIZERS], master, param, moments[i / OPTIMIZERS % 3],
+                          count);
+        }
     }
 }
 

@@ -5,20 +5,29 @@
 
 #include "harness.h"
 
+#include "core/codec.h"
 #include "core/memory.h"
 #include "core/rng.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/math/code.h"
 #include "kernels/math/convert.h"
+#include "kernels/math/remainder.h"
 #include "optimizer/optimizer.h"
 #include "zero/random.h"
 
-#define CASE_ARRAYS 5 /* grad, param, master, moment1, moment2 */
+enum {
+    CASE_GRAD,
+    CASE_PARAM,
+    CASE_STATES, /* the first of them: the master's */
+    CASE_STALLED = CASE_STATES + ZI_STATES,
+    CASE_ARRAYS
+};
 
 typedef struct update_types {
     zero_dtype grad;
     zero_dtype param;
     zero_dtype moment;
-    bool master;
+    zero_dtype master;        /* F32, also where the parameter is its own; a remainder; or NONE */
     zero_optimizer optimizer; /* DEFAULT: AdamW */
 } update_types;
 
@@ -62,6 +71,10 @@ static inline void case_put_stochastic(void *base, zero_dtype dtype, size_t i, f
 static inline void case_same(const void *left, const void *right, zero_dtype dtype, size_t count)
 {
     const size_t bytes = zero_dtype_bytes(dtype);
+    if (dtype != ZERO_DTYPE_F32 && dtype != ZERO_DTYPE_BF16 && dtype != ZERO_DTYPE_F16) {
+        CHECK_BYTES(left, right, count * bytes);
+        return;
+    }
     for (size_t i = 0; i < count; i++) {
         const char *l = (const char *)left + i * bytes;
         const char *r = (const char *)right + i * bytes;
@@ -84,6 +97,13 @@ static inline float case_value(const float *normal, uint64_t i, bool squared, bo
 static inline void case_fill(void *base, zero_dtype dtype, size_t count, uint64_t stream,
                              bool extremes)
 {
+    if (zi_dtype_is_remainder(dtype) || zi_dtype_is_code(dtype)) {
+        /* Each of their values is one. */
+        for (size_t i = 0; i < count * zero_dtype_bytes(dtype); i++) {
+            ((uint8_t *)base)[i] = (uint8_t)zi_philox(test_seed, i, stream).word[0];
+        }
+        return;
+    }
     float *normal = malloc(count * sizeof *normal);
     CHECK(normal != NULL);
     zero_random_normal(test_seed, stream, 0, count, 0.0f, 0.02f, normal);
@@ -127,6 +147,43 @@ static inline void *case_array(update_case *one, size_t index)
     return one->memory + one->bytes / CASE_ARRAYS * index;
 }
 
+/* The kind of an array's values, and whether there is one for a block. */
+static inline zi_codec case_codec(const update_case *one, size_t index)
+{
+    zi_codec codec = {ZERO_DTYPE_I8, false}; /* bytes */
+    if (index == CASE_GRAD) {
+        codec.dtype = one->job.grad_dtype;
+    } else if (index == CASE_PARAM) {
+        codec.dtype = one->job.param_dtype;
+    } else if (index < CASE_STALLED) {
+        codec = zi_job_state_codec(&one->job, (uint32_t)(index - CASE_STATES));
+    }
+    return codec;
+}
+
+/* Fill what the segments have of an array. */
+static inline void case_fill_array(update_case *one, size_t index, bool extremes)
+{
+    const zi_codec codec = case_codec(one, index);
+    const uint64_t each = codec.by_block ? ZERO_CODE_BLOCK : 1;
+    for (size_t k = 0; k < one->job.segment_count; k++) {
+        const zi_segment *segment = &one->segments[k];
+        unsigned char *start = (unsigned char *)case_array(one, index) +
+                               segment->offset / each * zero_dtype_bytes(codec.dtype);
+        const size_t count = zi_codec_values(codec, segment->count);
+        case_fill(start, codec.dtype, count, index, extremes);
+        for (size_t i = 0; i < count && codec.by_block; i++) {
+            ((uint16_t *)(void *)start)[i] &= 0x7fff; /* no scale is negative */
+        }
+    }
+}
+
+/* Count what has stalled, beside the case's arrays. */
+static inline void case_count_stalled(update_case *one)
+{
+    one->job.stalled = case_array(one, CASE_STALLED);
+}
+
 /* A shard of segments of the given counts. The case must not move: its job points into it. */
 static inline void case_create(update_case *one, update_types types, const size_t *counts,
                                size_t segment_count, bool extremes)
@@ -150,16 +207,20 @@ static inline void case_create(update_case *one, update_types types, const size_
     one->bytes = CASE_ARRAYS * pages * ZI_PAGE_BYTES;
     CHECK_OK(zi_pages_alloc(one->bytes, (void **)&one->memory));
     memset(one->memory, 0xa5, one->bytes);
-    const bool own_master = types.param == ZERO_DTYPE_F32;
+    const bool has_state[ZI_STATES] = {
+        [ZI_STATE_MASTER] = types.param != ZERO_DTYPE_F32 && types.master != ZERO_DTYPE_NONE,
+        [ZI_STATE_MOMENT1] = true,
+        [ZI_STATE_MOMENT2] = zi_optimizer_moments(optimizer) > 1,
+        [ZI_STATE_SCALE1] = zi_dtype_is_code(types.moment),
+        [ZI_STATE_SCALE2] = zi_dtype_is_code(types.moment) && zi_optimizer_moments(optimizer) > 1,
+    };
     one->job = (zi_update_job){
         .segments = one->segments,
         .segment_count = segment_count,
         .count = last->offset + last->count,
-        .grad = case_array(one, 0),
-        .param = case_array(one, 1),
-        .state[ZI_STATE_MASTER] = types.master && !own_master ? case_array(one, 2) : NULL,
-        .state[ZI_STATE_MOMENT1] = case_array(one, 3),
-        .state[ZI_STATE_MOMENT2] = zi_optimizer_moments(optimizer) > 1 ? case_array(one, 4) : NULL,
+        .grad = case_array(one, CASE_GRAD),
+        .param = case_array(one, CASE_PARAM),
+        .master_dtype = types.master == ZERO_DTYPE_NONE ? ZERO_DTYPE_DEFAULT : types.master,
         .grad_dtype = types.grad,
         .param_dtype = types.param,
         .moment_dtype = types.moment,
@@ -167,14 +228,11 @@ static inline void case_create(update_case *one, update_types types, const size_
         .decision = &one->decision,
         .optimizer = optimizer,
     };
-    const zero_dtype dtypes[CASE_ARRAYS] = {types.grad, types.param, ZERO_DTYPE_F32, types.moment,
-                                            types.moment};
-    for (size_t k = 0; k < CASE_ARRAYS; k++) {
-        for (size_t i = 0; i < segment_count; i++) {
-            unsigned char *start = (unsigned char *)case_array(one, k) +
-                                   one->segments[i].offset * zero_dtype_bytes(dtypes[k]);
-            case_fill(start, dtypes[k], counts[i], k, extremes);
-        }
+    for (size_t i = 0; i < ZI_STATES; i++) {
+        one->job.state[i] = has_state[i] ? case_array(one, CASE_STATES + i) : NULL;
+    }
+    for (size_t i = 0; i < CASE_STALLED; i++) {
+        case_fill_array(one, i, extremes);
     }
 }
 
@@ -204,56 +262,142 @@ static inline unsigned char *case_copy(const update_case *one)
     return copy;
 }
 
-/* One element of one segment, in place, from the lane functions alone. */
-static inline void case_element(const zi_update_job *job, const zi_segment *segment, uint64_t index)
+/* The state of one element as fp32. */
+static inline zi_element_state case_state(const zi_update_job *job, size_t i)
 {
-    const size_t i = segment->offset + index;
+    const uint16_t *param = job->param;
+    const void *master =
+        job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->state[ZI_STATE_MASTER];
+    zi_element_state state = {0};
+    if (zi_job_has_remainder(job)) {
+        state.p = job->master_dtype == ZERO_DTYPE_REMAINDER16
+                      ? zi_join16(param[i], ((const uint16_t *)master)[i])
+                      : zi_join8(param[i], ((const uint8_t *)master)[i]);
+    } else {
+        state.p = master != NULL ? case_get(master, ZERO_DTYPE_F32, i)
+                                 : case_get(param, job->param_dtype, i);
+    }
+    float *const moments[ZI_MOMENTS_MAX] = {&state.m, &state.v};
+    for (uint32_t k = 0; k < zi_optimizer_moments(job->optimizer); k++) {
+        const void *values = job->state[ZI_STATE_MOMENT1 + k];
+        if (zi_dtype_is_code(job->moment_dtype)) {
+            const zero_dtype kind = zi_optimizer_code(job->optimizer, k);
+            const uint16_t *scales = job->state[ZI_STATE_SCALE1 + k];
+            *moments[k] = zi_code_value(kind, ((const uint8_t *)values)[i],
+                                        zi_code_step(kind, scales[i / ZERO_CODE_BLOCK]));
+        } else {
+            *moments[k] = case_get(values, job->moment_dtype, i);
+        }
+    }
+    return state;
+}
+
+/* Write an element's parameter, and its master where it has one. 1 if the master, or the parameter
+ * that is its own, has the bits that it had. */
+static inline uint64_t case_put_master(const zi_update_job *job, size_t i, float p, uint32_t random)
+{
+    uint16_t *param = job->param;
+    void *master = job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->state[ZI_STATE_MASTER];
+    if (zi_job_has_remainder(job)) {
+        const size_t bytes = zero_dtype_bytes(job->master_dtype);
+        const zi_split split = bytes == 2 ? zi_split16(p) : zi_split8(p, random);
+        uint16_t rest = 0;
+        memcpy(&rest, (uint8_t *)master + i * bytes, bytes);
+        const uint64_t same = param[i] == split.param && rest == split.rest;
+        param[i] = split.param;
+        memcpy((uint8_t *)master + i * bytes, &split.rest, bytes);
+        return same;
+    }
+    if (master != NULL) {
+        const uint64_t same = memcmp((float *)master + i, &p, sizeof p) == 0;
+        ((float *)master)[i] = p;
+        if (job->param_dtype != ZERO_DTYPE_F32) {
+            case_put(param, job->param_dtype, i, p);
+        }
+        return same;
+    }
+    const uint16_t before = param[i];
+    case_put_stochastic(param, job->param_dtype, i, p, random);
+    return param[i] == before;
+}
+
+/* Write a moment of a block's elements; random: 16 bits of each. */
+static inline void case_put_moment(const zi_update_job *job, uint32_t moment, size_t i,
+                                   const zi_element_state *next, const uint32_t *random,
+                                   size_t count)
+{
+    void *values = job->state[ZI_STATE_MOMENT1 + moment];
+    const zero_dtype kind = zi_optimizer_code(job->optimizer, moment);
+    uint32_t most = 0;
+    for (size_t k = 0; k < count; k++) {
+        const uint32_t magnitude = zi_code_magnitude(moment == 0 ? next[k].m : next[k].v);
+        most = magnitude > most ? magnitude : most;
+    }
+    const uint16_t scale = zi_code_scale(most);
+    for (size_t k = 0; k < count; k++) {
+        const float value = moment == 0 ? next[k].m : next[k].v;
+        if (zi_dtype_is_code(job->moment_dtype)) {
+            const float measure =
+                kind == ZERO_DTYPE_U8_ROOT ? next[k].root : zi_code_measure(kind, value);
+            ((uint8_t *)values)[i + k] =
+                zi_code_of(kind, value, measure, zi_code_gain(kind, scale), random[k]);
+        } else if (job->moment_dtype == ZERO_DTYPE_F32) {
+            ((float *)values)[i + k] = value;
+        } else {
+            case_put_stochastic(values, job->moment_dtype, i + k, value, random[k]);
+        }
+    }
+    if (zi_dtype_is_code(job->moment_dtype)) {
+        memset((uint8_t *)values + i + count, 0, ZERO_CODE_BLOCK - count);
+        ((uint16_t *)job->state[ZI_STATE_SCALE1 + moment])[i / ZERO_CODE_BLOCK] = scale;
+    }
+}
+
+/* The elements [first, first + count) of one segment, which begin a block and are of no other, in
+ * place, from the lane functions alone. Returns how many of them have stalled. */
+static inline uint64_t case_block(const zi_update_job *job, const zi_segment *segment,
+                                  uint64_t first, size_t count)
+{
+    const size_t i = segment->offset + first;
     const zi_coeffs coeffs =
         zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group], segment->flags);
-    const bool has_second = job->state[ZI_STATE_MOMENT2] != NULL;
-    float *master = job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->state[ZI_STATE_MASTER];
-    const zi_element_state state = {
-        master != NULL ? master[i] : case_get(job->param, job->param_dtype, i),
-        case_get(job->state[ZI_STATE_MOMENT1], job->moment_dtype, i),
-        has_second ? case_get(job->state[ZI_STATE_MOMENT2], job->moment_dtype, i) : 0.0f};
-    const float grad = case_get(job->grad, job->grad_dtype, i) * job->decision->grad_scale;
-    const zi_element_state next = zi_optimizer_lane(job->optimizer, state, grad, coeffs);
-    zi_rounding_key key = {job->seed, job->decision->update, segment->tensor, ZI_ROUNDING_PARAM};
-    const uint64_t element = segment->tensor_first + index;
-    if (master != NULL) {
-        master[i] = next.p;
-        if (job->param_dtype != ZERO_DTYPE_F32) {
-            case_put(job->param, job->param_dtype, i, next.p);
-        }
-    } else {
-        case_put_stochastic(job->param, job->param_dtype, i, next.p,
-                            zi_rounding_bits(key, element));
-    }
-    if (job->moment_dtype == ZERO_DTYPE_F32) {
-        ((float *)job->state[ZI_STATE_MOMENT1])[i] = next.m;
-        if (has_second) {
-            ((float *)job->state[ZI_STATE_MOMENT2])[i] = next.v;
-        }
-        return;
-    }
-    key.purpose = ZI_ROUNDING_MOMENT1;
-    case_put_stochastic(job->state[ZI_STATE_MOMENT1], job->moment_dtype, i, next.m,
-                        zi_rounding_bits(key, element));
-    if (has_second) {
+    zi_element_state next[ZERO_CODE_BLOCK];
+    uint32_t random[ZI_MOMENTS_MAX][ZERO_CODE_BLOCK];
+    uint64_t stalled = 0;
+    for (size_t k = 0; k < count; k++) {
+        const uint64_t element = segment->tensor_first + first + k;
+        zi_rounding_key key = {job->seed, job->decision->update, segment->tensor,
+                               ZI_ROUNDING_PARAM};
+        const float grad = case_get(job->grad, job->grad_dtype, i + k) * job->decision->grad_scale;
+        next[k] = zi_optimizer_lane(job->optimizer, case_state(job, i + k), grad, coeffs);
+        const uint64_t same =
+            case_put_master(job, i + k, next[k].p, zi_rounding_bits(key, element));
+        stalled += same & (uint64_t)(grad != 0.0f);
+        key.purpose = ZI_ROUNDING_MOMENT1;
+        random[0][k] = zi_rounding_bits(key, element);
         key.purpose = ZI_ROUNDING_MOMENT2;
-        case_put_stochastic(job->state[ZI_STATE_MOMENT2], job->moment_dtype, i, next.v,
-                            zi_rounding_bits(key, element));
+        random[1][k] = zi_rounding_bits(key, element);
     }
+    for (uint32_t m = 0; m < zi_optimizer_moments(job->optimizer); m++) {
+        case_put_moment(job, m, i, next, random[m], count);
+    }
+    return stalled;
 }
 
 /* The whole job that way; returns the bytes it leaves and puts the case back. */
 static inline unsigned char *case_expected(update_case *one)
 {
     unsigned char *before = case_copy(one);
+    uint64_t stalled = 0;
     for (size_t k = 0; k < one->job.segment_count; k++) {
-        for (uint64_t i = 0; i < one->segments[k].count; i++) {
-            case_element(&one->job, &one->segments[k], i);
+        const zi_segment *segment = &one->job.segments[k];
+        for (uint64_t i = 0; i < segment->count; i += ZERO_CODE_BLOCK) {
+            stalled +=
+                case_block(&one->job, segment, i, zi_min_u64(ZERO_CODE_BLOCK, segment->count - i));
         }
+    }
+    if (one->job.stalled != NULL) {
+        *one->job.stalled += stalled;
     }
     unsigned char *after = case_copy(one);
     memcpy(one->memory, before, one->bytes);
@@ -265,21 +409,53 @@ static inline unsigned char *case_expected(update_case *one)
  * copy, and without one where the parameter is narrow. Those of AdamW come first. */
 #define CASE_ADAMW_TYPES ((size_t)30)
 #define CASE_TYPES (3 * CASE_ADAMW_TYPES)
+/* Those with small states: masters that are remainders, moments in codes. The first forms of each
+ * optimizer have no codes. */
+#define CASE_SMALL_FORMS ((size_t)11)
+#define CASE_UNCODED_FORMS ((size_t)4)
+#define CASE_SMALL_TYPES (9 * CASE_SMALL_FORMS)
+
+static const zero_optimizer case_optimizers[] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LION,
+                                                 ZERO_OPTIMIZER_SGD};
+static const zero_dtype case_grads[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 
 static inline update_types case_types(size_t index)
 {
-    static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
-    static const zero_optimizer optimizers[] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LION,
-                                                ZERO_OPTIMIZER_SGD};
+    static const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16};
     static const struct {
-        int param;
-        bool master;
-    } forms[] = {{0, true}, {1, true}, {1, false}, {2, true}, {2, false}};
-    return (update_types){.grad = dtypes[index / 10 % 3],
-                          .param = dtypes[forms[index % 5].param],
-                          .moment = dtypes[index / 5 % 2],
+        zero_dtype param;
+        zero_dtype master;
+    } forms[] = {{ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+                 {ZERO_DTYPE_BF16, ZERO_DTYPE_F32},
+                 {ZERO_DTYPE_BF16, ZERO_DTYPE_NONE},
+                 {ZERO_DTYPE_F16, ZERO_DTYPE_F32},
+                 {ZERO_DTYPE_F16, ZERO_DTYPE_NONE}};
+    return (update_types){.grad = case_grads[index / 10 % 3],
+                          .param = forms[index % 5].param,
+                          .moment = moments[index / 5 % 2],
                           .master = forms[index % 5].master,
-                          .optimizer = optimizers[index / CASE_ADAMW_TYPES]};
+                          .optimizer = case_optimizers[index / CASE_ADAMW_TYPES]};
+}
+
+static inline update_types case_small_types(size_t index)
+{
+    static const update_types forms[CASE_SMALL_FORMS] = {
+        {.param = ZERO_DTYPE_BF16, .master = ZERO_DTYPE_REMAINDER16, .moment = ZERO_DTYPE_F32},
+        {.param = ZERO_DTYPE_BF16, .master = ZERO_DTYPE_REMAINDER8, .moment = ZERO_DTYPE_F32},
+        {.param = ZERO_DTYPE_BF16, .master = ZERO_DTYPE_REMAINDER16, .moment = ZERO_DTYPE_BF16},
+        {.param = ZERO_DTYPE_BF16, .master = ZERO_DTYPE_REMAINDER8, .moment = ZERO_DTYPE_BF16},
+        {.param = ZERO_DTYPE_BF16, .master = ZERO_DTYPE_REMAINDER16, .moment = ZERO_DTYPE_I8},
+        {.param = ZERO_DTYPE_BF16, .master = ZERO_DTYPE_REMAINDER8, .moment = ZERO_DTYPE_I8},
+        {.param = ZERO_DTYPE_F32, .master = ZERO_DTYPE_F32, .moment = ZERO_DTYPE_I8},
+        {.param = ZERO_DTYPE_BF16, .master = ZERO_DTYPE_F32, .moment = ZERO_DTYPE_I8},
+        {.param = ZERO_DTYPE_BF16, .master = ZERO_DTYPE_NONE, .moment = ZERO_DTYPE_I8},
+        {.param = ZERO_DTYPE_F16, .master = ZERO_DTYPE_F32, .moment = ZERO_DTYPE_I8},
+        {.param = ZERO_DTYPE_F16, .master = ZERO_DTYPE_NONE, .moment = ZERO_DTYPE_I8},
+    };
+    update_types types = forms[index % CASE_SMALL_FORMS];
+    types.grad = case_grads[index / CASE_SMALL_FORMS % 3];
+    types.optimizer = case_optimizers[index / CASE_SMALL_FORMS / 3];
+    return types;
 }
 
 /* AdamW as a caller of the library would write it on top of the callback form. */
@@ -291,7 +467,8 @@ static inline void case_callback(void *user, const zero_update_range *range)
     CHECK(range->count >= 1 && range->count <= 4096);
     CHECK_EQ(range->step, decision->update);
     for (size_t i = 0; i < range->count; i++) {
-        const zi_element_state state = {range->param[i], range->moment1[i], range->moment2[i]};
+        const zi_element_state state = {range->param[i], range->moment1[i], range->moment2[i],
+                                        0.0f};
         const zi_element_state next = zi_adamw_lane(state, range->grad[i], coeffs.adamw);
         range->param[i] = next.p;
         range->moment1[i] = next.m;

@@ -32,7 +32,7 @@ static zero_model *random_model(uint64_t salt)
 static zero_engine_options random_options(void)
 {
     zero_engine_options o = random_types();
-    for (int role = 0; role < ZI_SHARD_ROLES; role++) {
+    for (int role = 0; role < ZI_TIER_ROLES; role++) {
         o.tier[role] = (zero_tier)random_below(ZERO_TIER_COUNT);
     }
     tuning.extent_bytes = random_below(6) * PAGE;

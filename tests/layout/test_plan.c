@@ -639,7 +639,8 @@ TEST(frozen_tensors_cost_only_parameters)
         for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
             const bool always =
                 role == ZERO_ROLE_PARAM || role == ZERO_ROLE_PARAM_SLOT || role == ZERO_ROLE_STEP;
-            const bool never = role >= ZERO_ROLE_SCRATCH || !zero_role_exists((zero_role)role);
+            const bool never = role >= ZERO_ROLE_SCRATCH || !zero_role_exists((zero_role)role) ||
+                               role == ZERO_ROLE_SCALE1 || role == ZERO_ROLE_SCALE2;
             if ((memory.bytes[role] != 0) != (!never && (always || frozen == 0))) {
                 TEST_FAIL("%s, frozen %d: %" PRIu64 " bytes", zero_role_name((zero_role)role),
                           frozen, memory.bytes[role]);

@@ -127,7 +127,7 @@ static uint64_t add_word(uint64_t hash, uint64_t word)
 /* Parameters, masters and moments; an element that nobody holds counts as such. */
 UNWATCHED static uint64_t hash_state(uint64_t hash, const toy_state *state)
 {
-    for (int role = 0; role < TOY_ROLES; role++) {
+    for (int role = 0; role < ZI_TIER_ROLES; role++) {
         for (uint64_t i = 0; i < state->element_count && role != ZERO_ROLE_GRAD; i++) {
             const bool held = state->owners[role][i] != 0;
             hash = add_word(hash, held ? state->bits[role][i] : UINT64_MAX);

@@ -367,6 +367,25 @@ class Tensors(unittest.TestCase):
             got = trained(world, tier=tier, disk_directories=folder)
             self.assertTrue(same(got, trained(world)))
 
+    def test_small_states_are_saved_and_go_on_as_fp32(self):
+        with tempfile.TemporaryDirectory() as folder, World.self_() as world:
+            with Engine(world, describe("bf16"), master_dtype="remainder16",
+                        moment_dtype="i8") as engine:
+                micro_step(engine, 0)
+                engine.step(lr=0.01)
+                values = {role: engine.export("w0", role)
+                          for role in ("master", "moment1", "moment2")}
+                codes, scales = (engine.shard("w0", role)[1] for role in ("moment1", "scale1"))
+                engine.save(folder)
+            self.assertEqual((codes.dtype, scales.size), (np.int8, -(-codes.size // 32)))
+            steps = np.repeat(zeroshard.to_f32(scales) / np.float32(127**2), 32)[:codes.size]
+            q = codes.astype(np.float32)
+            self.assertTrue(np.array_equal(q * abs(q) * steps, values["moment1"].reshape(-1)))
+            with Engine(world, describe("bf16")) as engine:
+                engine.load(folder)
+                for role, array in values.items():
+                    self.assertTrue(np.array_equal(engine.export("w0", role), array), role)
+
 
 class Plans(unittest.TestCase):
     def test_the_engine_holds_what_was_planned(self):

@@ -68,7 +68,7 @@ TEST(what_is_as_planned_is_no_failure)
     compare(&r);
     CHECK_EQ(r.footprint.differ, 0);
     /* Of each rank the roles that are not on disk, two tiers, and the peak; and the files. */
-    CHECK_EQ(r.footprint.figures, RANKS * (roles - 3 + 2 + 1) + 1);
+    CHECK_EQ(r.footprint.figures, RANKS * (roles - ZI_STATES + 2 + 1) + 1);
     CHECK(r.mix.measured && said[0] == '\0');
     CHECK_EQ(r.mix.used_bytes, 1000);
     CHECK_EQ(r.mix.file_bytes, r.run.planned.tier_bytes[ZERO_TIER_DISK]);
@@ -80,9 +80,9 @@ TEST(a_role_that_differs_on_one_rank_is_named)
     r.ranks[2].held.bytes[ZERO_ROLE_GRAD_SLOT] += 1;
     compare(&r);
     CHECK_EQ(r.footprint.differ, 1);
-    CHECK(strstr(said, "stage 3, state disk, rank 2, grad slots on device: 28672 bytes planned, "
-                       "28673 measured") != NULL);
-    CHECK_EQ(r.mix.held.bytes[ZERO_ROLE_GRAD_SLOT], 28673); /* that rank is shown */
+    CHECK(strstr(said, "stage 3, state disk, rank 2, grad slots on device: 36864 bytes planned, "
+                       "36865 measured") != NULL);
+    CHECK_EQ(r.mix.held.bytes[ZERO_ROLE_GRAD_SLOT], 36865); /* that rank is shown */
 }
 
 TEST(tiers_peaks_and_files_are_compared_too)

@@ -249,7 +249,8 @@ TEST(absurd_numbers_are_refused)
     check_refused("bench --threads many", "--threads many");
     check_refused("bench offload --layers 129", "--layers 129");
     check_refused("bench offload --slice 0", "--slice 0");
-    check_refused("bench offload --moments f16", "--moments f16");
+    check_refused("bench offload --moments f16", "--moments f16: expected f32, bf16 or i8");
+    check_refused("bench offload --master i8", "--master i8: expected f32, remainder16");
     check_refused("bench offload --dir", "--dir needs a value");
     check_refused("bench adam --dir .", "--dir is for `memory`, `offload`");
 }
@@ -386,9 +387,9 @@ TEST(offload_fails_where_there_is_no_room)
 
 TEST(offload_gives_its_metrics)
 {
-    static const char *const moments[] = {"f32", "bf16"};
+    static const char *const moments[] = {"f32", "bf16", "i8 --master remainder16"};
     rig_folders(2, 0);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const char *line = test_text("bench offload --tiny --json - --moments %s --dir %s",
                                      moments[i], rig_paths[0]);
         read_report(i == 0 ? line : test_text("%s --dir %s", line, rig_paths[1]));

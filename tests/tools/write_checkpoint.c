@@ -1,9 +1,11 @@
 /* A checkpoint as so many ranks save it, of a model that test_ckpt.py knows: three flats, of bf16
  * with masters, f32 without, and frozen f16. With PARTS the model is in so many, of WORLD ranks
  * each. With BETA the second part's products of betas are others in group 0. The loss scale was
- * static or dynamic, else the manifest does not say.
+ * static or dynamic, else the manifest does not say. With --small masters are remainders and
+ * moments codes.
  *
- * Usage: write_checkpoint [--static | --dynamic] RUN NAME WORLD STEP SEED [PARTS [BETA]] */
+ * Usage: write_checkpoint [--static | --dynamic | --small] RUN NAME WORLD STEP SEED [PARTS [BETA]]
+ */
 #include "../checkpoint/checkpoint_case.h"
 
 #define TENSORS 6
@@ -29,8 +31,10 @@ static const struct {
 int main(int argc, char **argv)
 {
     bool scale_dynamic = false;
+    bool small = false;
     if (argc > 1 && argv[1][0] == '-') {
         scale_dynamic = strcmp(argv[1], "--dynamic") == 0;
+        small = strcmp(argv[1], "--small") == 0;
         argc--;
         argv++;
     }
@@ -61,6 +65,9 @@ int main(int argc, char **argv)
     CHECK_OK(zi_checkpoint_map_make(&c.map));
     if (argc > 6) {
         case_split(&c, (uint32_t)strtoul(argv[6], NULL, 10));
+    }
+    if (small) {
+        case_shrink(&c);
     }
     case_write(&c, argv[1], argv[2], strtoull(argv[4], NULL, 10));
     case_free(&c);

@@ -133,10 +133,11 @@ CASE(accumulated_and_clipped)
     run.micros = 3;
     run.steps = 3;
     run.max_norm = 0.5F;
-    const Outcome first = close_to_plain("accumulated", run, 10 * bound);
+    /* AdamW's first steps divide a gradient by its own size: of one near 0 each digit counts. */
+    const Outcome first = close_to_plain("accumulated", run, 50 * bound);
     CHECK(first.norms.size() == 3 && first.norms[0] > 0.5);
     run.stage = 0;
-    const Outcome whole = close_to_plain("accumulated at stage 0", run, 10 * bound);
+    const Outcome whole = close_to_plain("accumulated at stage 0", run, 50 * bound);
     CHECK(distance(first, whole) <= 10 * bound); /* sums of sums, in another order */
 }
 

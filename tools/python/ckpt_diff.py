@@ -12,7 +12,7 @@ from output import RAW_BYTES, Lines, Report, print_lines
 
 LISTED_MAX = 20
 SAME, DIFFERS = 10, 11  # what the program reads as exit status 0 and 1
-ROLES = ("param", "master", "moment1", "moment2")
+ROLES = ("param", "master", "moment1", "moment2", "scale1", "scale2")
 
 
 # ---- what is no tensor ----
@@ -111,8 +111,8 @@ def alike_in_numbers(groups: list[Report]) -> bool:
 def role_texts(pair: list[list[Report]], same: dict[str, bool]) -> Lines:
     for role in ROLES:
         left, right = (type_of(boxes, role) for boxes in pair)
-        if left != right:
-            yield f"{role} {left} and {right}"
+        if left != right and not role.startswith("scale"):  # there are such of codes alone
+            yield f"{role} {left} and {right}{', of the same values' if same.get(role) else ''}"
         elif not same.get(role, True):
             yield role
 

@@ -3,7 +3,7 @@
 from ckpt_text import amount, box_text, moment, printable, product
 from output import Lines, Report, show
 
-ROLES = ("param", "master", "moment1", "moment2")
+ROLES = ("param", "moment1", "moment2")
 CALLER = "caller's"
 
 
@@ -41,14 +41,16 @@ def all_group_lines(report: Report) -> Lines:
 
 
 def file_lines(report: Report) -> Lines:
+    types = [" ".join(file["types"]) or "-" for file in report["files"]]
+    width = max([12, *map(len, types)])
+
     def line(name: str, types: str, tensors: int | str, size: int | str) -> str:
-        return f"{name:<40}  {types:<12}  {tensors:>8}  {size:>10}"
+        return f"{name:<{52 - width}}  {types:<{width}}  {tensors:>8}  {size:>10}"
 
     yield ""
     yield line("file", "types", "tensors", "bytes")
-    for file in report["files"]:
-        yield line(printable(file["name"]), " ".join(file["types"]) or "-", file["tensors"],
-                   amount(file["bytes"]))
+    for file, names in zip(report["files"], types):
+        yield line(printable(file["name"]), names, file["tensors"], amount(file["bytes"]))
     if report["sums_bytes"] is not None:
         yield line(report["sums_file"], "-", "-", amount(report["sums_bytes"]))
     yield line("all", "", report["tensor_count"], amount(report["bytes"]))
@@ -56,12 +58,16 @@ def file_lines(report: Report) -> Lines:
 
 def tensor_lines(tensors: list[Report]) -> Lines:
     yield ""
-    yield f"{'tensor':<30}  {'shape':<14}  {'param':<5}  {'master':<6}  {'moment1':<7}  moment2"
-    for tensor in tensors:
-        param, master, moment1, moment2 = (tensor["types"].get(role, "-") for role in ROLES)
-        master = "frozen" if tensor["frozen"] else master
-        yield (f"{printable(tensor['name']):<30}  {product(tensor['shape']):<14}  {param:<5}  "
-               f"{master:<6}  {moment1:<7}  {moment2}{box_text(tensor)}")
+    masters = ["frozen" if tensor["frozen"] else tensor["types"].get("master", "-")
+               for tensor in tensors]
+    width = max(map(len, ["master", *masters]))
+    left = 36 - width
+    yield (f"{'tensor':<{left}}  {'shape':<14}  {'param':<5}  {'master':<{width}}  {'moment1':<7}  "
+           "moment2")
+    for tensor, master in zip(tensors, masters):
+        param, moment1, moment2 = (tensor["types"].get(role, "-") for role in ROLES)
+        yield (f"{printable(tensor['name']):<{left}}  {product(tensor['shape']):<14}  {param:<5}  "
+               f"{master:<{width}}  {moment1:<7}  {moment2}{box_text(tensor)}")
 
 
 def text(report: Report) -> Lines:

@@ -51,16 +51,11 @@ typedef struct batch_state {
 
 static ncclDataType_t type_of(zero_dtype dtype)
 {
-    switch (dtype) {
-    case ZERO_DTYPE_BF16:
+    if (dtype == ZERO_DTYPE_BF16) {
         return ncclBfloat16;
-    case ZERO_DTYPE_F16:
+    }
+    if (dtype == ZERO_DTYPE_F16) {
         return ncclFloat16;
-    case ZERO_DTYPE_F32:
-        return ncclFloat32;
-    case ZERO_DTYPE_DEFAULT:
-    case ZERO_DTYPE_NONE:
-        break;
     }
     zi_assert(dtype == ZERO_DTYPE_F32);
     return ncclFloat32;

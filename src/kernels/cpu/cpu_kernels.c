@@ -46,7 +46,19 @@ static const unsigned char *element_const(const void *base, zero_dtype dtype, ui
 /* The fp32 array that holds the job's parameter exactly; NULL: there is none. */
 static float *job_master(const zi_update_job *job)
 {
+    if (zi_job_has_remainder(job)) {
+        return NULL;
+    }
     return job->param_dtype == ZERO_DTYPE_F32 ? job->param : job->state[ZI_STATE_MASTER];
+}
+
+/* A state from an element on, which begins a block where there is a value for each; NULL: the job
+ * has none. */
+static void *state_at(const zi_update_job *job, uint32_t state, uint64_t element)
+{
+    const zi_codec codec = zi_job_state_codec(job, state);
+    return cpu_kernels_element(job->state[state], codec.dtype,
+                               codec.by_block ? element / ZERO_CODE_BLOCK : element);
 }
 
 /* Elements [start, start + count) of it. */
@@ -64,7 +76,7 @@ static zi_rounding_key range_key(const zi_update_job *job, const segment_range *
                              .purpose = ZI_ROUNDING_PARAM};
 }
 
-static void update_lanes(const zi_update_job *job, const segment_range *elements)
+static uint64_t update_lanes(const zi_update_job *job, const segment_range *elements)
 {
     const zi_segment *segment = elements->segment;
     const uint64_t at = segment->offset + elements->start;
@@ -74,20 +86,26 @@ static void update_lanes(const zi_update_job *job, const segment_range *elements
         .optimizer = job->optimizer,
         .grad = element_const(job->grad, job->grad_dtype, at),
         .param = own_master ? NULL : cpu_kernels_element(job->param, job->param_dtype, at),
-        .master = (float *)(void *)cpu_kernels_element(job_master(job), ZERO_DTYPE_F32, at),
-        .moment1 = cpu_kernels_element(job->state[ZI_STATE_MOMENT1], job->moment_dtype, at),
-        .moment2 = cpu_kernels_element(job->state[ZI_STATE_MOMENT2], job->moment_dtype, at),
+        .master = zi_job_has_remainder(job)
+                      ? state_at(job, ZI_STATE_MASTER, at)
+                      : cpu_kernels_element(job_master(job), ZERO_DTYPE_F32, at),
+        .moment1 = state_at(job, ZI_STATE_MOMENT1, at),
+        .moment2 = state_at(job, ZI_STATE_MOMENT2, at),
+        .scale1 = state_at(job, ZI_STATE_SCALE1, at),
+        .scale2 = state_at(job, ZI_STATE_SCALE2, at),
         .count = elements->count,
         .grad_dtype = job->grad_dtype,
         .param_dtype = own_master ? ZERO_DTYPE_NONE : job->param_dtype,
+        .master_dtype = zi_job_has_remainder(job) ? job->master_dtype : ZERO_DTYPE_F32,
         .moment_dtype = job->moment_dtype,
+        .counts_stalled = job->stalled != NULL,
         .grad_scale = job->decision->grad_scale,
         .coeffs = zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group],
                                       segment->flags),
         .key = range_key(job, elements),
         .first = segment->tensor_first + elements->start,
     };
-    zi_cpu_lanes_current()->update(&update);
+    return zi_cpu_lanes_current()->update(&update);
 }
 
 /* A moment as fp32: itself, or unpacked into `scratch`; NULL when the job has none. */
@@ -118,6 +136,28 @@ static void round_back(const zi_update_job *job, const segment_range *elements, 
     zi_cpu_lanes_current()->round(&round);
 }
 
+/* Parameters that have remainders. */
+static void split_back(const zi_update_job *job, const segment_range *elements, const float *values)
+{
+    const uint64_t at = elements->segment->offset + elements->start;
+    uint16_t *param = (uint16_t *)job->param + at;
+    void *rest = state_at(job, ZI_STATE_MASTER, at);
+    if (job->master_dtype == ZERO_DTYPE_REMAINDER16) {
+        zi_cpu_split(param, rest, job->master_dtype, values, elements->count);
+        return;
+    }
+    const zi_lanes_rounding round = {
+        .target = param,
+        .rest = rest,
+        .source = values,
+        .count = elements->count,
+        .dtype = job->master_dtype,
+        .key = range_key(job, elements),
+        .first = elements->segment->tensor_first + elements->start,
+    };
+    zi_cpu_lanes_current()->round(&round);
+}
+
 /* At most ZI_CPU_RANGE_COUNT elements through the caller's own optimizer. */
 static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
                             const segment_range *elements)
@@ -126,7 +166,10 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
     const uint64_t at = segment->offset + elements->start;
     float *master = job_master(job);
     float *param = master != NULL ? master + at : scratch->param;
-    if (master == NULL) {
+    if (zi_job_has_remainder(job)) {
+        zi_cpu_join(param, (const uint16_t *)job->param + at, state_at(job, ZI_STATE_MASTER, at),
+                    job->master_dtype, elements->count);
+    } else if (master == NULL) {
         zi_cpu_cast(param, ZERO_DTYPE_F32, cpu_kernels_element(job->param, job->param_dtype, at),
                     job->param_dtype, elements->count);
     }
@@ -152,7 +195,9 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
         .moment2 = moment2,
     };
     job->update(job->update_user, &range);
-    if (master == NULL) {
+    if (zi_job_has_remainder(job)) {
+        split_back(job, elements, param);
+    } else if (master == NULL) {
         round_back(job, elements, job->param, param, ZI_ROUNDING_PARAM);
     } else if (job->param_dtype != ZERO_DTYPE_F32 && job->param != NULL) {
         zi_cpu_cast(cpu_kernels_element(job->param, job->param_dtype, at), job->param_dtype, param,
@@ -166,18 +211,21 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
     }
 }
 
-static void update_range(const zi_update_job *job, zi_cpu_scratch *scratch, segment_range elements)
+/* Returns how many elements have stalled, where they are counted. */
+static uint64_t update_range(const zi_update_job *job, zi_cpu_scratch *scratch,
+                             segment_range elements)
 {
     if (job->optimizer != ZERO_OPTIMIZER_CALLBACK) {
-        update_lanes(job, &elements);
-        return;
+        return update_lanes(job, &elements);
     }
+    zi_assert(!zi_dtype_is_code(job->moment_dtype));
     const uint64_t end = elements.start + elements.count;
     while (elements.start < end) {
         elements.count = zi_min_u64(ZI_CPU_RANGE_COUNT, end - elements.start);
         update_callback(job, scratch, &elements);
         elements.start += elements.count;
     }
+    return 0;
 }
 
 /* Units of segments[0..count). */
@@ -205,6 +253,7 @@ void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t s
     const uint64_t begin = each * share + zi_min_u64(share, extra);
     const uint64_t end = begin + each + (share < extra);
     uint64_t passed = 0;
+    uint64_t stalled = 0;
     for (size_t i = 0; i < job->segment_count && passed < end; i++) {
         const zi_segment *segment = &job->segments[i];
         const uint64_t own = zi_div_up(segment->count, UNIT);
@@ -213,8 +262,11 @@ void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t s
         if (from < until) {
             const uint64_t start = (from - passed) * UNIT;
             const uint64_t stop = zi_min_u64((until - passed) * UNIT, segment->count);
-            update_range(job, scratch, (segment_range){segment, start, stop - start});
+            stalled += update_range(job, scratch, (segment_range){segment, start, stop - start});
         }
         passed += own;
+    }
+    if (stalled > 0) { /* another thread may be adding its own */
+        (void)__atomic_fetch_add(job->stalled, stalled, __ATOMIC_RELAXED);
     }
 }

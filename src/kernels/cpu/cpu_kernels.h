@@ -26,6 +26,19 @@ void zi_cpu_cast(void *target, zero_dtype target_dtype, const void *source, zero
 /* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */
 void zi_cpu_square_sum(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum);
 
+/* Masters as bf16 parameters and their remainders, REMAINDER16 or 8. No overlap. */
+void zi_cpu_join(float *values, const uint16_t *param, const void *rest, zero_dtype dtype,
+                 size_t count);
+/* The same back: REMAINDER8 is rounded to nearest. */
+void zi_cpu_split(uint16_t *param, void *rest, zero_dtype dtype, const float *values, size_t count);
+
+/* Moments as 8-bit codes, I8, I8_ROOT or U8_ROOT, that begin at a block. No overlap. */
+void zi_cpu_decode(float *values, const void *codes, const uint16_t *scales, zero_dtype dtype,
+                   size_t count);
+/* The same back, rounded to nearest. The last block's scale is that of the elements it has. */
+void zi_cpu_encode(void *codes, uint16_t *scales, zero_dtype dtype, const float *values,
+                   size_t count);
+
 /* Fp32 scratch memory of one thread for the callback optimizer. */
 #define ZI_CPU_RANGE_COUNT 4096
 typedef struct zi_cpu_scratch {

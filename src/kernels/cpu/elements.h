@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/dtype.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/stream_store.h"
 #include "kernels/math/convert.h"
+#include "kernels/math/remainder.h"
 #include "zero/dtype.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -37,7 +39,9 @@ static inline size_t least(size_t a, size_t b)
 
 static inline size_t width(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    const size_t narrow =
+        dtype == ZERO_DTYPE_REMAINDER8 || zi_dtype_is_code(dtype) ? 1 : sizeof(uint16_t);
+    return dtype == ZERO_DTYPE_F32 ? sizeof(float) : narrow;
 }
 
 static inline const void *at_const(const void *base, zero_dtype dtype, size_t index)
@@ -90,6 +94,20 @@ ALWAYS_INLINE void load_step(float *restrict target, const void *restrict source
     }
     for (size_t i = 0; i < count; i++) {
         target[i] = get(source, dtype, i);
+    }
+}
+
+/* target = source. */
+static void load_values(float *restrict target, const void *restrict source, zero_dtype dtype,
+                        size_t count)
+{
+    if (dtype == ZERO_DTYPE_F32) {
+        memcpy(target, source, count * sizeof *target);
+    } else if (dtype == ZERO_DTYPE_BF16) {
+        load_step(target, source, ZERO_DTYPE_BF16, count);
+    } else {
+        zi_assert(dtype == ZERO_DTYPE_F16);
+        load_step(target, source, ZERO_DTYPE_F16, count);
     }
 }
 
@@ -161,6 +179,34 @@ ALWAYS_INLINE void put_random(void *base, zero_dtype dtype, size_t i, float valu
 {
     ((uint16_t *)base)[i] = dtype == ZERO_DTYPE_BF16 ? zi_bf16_from_result_stochastic(value, random)
                                                      : zi_f16_from_f32_stochastic(value, random);
+}
+
+/* Of a master that is a remainder: join it with its parameter, and store both of a value that
+ * arithmetic has left. `random` is unused where it is exact. */
+ALWAYS_INLINE float get_joined(const void *param, const void *rest, zero_dtype dtype, size_t i)
+{
+    const uint16_t high = ((const uint16_t *)param)[i];
+    return dtype == ZERO_DTYPE_REMAINDER16 ? zi_join16(high, ((const uint16_t *)rest)[i])
+                                           : zi_join8(high, ((const uint8_t *)rest)[i]);
+}
+
+/* Returns 1 if both have the bits that they had. */
+ALWAYS_INLINE uint32_t put_split(void *param, void *rest, zero_dtype dtype, size_t i, float value,
+                                 uint32_t random)
+{
+    const uint32_t bits = zi_split_result_bits(value);
+    const zi_split split =
+        dtype == ZERO_DTYPE_REMAINDER16 ? zi_split16_bits(bits) : zi_split8_bits(bits, random);
+    uint32_t changed = (uint32_t)split.param ^ ((const uint16_t *)param)[i];
+    ((uint16_t *)param)[i] = split.param;
+    if (dtype == ZERO_DTYPE_REMAINDER16) {
+        changed |= (uint32_t)split.rest ^ ((const uint16_t *)rest)[i];
+        ((uint16_t *)rest)[i] = split.rest;
+    } else {
+        changed |= (uint32_t)split.rest ^ ((const uint8_t *)rest)[i];
+        ((uint8_t *)rest)[i] = (uint8_t)split.rest;
+    }
+    return changed == 0;
 }
 
 #endif

@@ -12,19 +12,16 @@
 
 #include "core/check.h"
 #include "kernels/cpu/chunk.h"
+#include "kernels/cpu/coded_update.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/stalled.h"
+#include "kernels/cpu/update_form.h"
 #include "optimizer/optimizer.h"
 
 #define JOIN_(left, right) left##right
 #define JOIN(left, right) JOIN_(left, right)
 #define TEXT_(name) #name
 #define TEXT(name) TEXT_(name)
-
-/* Elements from `element` on that have the same block of the generator, at most `left`. */
-static inline size_t rounding_span(uint64_t element, size_t left)
-{
-    return least(ZI_ROUNDING_BLOCK - (size_t)(element % ZI_ROUNDING_BLOCK), left);
-}
 
 /* `count` elements of one block, rounded stochastically; `at` is the first one's word, unmixed. */
 ALWAYS_INLINE void round_loop(void *restrict target, zero_dtype dtype, const float *restrict source,
@@ -33,6 +30,18 @@ ALWAYS_INLINE void round_loop(void *restrict target, zero_dtype dtype, const flo
     for (size_t i = 0; i < count; i++) {
         put_random(target, dtype, i, zi_f32_quiet(source[i]),
                    zi_rounding_half(zi_rounding_mix(at + (uint32_t)i * step), purpose));
+    }
+}
+
+/* The same to parameters and their REMAINDER8. */
+ALWAYS_INLINE void split_loop(uint16_t *restrict param, uint8_t *restrict rest,
+                              const float *restrict source, size_t count, uint32_t at,
+                              uint32_t step)
+{
+    for (size_t i = 0; i < count; i++) {
+        (void)put_split(
+            param, rest, ZERO_DTYPE_REMAINDER8, i, zi_f32_quiet(source[i]),
+            zi_rounding_half(zi_rounding_mix(at + (uint32_t)i * step), ZI_ROUNDING_PARAM));
     }
 }
 
@@ -49,6 +58,9 @@ static void lanes_round(const zi_lanes_rounding *rounding)
         if (rounding->dtype == ZERO_DTYPE_BF16) {
             round_loop(at(rounding->target, ZERO_DTYPE_BF16, i), ZERO_DTYPE_BF16,
                        rounding->source + i, count, first, sequence.step, rounding->key.purpose);
+        } else if (rounding->dtype == ZERO_DTYPE_REMAINDER8) {
+            split_loop(at(rounding->target, ZERO_DTYPE_BF16, i), rounding->rest + i,
+                       rounding->source + i, count, first, sequence.step);
         } else {
             zi_assert(rounding->dtype == ZERO_DTYPE_F16);
             round_loop(at(rounding->target, ZERO_DTYPE_F16, i), ZERO_DTYPE_F16,
@@ -57,47 +69,9 @@ static void lanes_round(const zi_lanes_rounding *rounding)
     }
 }
 
-/* The optimizer and the types of an update; constants wherever this is inlined. */
-typedef struct update_form {
-    zero_optimizer optimizer;
-    zero_dtype grad;
-    zero_dtype param;  /* NONE: only the master is written */
-    zero_dtype moment; /* F32, or BF16 and rounded stochastically */
-    bool has_master;   /* without it `param` is the master, and rounded stochastically */
-} update_form;
-
-/* The scalars that an update needs beside its arrays. */
-typedef struct update_scalars {
-    size_t count; /* elements, all of one block of the generator where it is needed */
-    float grad_scale;
-    zi_coeffs coeffs;
-    bool non_temporal; /* the copy is written by non-temporal stores */
-    /* The first element's random words before they are mixed, and by how much the next element's
-     * are greater. */
-    uint32_t param_at;
-    uint32_t param_step;
-    uint32_t moments_at;
-    uint32_t moments_step;
-} update_scalars;
-
-/* The arrays of an update, from one element on. */
-typedef struct update_arrays {
-    float *master;
-    void *m;
-    void *v;
-    const void *grad;
-    void *param; /* unused where its type is NONE */
-} update_arrays;
-
-ALWAYS_INLINE bool has_second(update_form form)
-{
-    return zi_optimizer_moments(form.optimizer) > 1;
-}
-
 ALWAYS_INLINE zi_element_state load_state(update_form form, update_arrays arrays, size_t i)
 {
-    return (zi_element_state){.p = form.has_master ? arrays.master[i]
-                                                   : get(arrays.param, form.param, i),
+    return (zi_element_state){.p = get_master(form, arrays, i),
                               .m = get(arrays.m, form.moment, i),
                               .v = has_second(form) ? get(arrays.v, form.moment, i) : 0.0f};
 }
@@ -119,22 +93,30 @@ ALWAYS_INLINE void store_moments(update_form form, update_arrays arrays, update_
     }
 }
 
-ALWAYS_INLINE void update_step(update_form form, update_arrays arrays, update_scalars scalars)
+/* Store the rounded parameters of a step. */
+ALWAYS_INLINE void store_copy(update_arrays arrays, update_scalars scalars, const uint16_t *narrow)
 {
-    const bool has_copy = form.has_master && form.param != ZERO_DTYPE_NONE;
+    if (scalars.non_temporal) {
+        zi_stream_store(arrays.param, narrow, scalars.count * sizeof narrow[0]);
+    } else {
+        memcpy(arrays.param, narrow, scalars.count * sizeof narrow[0]);
+    }
+}
+
+/* stalled: counts of STEP elements to add to, or NULL, a constant as the form is. */
+ALWAYS_INLINE void update_step(update_form form, update_arrays arrays, update_scalars scalars,
+                               uint32_t *restrict stalled)
+{
+    const bool has_copy = form.master == ZERO_DTYPE_F32 && form.param != ZERO_DTYPE_NONE;
     _Alignas(64) uint16_t narrow[STEP];
     for (size_t i = 0; i < scalars.count; i++) {
         const zi_element_state state = load_state(form, arrays, i);
         const float grad = get(arrays.grad, form.grad, i) * scalars.grad_scale;
         const zi_element_state next =
             zi_optimizer_lane(form.optimizer, state, grad, scalars.coeffs);
-        if (form.has_master) {
-            arrays.master[i] = next.p;
-        } else {
-            put_random(arrays.param, form.param, i, next.p,
-                       zi_rounding_half(
-                           zi_rounding_mix(scalars.param_at + (uint32_t)i * scalars.param_step),
-                           ZI_ROUNDING_PARAM));
+        const uint32_t same = put_master(form, arrays, scalars, i, next.p);
+        if (stalled != NULL) {
+            stalled[i] += same & (uint32_t)(grad != 0.0f);
         }
         if (has_copy) {
             put_result(narrow, form.param, i, next.p);
@@ -142,33 +124,91 @@ ALWAYS_INLINE void update_step(update_form form, update_arrays arrays, update_sc
         store_moments(form, arrays, scalars, i, next);
     }
     if (has_copy) {
-        if (scalars.non_temporal) {
-            zi_stream_store(arrays.param, narrow, scalars.count * sizeof narrow[0]);
-        } else {
-            memcpy(arrays.param, narrow, scalars.count * sizeof narrow[0]);
-        }
+        store_copy(arrays, scalars, narrow);
     }
 }
 
-ALWAYS_INLINE void update_loop(update_form form, update_arrays arrays, const update_scalars *all)
+/* A whole step, by pairs. */
+ALWAYS_INLINE void update_pairs(update_form form, update_arrays arrays, update_scalars scalars,
+                                uint32_t *restrict stalled)
 {
+    const bool has_copy = form.master == ZERO_DTYPE_F32 && form.param != ZERO_DTYPE_NONE;
+    _Alignas(64) uint16_t narrow[STEP];
+    uint32_t changes[STEP / 2];
+    for (size_t i = 0; i < STEP / 2; i++) {
+        const pair_f32 p = get_master_pair(form, arrays, i);
+        const pair_f32 m = get_pair(arrays.m, form.moment, i);
+        const pair_f32 v =
+            has_second(form) ? get_pair(arrays.v, form.moment, i) : (pair_f32){0.0f, 0.0f};
+        const pair_f32 sum = get_pair(arrays.grad, form.grad, i);
+        const pair_f32 grad = {sum.first * scalars.grad_scale, sum.second * scalars.grad_scale};
+        const zi_element_state first =
+            zi_optimizer_lane(form.optimizer, (zi_element_state){p.first, m.first, v.first, 0.0f},
+                              grad.first, scalars.coeffs);
+        const zi_element_state second = zi_optimizer_lane(
+            form.optimizer, (zi_element_state){p.second, m.second, v.second, 0.0f}, grad.second,
+            scalars.coeffs);
+        const pair_f32 next = {first.p, second.p};
+        const uint32_t changed = put_master_pair(form, arrays, scalars, i, next);
+        changes[i] = changed;
+        if (has_copy) {
+            put_pair(narrow, form.param, i, next);
+        }
+        const uint32_t at = scalars.moments_at + (uint32_t)(2 * i) * scalars.moments_step;
+        const uint32_t word = zi_rounding_mix(at);
+        const uint32_t other = zi_rounding_mix(at + scalars.moments_step);
+        put_pair_random(arrays.m, form.moment, i, (pair_f32){first.m, second.m},
+                        zi_rounding_half(word, ZI_ROUNDING_MOMENT1),
+                        zi_rounding_half(other, ZI_ROUNDING_MOMENT1));
+        if (has_second(form)) {
+            put_pair_random(arrays.v, form.moment, i, (pair_f32){first.v, second.v},
+                            zi_rounding_half(word, ZI_ROUNDING_MOMENT2),
+                            zi_rounding_half(other, ZI_ROUNDING_MOMENT2));
+        }
+    }
+    for (size_t i = 0; i < STEP / 2 && stalled != NULL; i++) {
+        const pair_f32 sum = get_pair(arrays.grad, form.grad, i);
+        stalled[i] += (uint32_t)((changes[i] & UINT32_C(0xffff)) == 0) &
+                      (uint32_t)(sum.first * scalars.grad_scale != 0.0f);
+        stalled[i] +=
+            (uint32_t)(changes[i] >> 16 == 0) & (uint32_t)(sum.second * scalars.grad_scale != 0.0f);
+    }
+    if (has_copy) {
+        store_copy(arrays, scalars, narrow);
+    }
+}
+
+/* Returns how many have stalled, where it counts them. */
+ALWAYS_INLINE uint64_t update_loop(update_form form, update_arrays arrays,
+                                   const update_scalars *all, bool counts)
+{
+    _Alignas(64) uint32_t counters[STEP] = {0};
+    uint32_t *const stalled = counts ? counters : NULL;
     update_scalars scalars = *all; /* kept in registers */
     scalars.count = STEP;
     for (size_t left = all->count; left > 0; left -= scalars.count) {
         if (left < STEP) {
             scalars.count = left;
-            update_step(form, arrays, scalars);
-            return;
+            update_step(form, arrays, scalars, stalled);
+            break;
         }
-        prefetch(form.has_master ? arrays.master : arrays.param,
-                 form.has_master ? ZERO_DTYPE_F32 : form.param, STEP);
+        if (form.master != ZERO_DTYPE_NONE) {
+            prefetch(arrays.master, form.master, STEP);
+        }
+        if (form.master != ZERO_DTYPE_F32) {
+            prefetch(arrays.param, form.param, STEP);
+        }
         prefetch(arrays.m, form.moment, STEP);
         if (has_second(form)) {
             prefetch(arrays.v, form.moment, STEP);
         }
         prefetch(arrays.grad, form.grad, STEP);
-        update_step(form, arrays, scalars);
-        arrays.master = form.has_master ? arrays.master + STEP : NULL;
+        if (form.moment == ZERO_DTYPE_BF16 && form.master != ZERO_DTYPE_REMAINDER8) {
+            update_pairs(form, arrays, scalars, stalled);
+        } else {
+            update_step(form, arrays, scalars, stalled);
+        }
+        arrays.master = at(arrays.master, form.master, STEP);
         arrays.m = at(arrays.m, form.moment, STEP);
         arrays.v = has_second(form) ? at(arrays.v, form.moment, STEP) : NULL;
         arrays.grad = at_const(arrays.grad, form.grad, STEP);
@@ -176,29 +216,45 @@ ALWAYS_INLINE void update_loop(update_form form, update_arrays arrays, const upd
         scalars.param_at += STEP * scalars.param_step;
         scalars.moments_at += STEP * scalars.moments_step;
     }
+    uint64_t sum = 0;
+    for (size_t i = 0; i < STEP && counts; i++) {
+        sum += counters[i];
+    }
+    return sum;
 }
 
-typedef void (*update_fn)(float *restrict master, void *restrict m, void *restrict v,
-                          const void *restrict grad, void *restrict param,
-                          const update_scalars *all);
+/* The same, in two loops where it can count. */
+ALWAYS_INLINE uint64_t update_loops(update_form form, update_arrays arrays,
+                                    const update_scalars *all)
+{
+    return compares(form) && all->counts ? update_loop(form, arrays, all, true)
+                                         : update_loop(form, arrays, all, false);
+}
+
+typedef uint64_t (*update_fn)(void *restrict master, void *restrict m, void *restrict v,
+                              const void *restrict grad, void *restrict param,
+                              const update_scalars *all);
 
 /* One function per optimizer and combination of types. The arrays are its parameters because that
  * is where compilers believe `restrict`. */
-#define UPDATE(KIND, name, grad_type, param_type, moment_type, has_master)                        \
-    static void name##_##grad_type##_##param_type##_##moment_type##_##has_master(                 \
-        float *restrict master, void *restrict m, void *restrict v, const void *restrict grad,    \
-        void *restrict param, const update_scalars *all)                                          \
-    {                                                                                             \
-        update_loop((update_form){ZERO_OPTIMIZER_##KIND, ZERO_DTYPE_##grad_type,                  \
-                                  ZERO_DTYPE_##param_type, ZERO_DTYPE_##moment_type, has_master}, \
-                    (update_arrays){master, m, v, grad, param}, all);                             \
+#define UPDATE(KIND, name, grad_type, moment_type, master_type, param_type)                   \
+    static uint64_t name##_##grad_type##_##moment_type##_##master_type##_##param_type(        \
+        void *restrict master, void *restrict m, void *restrict v, const void *restrict grad, \
+        void *restrict param, const update_scalars *all)                                      \
+    {                                                                                         \
+        return update_loops((update_form){ZERO_OPTIMIZER_##KIND, ZERO_DTYPE_##grad_type,      \
+                                          ZERO_DTYPE_##param_type, ZERO_DTYPE_##moment_type,  \
+                                          ZERO_DTYPE_##master_type},                          \
+                            (update_arrays){master, m, v, grad, param}, all);                 \
     }
-#define UPDATE_PARAMS(KIND, name, grad_type, moment_type)   \
-    UPDATE(KIND, name, grad_type, BF16, moment_type, false) \
-    UPDATE(KIND, name, grad_type, F16, moment_type, false)  \
-    UPDATE(KIND, name, grad_type, BF16, moment_type, true)  \
-    UPDATE(KIND, name, grad_type, F16, moment_type, true)   \
-    UPDATE(KIND, name, grad_type, NONE, moment_type, true)
+#define UPDATE_PARAMS(KIND, name, grad_type, moment_type)         \
+    UPDATE(KIND, name, grad_type, moment_type, NONE, BF16)        \
+    UPDATE(KIND, name, grad_type, moment_type, NONE, F16)         \
+    UPDATE(KIND, name, grad_type, moment_type, F32, BF16)         \
+    UPDATE(KIND, name, grad_type, moment_type, F32, F16)          \
+    UPDATE(KIND, name, grad_type, moment_type, F32, NONE)         \
+    UPDATE(KIND, name, grad_type, moment_type, REMAINDER16, BF16) \
+    UPDATE(KIND, name, grad_type, moment_type, REMAINDER8, BF16)
 #define UPDATE_TYPES(KIND, name)          \
     UPDATE_PARAMS(KIND, name, F32, F32)   \
     UPDATE_PARAMS(KIND, name, F32, BF16)  \
@@ -208,14 +264,18 @@ typedef void (*update_fn)(float *restrict master, void *restrict m, void *restri
     UPDATE_PARAMS(KIND, name, F16, BF16)
 ZI_OPTIMIZERS(UPDATE_TYPES)
 
-/* By whether there is a master, and the parameter's type. */
-#define UPDATE_ROW(name, grad_type, moment_type)                \
-    {                                                           \
-        {name##_##grad_type##_BF16_##moment_type##_false,       \
-         name##_##grad_type##_F16_##moment_type##_false, NULL}, \
-            {name##_##grad_type##_BF16_##moment_type##_true,    \
-             name##_##grad_type##_F16_##moment_type##_true,     \
-             name##_##grad_type##_NONE_##moment_type##_true},   \
+/* By the master's type and the parameter's. */
+#define UPDATE_ROW(name, grad_type, moment_type)                                                 \
+    {                                                                                            \
+        [ZERO_DTYPE_NONE] = {[ZERO_DTYPE_BF16] = name##_##grad_type##_##moment_type##_NONE_BF16, \
+                             [ZERO_DTYPE_F16] = name##_##grad_type##_##moment_type##_NONE_F16},  \
+        [ZERO_DTYPE_F32] = {[ZERO_DTYPE_BF16] = name##_##grad_type##_##moment_type##_F32_BF16,   \
+                            [ZERO_DTYPE_F16] = name##_##grad_type##_##moment_type##_F32_F16,     \
+                            [ZERO_DTYPE_NONE] = name##_##grad_type##_##moment_type##_F32_NONE},  \
+        [ZERO_DTYPE_REMAINDER16] = {[ZERO_DTYPE_BF16] =                                          \
+                                        name##_##grad_type##_##moment_type##_REMAINDER16_BF16},  \
+        [ZERO_DTYPE_REMAINDER8] = {[ZERO_DTYPE_BF16] =                                           \
+                                       name##_##grad_type##_##moment_type##_REMAINDER8_BF16},    \
     }
 #define UPDATE_TABLE(KIND, name)                                     \
     [ZERO_OPTIMIZER_##KIND] = {                                      \
@@ -226,53 +286,80 @@ ZI_OPTIMIZERS(UPDATE_TYPES)
 
 static update_fn update_choose(update_form form)
 {
-    static const update_fn by_form[][3][2][2][3] = {ZI_OPTIMIZERS(UPDATE_TABLE)};
+    static const update_fn by_form[][3][2][ZERO_DTYPE_REMAINDER8 + 1][ZERO_DTYPE_NONE + 1] = {
+        ZI_OPTIMIZERS(UPDATE_TABLE)};
     zi_assert_cmp(form.optimizer, <, sizeof by_form / sizeof by_form[0]);
     zi_assert(form.grad >= ZERO_DTYPE_F32 && form.grad <= ZERO_DTYPE_F16);
     zi_assert(form.moment >= ZERO_DTYPE_F32 && form.moment <= ZERO_DTYPE_BF16);
-    zi_assert(form.param >= ZERO_DTYPE_BF16 && form.param <= ZERO_DTYPE_NONE);
-    const update_fn fn =
-        by_form[form.optimizer][form.grad - ZERO_DTYPE_F32][form.moment - ZERO_DTYPE_F32]
-               [form.has_master][form.param - ZERO_DTYPE_BF16];
+    zi_assert_cmp(form.master, <=, ZERO_DTYPE_REMAINDER8);
+    zi_assert_cmp(form.param, <=, ZERO_DTYPE_NONE);
+    const update_fn fn = by_form[form.optimizer][form.grad - ZERO_DTYPE_F32]
+                                [form.moment - ZERO_DTYPE_F32][form.master][form.param];
     zi_assert(fn != NULL);
     return fn;
 }
 
-static void lanes_update(const zi_lanes_update *all)
+/* Elements [begin, end). Returns how many have stalled, where it compares. */
+static uint64_t update_plain(const zi_lanes_update *all, size_t begin, size_t end,
+                             bool non_temporal)
 {
-    const bool has_master = all->master != NULL;
-    const update_form form = {all->optimizer, all->grad_dtype, all->param_dtype, all->moment_dtype,
-                              has_master};
-    const bool has_copy = has_master && all->param_dtype != ZERO_DTYPE_NONE;
-    const bool random = !has_master || all->moment_dtype != ZERO_DTYPE_F32;
-    const zero_dtype second = has_second(form) ? all->moment_dtype : ZERO_DTYPE_NONE;
+    uint64_t stalled = 0;
+    const update_form form = form_of(all);
+    const bool random = form.master == ZERO_DTYPE_NONE || form.master == ZERO_DTYPE_REMAINDER8 ||
+                        form.moment != ZERO_DTYPE_F32;
     const update_fn update = update_choose(form);
-    update_scalars scalars = {
-        .count = all->count,
-        .grad_scale = all->grad_scale,
-        .coeffs = all->coeffs,
-        .non_temporal =
-            has_copy && all->count >= STREAM_COUNT_MIN && (uintptr_t)all->param % LINE_BYTES == 0,
-    };
-    for (size_t i = 0; i < all->count; i += scalars.count) {
+    update_scalars scalars = {.grad_scale = all->grad_scale,
+                              .coeffs = all->coeffs,
+                              .non_temporal = non_temporal,
+                              .counts = all->counts_stalled};
+    for (size_t i = begin; i < end; i += scalars.count) {
+        const update_arrays arrays = arrays_at(all, form, i);
+        scalars.count = end - i;
         if (random) {
-            const uint64_t element = all->first + i;
-            const uint32_t index = (uint32_t)(element % ZI_ROUNDING_BLOCK);
-            const zi_rounding_block block =
-                zi_rounding_block_of(all->key, element / ZI_ROUNDING_BLOCK);
-            scalars.count = rounding_span(element, all->count - i);
-            scalars.param_at = zi_rounding_at(block.param, index);
-            scalars.param_step = block.param.step;
-            scalars.moments_at = zi_rounding_at(block.moments, index);
-            scalars.moments_step = block.moments.step;
+            set_random(&scalars, all, i);
         }
-        update(has_master ? all->master + i : NULL, at(all->moment1, all->moment_dtype, i),
-               at(all->moment2, second, i), at_const(all->grad, all->grad_dtype, i),
-               at(all->param, all->param_dtype, i), &scalars);
+        stalled += update(arrays.master, arrays.m, arrays.v, arrays.grad, arrays.param, &scalars);
     }
-    if (scalars.non_temporal) {
+    return stalled;
+}
+
+static uint64_t update_between(const zi_lanes_update *all, size_t begin, size_t end,
+                               bool non_temporal)
+{
+    return zi_dtype_is_code(all->moment_dtype) ? update_coded(all, begin, end)
+                                               : update_plain(all, begin, end, non_temporal);
+}
+
+/* The same of masters that are not compared, some elements at a time. */
+static uint64_t update_counting(const zi_lanes_update *all, bool non_temporal)
+{
+    kept_masters kept;
+    uint64_t stalled = 0;
+    for (size_t i = 0; i < all->count; i += STALLED_COUNT) {
+        const size_t end = i + least(STALLED_COUNT, all->count - i);
+        keep_masters(&kept, all, i, end);
+        (void)update_between(all, i, end, non_temporal);
+        stalled += count_stalled(&kept, all, i, end);
+    }
+    return stalled;
+}
+
+static uint64_t lanes_update(const zi_lanes_update *all)
+{
+    const bool has_copy = all->master != NULL && all->master_dtype == ZERO_DTYPE_F32 &&
+                          all->param_dtype != ZERO_DTYPE_NONE;
+    const bool non_temporal =
+        has_copy && all->count >= STREAM_COUNT_MIN && (uintptr_t)all->param % LINE_BYTES == 0;
+    uint64_t stalled = 0;
+    if (all->counts_stalled && !compares(form_of(all))) {
+        stalled = update_counting(all, non_temporal);
+    } else {
+        stalled = update_between(all, 0, all->count, non_temporal);
+    }
+    if (non_temporal) {
         zi_stream_fence();
     }
+    return stalled;
 }
 
 /* True when dst can be written by non-temporal stores: it is long, aligned, and not read here. */

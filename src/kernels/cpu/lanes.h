@@ -3,6 +3,7 @@
 #ifndef ZI_KERNELS_CPU_LANES_H
 #define ZI_KERNELS_CPU_LANES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,23 +15,28 @@
 typedef struct zi_lanes_update {
     zero_optimizer optimizer;
     const void *grad;
-    void *param;   /* low precision, out; with master NULL also in, rounded stochastically */
-    float *master; /* NULL: none */
+    void *param;  /* low precision, out; with a remainder, or master NULL, also in */
+    void *master; /* NULL: none, and the parameter is rounded stochastically */
     void *moment1;
-    void *moment2; /* NULL where the optimizer has none, and unused */
+    void *moment2;    /* NULL where the optimizer has none, and unused */
+    uint16_t *scale1; /* of moments in codes, which begin at a block */
+    uint16_t *scale2;
     size_t count;
     zero_dtype grad_dtype;
-    zero_dtype param_dtype; /* ZERO_DTYPE_NONE: only the master is written */
+    zero_dtype param_dtype;  /* ZERO_DTYPE_NONE: only the master is written */
+    zero_dtype master_dtype; /* F32, or a remainder */
     zero_dtype moment_dtype;
+    bool counts_stalled;
     float grad_scale;
     zi_coeffs coeffs;    /* for the tensor's flags */
     zi_rounding_key key; /* its purpose is set as needed */
     uint64_t first;      /* index in the tensor of the first element */
 } zi_lanes_update;
 
-/* Fp32 values to round stochastically to BF16 or F16. */
+/* Fp32 values to round stochastically to BF16 or F16, or to parameters and their REMAINDER8. */
 typedef struct zi_lanes_rounding {
     void *target;
+    uint8_t *rest; /* NULL: none */
     const float *source;
     size_t count;
     zero_dtype dtype;
@@ -41,7 +47,8 @@ typedef struct zi_lanes_rounding {
 typedef struct zi_cpu_lanes {
     size_t struct_bytes;
     const char *name;
-    void (*update)(const zi_lanes_update *update);
+    /* Returns how many elements have stalled; 0 where they are not counted. */
+    uint64_t (*update)(const zi_lanes_update *update);
     void (*round)(const zi_lanes_rounding *rounding);
     /* As zi_cpu_fold_range. */
     void (*fold)(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares);

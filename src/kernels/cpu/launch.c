@@ -172,6 +172,7 @@ static zero_status decide_task(void *argument)
     }
     if ((job->phases & ZI_DECIDE_CONCLUDE) != 0) {
         zi_step_conclude(job->input, job->parts, job->part_count, job->state, job->decision);
+        zi_step_take_stalled(job->stalled, job->decision);
     }
     return ZERO_OK;
 }

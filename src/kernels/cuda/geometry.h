@@ -38,6 +38,9 @@
  * and leave the other processors to what else runs. */
 #define ZI_BUS_BLOCKS 16
 
+/* Lanes count their warp's elements in 32 bits. */
+#define ZI_WARP_COUNT_END ((uint64_t)1 << 31)
+
 typedef struct zi_cuda_grid {
     uint64_t blocks;
     uint64_t warp_count; /* elements of a warp, a multiple of every tile */
@@ -57,13 +60,15 @@ ZI_LANE zi_cuda_grid zi_cuda_grid_of(uint64_t count)
     return zi_cuda_grid_with(count, count < ZI_MANY_FROM ? ZI_WARP_COUNT_FEW : ZI_WARP_COUNT_MANY);
 }
 
-/* Of at most ZI_BUS_BLOCKS. */
+/* Of at most ZI_BUS_BLOCKS, unless a warp would have more elements than ZI_WARP_COUNT_END. */
 ZI_LANE zi_cuda_grid zi_cuda_grid_of_bus(uint64_t count)
 {
     const uint64_t warps = ZI_BUS_BLOCKS * ZI_BLOCK_WARPS;
     const uint64_t share = count / warps + (count % warps != 0);
     const uint64_t tiles = share / ZI_WARP_COUNT_LEAST + (share % ZI_WARP_COUNT_LEAST != 0);
-    return zi_cuda_grid_with(count, (tiles + (tiles == 0)) * ZI_WARP_COUNT_LEAST);
+    const uint64_t warp_count = (tiles + (tiles == 0)) * ZI_WARP_COUNT_LEAST;
+    return zi_cuda_grid_with(count,
+                             warp_count < ZI_WARP_COUNT_END ? warp_count : ZI_WARP_COUNT_END);
 }
 
 /* Elements [begin, end) of a warp. */

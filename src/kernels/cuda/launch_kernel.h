@@ -9,10 +9,15 @@
 #include "kernels/cuda/geometry.h"
 #include "zero/dtype.h"
 
-/* The thread's warp in the grid, and its lane. */
+/* The thread's warp in the grid, and its lane. The warp is asked for wherever it is needed, and
+ * takes no register between. */
 static __forceinline__ __device__ uint64_t zi_kernel_warp(void)
 {
-    return (uint64_t)blockIdx.x * ZI_BLOCK_WARPS + threadIdx.x / ZI_WARP_LANES;
+    uint32_t block;
+    uint32_t thread;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return (uint64_t)block * ZI_BLOCK_WARPS + thread / ZI_WARP_LANES;
 }
 
 static __forceinline__ __device__ uint32_t zi_kernel_lane(void)

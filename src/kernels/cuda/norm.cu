@@ -114,6 +114,7 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS)
     if (threadIdx.x == 0 && (job.phases & ZI_DECIDE_CONCLUDE) != 0) {
         groups =
             zi_step_conclude_scalars(job.input, job.parts, job.part_count, job.state, job.decision);
+        zi_step_take_stalled(job.stalled, job.decision);
     }
     __syncthreads();
     if (threadIdx.x < groups) {

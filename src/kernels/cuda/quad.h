@@ -1,6 +1,7 @@
 /* Reading and writing arrays on the GPU: single elements, and quads of four neighbouring ones in
- * one access of 16 bytes, or 8 where the type has 16 bits. Everything passes through fp32. Types
- * are constants wherever this is inlined. The CPU compiles the same text for tests. */
+ * one access of 16 bytes, 8 where the type has 16 bits, or 4 where it has 8. Everything passes
+ * through fp32, but for parts of masters and codes of moments. Types are constants wherever this is
+ * inlined. The CPU compiles the same text for tests. */
 #ifndef ZI_KERNELS_CUDA_QUAD_H
 #define ZI_KERNELS_CUDA_QUAD_H
 
@@ -31,13 +32,18 @@ typedef struct zi_quad {
     float value[ZI_QUAD];
 } zi_quad;
 
-/* A quad as it lies in memory; a narrow one takes the first two words, the lower half first. */
+/* A quad as it lies in memory; one of 16 bits takes the first two words, the lower half first, and
+ * one of 8 bits the first, the lowest byte first. */
 typedef struct zi_quad_words {
     uint32_t word[4];
 } zi_quad_words;
 
+/* The bytes of an element. */
 ZI_LANE uint64_t zi_quad_width(zero_dtype dtype)
 {
+    if (dtype == ZERO_DTYPE_REMAINDER8 || dtype == ZERO_DTYPE_I8) {
+        return 1;
+    }
     return dtype == ZERO_DTYPE_F32 ? 4 : 2;
 }
 
@@ -90,6 +96,27 @@ ZI_LANE void zi_element_put(void *base, zero_dtype dtype, uint64_t index, float 
     }
 }
 
+/* The bits of an element. */
+ZI_LANE uint32_t zi_element_bits(const void *base, zero_dtype dtype, uint64_t index)
+{
+    const uint64_t width = zi_quad_width(dtype);
+    return width == 4   ? ((const uint32_t *)base)[index]
+           : width == 2 ? ((const uint16_t *)base)[index]
+                        : ((const uint8_t *)base)[index];
+}
+
+ZI_LANE void zi_element_set(void *base, zero_dtype dtype, uint64_t index, uint32_t bits)
+{
+    const uint64_t width = zi_quad_width(dtype);
+    if (width == 4) {
+        ((uint32_t *)base)[index] = bits;
+    } else if (width == 2) {
+        ((uint16_t *)base)[index] = (uint16_t)bits;
+    } else {
+        ((uint8_t *)base)[index] = (uint8_t)bits;
+    }
+}
+
 #if defined(__CUDA_ARCH__)
 /* Loads that the compiler does not move: it would move plain ones down to their first use, behind
  * the arithmetic of the quads before, and fewer loads would be in flight. */
@@ -104,6 +131,8 @@ ZI_LANE void zi_element_put(void *base, zero_dtype dtype, uint64_t index, float 
                  : "=r"((words).word[0]), "=r"((words).word[1]) \
                  : "l"(place)                                   \
                  : "memory")
+#define ZI_LOAD4(how, words, place) \
+    asm volatile("ld.global" how ".u32 %0, [%1];" : "=r"((words).word[0]) : "l"(place) : "memory")
 #endif
 
 ZI_LANE zi_quad_words zi_words_load16(const void *place, zi_use use)
@@ -140,6 +169,31 @@ ZI_LANE zi_quad_words zi_words_load8(const void *place, zi_use use)
     return words;
 }
 
+/* A quad of bytes, which a step reads again. */
+ZI_LANE zi_quad_words zi_words_load4(const void *place)
+{
+    zi_quad_words words;
+    words.word[1] = 0;
+    words.word[2] = 0;
+    words.word[3] = 0;
+#if defined(__CUDA_ARCH__)
+    ZI_LOAD4("", words, place);
+#else
+    memcpy(words.word, place, 4);
+#endif
+    return words;
+}
+
+/* Of any type. */
+ZI_LANE zi_quad_words zi_words_load(const void *base, zero_dtype dtype, uint64_t index, zi_use use)
+{
+    const void *const place = zi_place_const(base, dtype, index);
+    const uint64_t width = zi_quad_width(dtype);
+    return width == 4   ? zi_words_load16(place, use)
+           : width == 2 ? zi_words_load8(place, use)
+                        : zi_words_load4(place);
+}
+
 ZI_LANE void zi_words_store16(void *place, zi_quad_words words, zi_use use)
 {
 #if defined(__CUDA_ARCH__)
@@ -172,10 +226,21 @@ ZI_LANE void zi_words_store8(void *place, zi_quad_words words, zi_use use)
 #endif
 }
 
+ZI_LANE void zi_words_store4(void *place, zi_quad_words words)
+{
+    *(uint32_t *)place = words.word[0];
+}
+
 /* Element i of a narrow quad, as 16 bits. */
 ZI_LANE uint32_t zi_words_half(zi_quad_words words, int i)
 {
     return (words.word[i / 2] >> (16 * (i % 2))) & UINT32_C(0xffff);
+}
+
+/* Element i of a quad of bytes. */
+ZI_LANE uint32_t zi_words_byte(zi_quad_words words, int i)
+{
+    return (words.word[0] >> (8 * i)) & UINT32_C(0xff);
 }
 
 ZI_LANE zi_quad zi_quad_of(zi_quad_words words, zero_dtype dtype)
@@ -192,9 +257,7 @@ ZI_LANE zi_quad zi_quad_of(zi_quad_words words, zero_dtype dtype)
 
 ZI_LANE zi_quad zi_quad_load(const void *base, zero_dtype dtype, uint64_t index, zi_use use)
 {
-    const void *const place = zi_place_const(base, dtype, index);
-    return zi_quad_of(
-        dtype == ZERO_DTYPE_F32 ? zi_words_load16(place, use) : zi_words_load8(place, use), dtype);
+    return zi_quad_of(zi_words_load(base, dtype, index, use), dtype);
 }
 
 ZI_LANE zi_quad_words zi_words_narrow(uint32_t first, uint32_t second)
@@ -205,6 +268,17 @@ ZI_LANE zi_quad_words zi_words_narrow(uint32_t first, uint32_t second)
     words.word[2] = 0;
     words.word[3] = 0;
     return words;
+}
+
+/* Four halves, and four bytes. */
+ZI_LANE zi_quad_words zi_words_of_halves(const uint32_t *half)
+{
+    return zi_words_narrow(half[0] | half[1] << 16, half[2] | half[3] << 16);
+}
+
+ZI_LANE zi_quad_words zi_words_of_bytes(const uint32_t *byte)
+{
+    return zi_words_narrow(byte[0] | byte[1] << 8 | byte[2] << 16 | byte[3] << 24, 0);
 }
 
 /* Two neighbours, each rounded to nearest even: one instruction on a GPU. */
@@ -244,8 +318,8 @@ ZI_LANE void zi_quad_store(void *base, zero_dtype dtype, uint64_t index, zi_quad
 
 /* Rounded stochastically to a narrow type. random: a word for each element, of which the purpose
  * has its half. */
-ZI_LANE void zi_quad_round(void *base, zero_dtype dtype, uint64_t index, zi_quad quad,
-                           zi_quad_words random, zi_rounding_purpose purpose)
+ZI_LANE zi_quad_words zi_quad_round(zero_dtype dtype, zi_quad quad, zi_quad_words random,
+                                    zi_rounding_purpose purpose)
 {
     uint32_t narrow[ZI_QUAD];
     ZI_UNROLL
@@ -253,9 +327,7 @@ ZI_LANE void zi_quad_round(void *base, zero_dtype dtype, uint64_t index, zi_quad
         narrow[i] =
             zi_narrow_stochastic(quad.value[i], dtype, zi_rounding_half(random.word[i], purpose));
     }
-    zi_words_store8(zi_place(base, dtype, index),
-                    zi_words_narrow(narrow[0] | narrow[1] << 16, narrow[2] | narrow[3] << 16),
-                    ZI_USE_AGAIN);
+    return zi_words_of_halves(narrow);
 }
 
 #endif

@@ -112,6 +112,7 @@ typedef struct zi_step_decision {
     uint32_t skipped_in_a_row; /* up to this step, itself included */
     uint32_t unused;           /* 0 */
     uint64_t refused;          /* steps so far that were refused for their weights */
+    uint64_t stalled;          /* elements that the update before this step left as they were */
     zi_step_refusal refusal;   /* of the last step that was refused, this or an earlier one */
     zi_coeffs groups[ZI_GROUPS_MAX];
 } zi_step_decision;
@@ -484,6 +485,15 @@ ZI_LANE uint32_t zi_step_conclude_scalars(const zi_step_input *input, const zi_s
         zi_norm_merge(&total, &parts[i].squares);
     }
     return zi_step_decide_scalars(input, parts[0].divisor, &total, state, decision);
+}
+
+/* Move the count of the last update to the decision of the step after it. stalled: may be NULL. */
+ZI_LANE void zi_step_take_stalled(uint64_t *stalled, zi_step_decision *decision)
+{
+    if (stalled != 0) {
+        decision->stalled = *stalled;
+        *stalled = 0;
+    }
 }
 
 /* The same with its groups. */

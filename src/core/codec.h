@@ -1,25 +1,22 @@
 /* How the elements of a role lie in bytes. Whoever turns elements into bytes asks here.
  *
  * Elements come in granules: tensors, slices, shards, chunks and extents begin at a multiple of
- * ZI_GRANULE elements. So a format that keeps something for each block of elements, such as a
- * scale, fits in without moving any of them. Today's codecs are plain: a fixed number of bytes for
- * each element, and nothing else. */
-#ifndef ZI_LAYOUT_CODEC_H
-#define ZI_LAYOUT_CODEC_H
+ * ZI_GRANULE elements. So a format that keeps something for each block of elements fits in without
+ * moving any of them: the scales of 8-bit codes are a role of their own, one for ZERO_CODE_BLOCK
+ * elements. */
+#ifndef ZI_CORE_CODEC_H
+#define ZI_CORE_CODEC_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "core/arena.h"
 #include "core/check.h"
+#include "core/dtype.h"
 #include "core/sizes.h"
-#include "zero/dtype.h"
 
 #define ZI_GRANULE ((uint64_t)256)
-
-typedef struct zi_codec {
-    zero_dtype dtype; /* of an element; DEFAULT: there are no elements, and no bytes */
-} zi_codec;
+_Static_assert(ZI_GRANULE % ZERO_CODE_BLOCK == 0, "no block lies in two granules");
 
 static inline bool zi_codec_is_none(zi_codec codec)
 {
@@ -28,13 +25,25 @@ static inline bool zi_codec_is_none(zi_codec codec)
 
 static inline bool zi_codec_same(zi_codec a, zi_codec b)
 {
-    return a.dtype == b.dtype;
+    return a.dtype == b.dtype && a.by_block == b.by_block;
 }
 
-/* Bytes of `count` elements that begin at a granule. */
+/* Values of `count` elements that begin at a granule. */
+static inline uint64_t zi_codec_values(zi_codec codec, uint64_t count)
+{
+    return codec.by_block ? zi_div_up(count, ZERO_CODE_BLOCK) : count;
+}
+
+/* Their bytes. */
 static inline uint64_t zi_codec_bytes(zi_codec codec, uint64_t count)
 {
-    return count * zero_dtype_bytes(codec.dtype);
+    return zi_codec_values(codec, count) * zero_dtype_bytes(codec.dtype);
+}
+
+/* The elements whose values are so many bytes, or as many as fit in there. */
+static inline uint64_t zi_codec_elements(zi_codec codec, uint64_t bytes)
+{
+    return bytes / zero_dtype_bytes(codec.dtype) * (codec.by_block ? ZERO_CODE_BLOCK : 1);
 }
 
 /* Bytes before an element at which a granule begins. */
