@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Trains the GPT example with each format of optimizer states, and compares the losses.
+
+TRAIN is build/examples/gpt2/gpt2_train, DATA a text. Each seed is a run of each format over the
+same samples, from the same first weights. The report has the validation losses of all runs; of the
+last ones each format's mean over the seeds, how far that is from fp32 states (f32 masters, f32
+moments; the same bf16 parameters) and the largest difference of one seed. With --write the table
+and the curves go into docs/small-states.md and docs/state-quality.svg.
+
+What is behind `--` goes to every run: -- --width 256 --beta2 0.999."""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PAGE = os.path.join(HERE, "..", "docs", "small-states.md")
+CURVES = os.path.join(HERE, "..", "docs", "state-quality.svg")
+# name, --master, --moments, bytes of an element beside its gradient
+FORMATS = (
+    ("f32 master, f32 moments", "f32", "f32", 14),
+    ("remainder16, bf16", "remainder16", "bf16", 8),
+    ("remainder16, i8", "remainder16", "i8", 6.125),
+    ("remainder8, i8", "remainder8", "i8", 5.125),
+)
+COLOURS = ("#444444", "#1f77b4", "#2ca02c", "#d62728")
+
+
+def train(program, data, seed, steps, master, moments, more):
+    """Validation losses of a run by step."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "run.json")
+        words = [program, "--data", data, "--dtype", "bf16", "--master", master, "--moments",
+                 moments, "--steps", str(steps), "--seed", str(seed), "--val-every",
+                 str(max(1, steps // 10)), "--val-batches", "32", "--log-every", str(steps),
+                 "--json", report, *more]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(words)}: {done.stderr.strip()}")
+        with open(report, encoding="utf-8") as file:
+            result = json.load(file)
+    return {step["step"]: step["val_loss"] for step in result["steps"] if "val_loss" in step}
+
+
+def summary(runs):
+    """A row for each format: mean of the last losses, difference of the mean, largest of a seed."""
+    last = {name: {seed: losses[max(losses)] for seed, losses in of_seeds.items()}
+            for name, of_seeds in runs.items()}
+    base = last[FORMATS[0][0]]
+    rows = []
+    for name, _, _, size in FORMATS:
+        if name not in last:
+            continue
+        differences = [last[name][seed] / base[seed] - 1 for seed in base]
+        mean = statistics.mean(last[name].values())
+        spread = statistics.stdev(last[name].values()) if len(base) > 1 else 0.0
+        rows.append((name, size, mean, spread, mean / statistics.mean(base.values()) - 1,
+                     max(differences, key=abs)))
+    return rows
+
+
+def table(rows):
+    lines = ["| masters and moments | bytes | validation loss | spread of seeds | of f32 states | "
+             "largest of a seed |", "|---|---|---|---|---|---|"]
+    for name, size, mean, spread, off, worst in rows:
+        lines.append(f"| {name} | {size:g} | {mean:.4f} | {spread:.4f} | {off:+.3%} | "
+                     f"{worst:+.3%} |")
+    return lines
+
+
+def curves(runs):
+    """An SVG of the mean validation loss by step."""
+    means = {name: [(step, statistics.mean(losses[step] for losses in of_seeds.values()))
+                    for step in sorted(next(iter(of_seeds.values())))]
+             for name, of_seeds in runs.items()}
+    points = [point for line in means.values() for point in line]
+    left, right = min(x for x, _ in points), max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    width, height, edge = 640, 360, 50
+
+    def place(x, y):
+        return (edge + (x - left) / max(right - left, 1) * (width - 2 * edge),
+                height - edge - (y - low) / max(high - low, 1e-9) * (height - 2 * edge))
+
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+             'font-family="sans-serif" font-size="12">',
+             f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+             f'<text x="{edge}" y="20">validation loss by step, mean of the seeds</text>']
+    for value in (low, high):
+        lines.append(f'<text x="8" y="{place(left, value)[1]:.0f}">{value:.2f}</text>')
+    for value in (left, right):
+        lines.append(f'<text x="{place(value, low)[0] - 12:.0f}" y="{height - 28}">{value}</text>')
+    for index, (name, line) in enumerate(means.items()):
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in line))
+        lines.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[index]}" '
+                     f'stroke-width="{6 - 1.5 * index}" stroke-opacity="0.8"/>')
+        lines.append(f'<text x="{width - 260}" y="{40 + 18 * index}" fill="{COLOURS[index]}">'
+                     f'{name}</text>')
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def put_into_page(lines, key):
+    """Replace what is between the marks of a key."""
+    with open(PAGE, encoding="utf-8") as file:
+        text = file.read()
+    begin, end = f"<!-- {key}: begin -->\n", f"<!-- {key}: end -->"
+    if begin not in text:
+        sys.exit(f"{PAGE} has no place {begin.strip()}")
+    before, rest = text.split(begin)
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("train")
+    parser.add_argument("data")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--formats", default="", help="indices, comma-separated (all)")
+    parser.add_argument("--json", help="write all losses here")
+    parser.add_argument("--write", metavar="KEY", help="put the table at KEY's place in the page")
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:cut])
+    chosen = [FORMATS[int(i)] for i in options.formats.split(",") if i] or list(FORMATS)
+    runs = {name: {} for name, _, _, _ in chosen}
+    for seed in range(1, options.seeds + 1):
+        for name, master, moments, _ in chosen:
+            runs[name][seed] = train(options.train, options.data, seed, options.steps, master,
+                                     moments, words[cut + 1:])
+            losses = runs[name][seed]
+            print(f"seed {seed}, {name}: {losses[max(losses)]:.5f}", flush=True)
+    rows = summary(runs)
+    print("\n".join(table(rows)))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"words": words, "runs": runs}, file, indent=1)
+            file.write("\n")
+    if options.write:
+        put_into_page(table(rows), options.write)
+        with open(CURVES, "w", encoding="utf-8") as file:
+            file.write(curves(runs))
+
+
+if __name__ == "__main__":
+    main()
