@@ -8,19 +8,11 @@
 #include <stdatomic.h>
 
 #include "reads.h"
-#include "saved_runs.h"
+#include "small_runs.h"
 
 #define DEV ZERO_TIER_DEVICE
 #define DISK ZERO_TIER_DISK
 
-typedef struct small_mix {
-    zero_dtype dtype;
-    zero_dtype master;
-    zero_dtype moments;
-    zero_optimizer optimizer;
-} small_mix;
-
-#define ADAMW ZERO_OPTIMIZER_ADAMW
 static const small_mix mixes[] = {
     {ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_F32, ADAMW},
     {ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_BF16, ADAMW},
@@ -34,30 +26,6 @@ static const small_mix mixes[] = {
     {ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_I8, ZERO_OPTIMIZER_SGD},
 };
 #define MIXES (sizeof mixes / sizeof mixes[0])
-
-static toy_run small_run(const small_mix *mix)
-{
-    toy_run run = run_of(run_model(mix->dtype), mix->master, mix->moments);
-    run.options.optimizer = mix->optimizer;
-    run.params.hyper = zero_hyper_init(mix->optimizer);
-    run.options.seed = 17;
-    return run;
-}
-
-/* A step of RUN_SAMPLES samples. AdamW's groups have numbers of their own (saved_runs.h). */
-static zero_status small_step(toy_trainer *trainer)
-{
-    if (trainer->run->options.optimizer == ADAMW) {
-        return run_step(trainer);
-    }
-    const toy_run *given = trainer->run;
-    toy_run run = *given;
-    run.micro_steps = RUN_SAMPLES / trainer->ranks;
-    trainer->run = &run;
-    const zero_status status = toy_step_or_skip(trainer, trainer->step == 1);
-    trainer->run = given;
-    return status;
-}
 
 static zero_status train(toy_trainer *trainer)
 {
