@@ -4,8 +4,9 @@
 TRAIN is build/examples/gpt2/gpt2_train, DATA a text. Each seed is a run of each format over the
 same samples, from the same first weights. The report has the validation losses of all runs; of the
 last ones each format's mean over the seeds, how far that is from fp32 states (f32 masters, f32
-moments; the same bf16 parameters) and the largest difference of one seed. With --write the table
-and the curves go into docs/small-states.md and docs/state-quality.svg.
+moments; the same bf16 parameters) and the largest difference of one seed. With --write KEY the
+table goes to the place that docs/small-states.md has for KEY, and the curves to
+docs/state-quality.svg.
 
 What is behind `--` goes to every run: -- --width 256 --beta2 0.999."""
 
