@@ -63,8 +63,16 @@ def linear(blocks):
     return np.floor(np.abs(blocks) / divisor * 127 + 0.5) / 127 * scale * np.sign(blocks)
 
 
+def companded(blocks):
+    """companded8: the upper bits of an fp32 number from 2 on, so four segments of 32 steps."""
+    scale, divisor = scales_of(blocks)
+    level = (2 + 29.5 * np.abs(blocks) / divisor).astype(np.float32).view(np.uint32)
+    code = np.minimum(level + (1 << 17), np.float32(31.5).view(np.uint32)) >> 18 << 18
+    return (code.view(np.float32) - 2) / 29.5 * scale * np.sign(blocks)
+
+
 def root(blocks, most=127):
-    """i8root; with 255 and blocks of second moments u8root."""
+    """With 255 and blocks of second moments u8root."""
     scale, divisor = scales_of(blocks)
     code = np.floor(np.sqrt(np.abs(blocks) / divisor) * most + 0.5)
     if most == 255:
@@ -72,7 +80,7 @@ def root(blocks, most=127):
     return (code / most) ** 2 * scale * np.sign(blocks)
 
 
-def companded(blocks):
+def flash(blocks):
     """y = 2x / (1 + |x|) in 8 bits, as FlashOptim (arXiv 2602.23349) codes first moments."""
     scale, divisor = scales_of(blocks)
     x = blocks / divisor
@@ -82,8 +90,9 @@ def companded(blocks):
 
 FORMATS = (
     ("bf16", to_bf16, to_bf16),
-    ("i8root, u8root", root, lambda blocks: root(blocks, 255)),
-    ("companded, u8root", companded, lambda blocks: root(blocks, 255)),
+    ("companded8, u8root", companded, lambda blocks: root(blocks, 255)),
+    ("FlashOptim's, u8root", flash, lambda blocks: root(blocks, 255)),
+    ("root, u8root", root, lambda blocks: root(blocks, 255)),
     ("linear, linear", linear, linear),
 )
 

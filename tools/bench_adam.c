@@ -302,7 +302,7 @@ static void read_block(const adam_run *run, size_t first, block_state block)
     }
 }
 
-/* A moment's values as they are stored. random: 16 bits of each. */
+/* A moment's values as they are stored. random: the word of each. */
 static void keep_moment(zero_dtype dtype, uint32_t moment, float *values, const uint32_t *random)
 {
     const zero_dtype kind = zi_optimizer_code(ZERO_OPTIMIZER_ADAMW, moment);
@@ -312,13 +312,16 @@ static void keep_moment(zero_dtype dtype, uint32_t moment, float *values, const 
         most = magnitude > most ? magnitude : most;
     }
     const uint16_t scale = zi_code_scale(most);
+    const zi_rounding_purpose purpose = moment == 0 ? ZI_ROUNDING_MOMENT1 : ZI_ROUNDING_MOMENT2;
     for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
         if (dtype == ZERO_DTYPE_I8) {
-            const uint8_t code = zi_code_of(kind, values[k], zi_code_measure(kind, values[k]),
-                                            zi_code_gain(kind, scale), random[k]);
+            const uint8_t code =
+                zi_code_of(kind, values[k], zi_code_measure(kind, values[k]),
+                           zi_code_gain(kind, scale), zi_code_random(kind, random[k]));
             values[k] = zi_code_value(kind, code, zi_code_step(kind, scale));
         } else if (dtype == ZERO_DTYPE_BF16) {
-            values[k] = zi_f32_from_bf16(zi_bf16_from_f32_stochastic(values[k], random[k]));
+            values[k] = zi_f32_from_bf16(
+                zi_bf16_from_f32_stochastic(values[k], zi_rounding_half(random[k], purpose)));
         }
     }
 }
@@ -335,7 +338,9 @@ static void scalar_update(const adam_run *run, size_t first, block_state block, 
     for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
         for (uint32_t purpose = 0; purpose < 3; purpose++) {
             key.purpose = (zi_rounding_purpose)purpose;
-            random[purpose][k] = zi_rounding_bits(key, first + k);
+            random[purpose][k] = zi_rounding_word(
+                key, purpose == ZI_ROUNDING_PARAM ? run->what->master : run->what->moment,
+                first + k);
         }
         const zi_element_state state = {.p = block[0][k], .m = block[1][k], .v = block[2][k]};
         const zi_element_state next =
@@ -345,10 +350,10 @@ static void scalar_update(const adam_run *run, size_t first, block_state block, 
         if (run->what->master == ZERO_DTYPE_REMAINDER16) {
             split = zi_split16(next.p);
         } else if (run->what->master == ZERO_DTYPE_REMAINDER8) {
-            split = zi_split8(next.p, random[0][k]);
-            block[0][k] = zi_join8(split.param, (uint8_t)split.rest);
+            split = zi_split8(next.p, zi_rounding_half(random[0][k], ZI_ROUNDING_PARAM));
+            block[0][k] = zi_join8(split.param, split.rest);
         }
-        copies[k] = split.param;
+        copies[k] = (uint16_t)split.param;
         block[1][k] = next.m;
         block[2][k] = next.v;
     }

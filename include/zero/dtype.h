@@ -24,7 +24,8 @@ typedef enum zero_dtype {
                                    scale for each block of ZERO_CODE_BLOCK. Signed; stands for
                                    scale * q / 127. In options.moment_dtype: codes of 8 bits, of
                                    the kinds that suit the optimizer */
-    ZERO_DTYPE_I8_ROOT = 8,     /**< the same; stands for scale * q * |q| / 127^2 */
+    ZERO_DTYPE_COMPANDED8 = 8,  /**< the same; a sign, and 7 bits q that stand for scale * (y - 2) /
+                                   29.5: y is the binary32 of the bits 0x40000000 + (q << 18) */
     ZERO_DTYPE_U8_ROOT = 9      /**< the same without a sign; for scale * q^2 / 255^2 */
 } zero_dtype;
 
@@ -36,7 +37,7 @@ typedef enum zero_dtype {
 ZERO_API size_t zero_dtype_bytes(zero_dtype dtype);
 
 /** Lower-case name: "f32", "bf16", "f16", "none", "remainder16", "remainder8", "i8",
- *  "i8root", "u8root", "default". Never NULL. */
+ *  "companded8", "u8root", "default". Never NULL. */
 ZERO_API const char *zero_dtype_name(zero_dtype dtype);
 
 /** Contiguous elements in memory of the library. The call that gives the view says how long it is

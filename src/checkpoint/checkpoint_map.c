@@ -161,7 +161,7 @@ static const char *type_name(zero_dtype dtype)
     static const char *const names[] = {
         [ZERO_DTYPE_F32] = "F32",         [ZERO_DTYPE_BF16] = "BF16",     [ZERO_DTYPE_F16] = "F16",
         [ZERO_DTYPE_REMAINDER16] = "U16", [ZERO_DTYPE_REMAINDER8] = "U8", [ZERO_DTYPE_I8] = "I8",
-        [ZERO_DTYPE_I8_ROOT] = "I8",      [ZERO_DTYPE_U8_ROOT] = "U8",
+        [ZERO_DTYPE_COMPANDED8] = "U8",   [ZERO_DTYPE_U8_ROOT] = "U8",
     };
     return names[dtype];
 }

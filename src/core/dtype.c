@@ -12,7 +12,7 @@ size_t zero_dtype_bytes(zero_dtype dtype)
         return 2;
     case ZERO_DTYPE_REMAINDER8:
     case ZERO_DTYPE_I8:
-    case ZERO_DTYPE_I8_ROOT:
+    case ZERO_DTYPE_COMPANDED8:
     case ZERO_DTYPE_U8_ROOT:
         return 1;
     case ZERO_DTYPE_DEFAULT:
@@ -41,8 +41,8 @@ const char *zero_dtype_name(zero_dtype dtype)
         return "remainder8";
     case ZERO_DTYPE_I8:
         return "i8";
-    case ZERO_DTYPE_I8_ROOT:
-        return "i8root";
+    case ZERO_DTYPE_COMPANDED8:
+        return "companded8";
     case ZERO_DTYPE_U8_ROOT:
         return "u8root";
     }

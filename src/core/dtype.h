@@ -21,7 +21,7 @@ static inline bool zi_dtype_is_remainder(zero_dtype dtype)
 /* True of moments whose values need scales. */
 static inline bool zi_dtype_is_code(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_I8 || dtype == ZERO_DTYPE_I8_ROOT || dtype == ZERO_DTYPE_U8_ROOT;
+    return dtype == ZERO_DTYPE_I8 || dtype == ZERO_DTYPE_COMPANDED8 || dtype == ZERO_DTYPE_U8_ROOT;
 }
 
 /* True of kinds whose values mean nothing without those of another role. */

@@ -9,7 +9,7 @@
 #include "zero/step.h"
 
 #define ZI_ADAMW_MOMENTS 2
-#define ZI_ADAMW_CODE1 ZERO_DTYPE_I8_ROOT
+#define ZI_ADAMW_CODE1 ZERO_DTYPE_COMPANDED8
 #define ZI_ADAMW_CODE2 ZERO_DTYPE_U8_ROOT
 #define ZI_ADAMW_NUMBERS(X)     \
     X(lr, NOT_NEGATIVE, 1e-3f)  \

@@ -188,7 +188,7 @@ static inline void case_split(case_model *c, uint32_t parts)
 /* The same model with masters in remainders, of 16 and 8 bits, and moments in codes. */
 static inline void case_shrink(case_model *c)
 {
-    static const zero_dtype codes[] = {ZERO_DTYPE_I8_ROOT, ZERO_DTYPE_U8_ROOT, ZERO_DTYPE_I8};
+    static const zero_dtype codes[] = {ZERO_DTYPE_COMPANDED8, ZERO_DTYPE_U8_ROOT, ZERO_DTYPE_I8};
     for (uint32_t i = 0; i < c->map.tensor_count; i++) {
         zi_checkpoint_tensor *t = &c->map.tensors[i];
         const uint64_t chance = zi_hash_text(c->seed, t->name) >> 8; /* of all boxes alike */

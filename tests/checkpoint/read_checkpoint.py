@@ -24,7 +24,7 @@ MASK = (1 << 64) - 1
 ROLES = ("param", "master", "moment1", "moment2", "scale1", "scale2")
 # How the kinds of values are named in safetensors, and their bytes.
 TYPES = {"f32": "F32", "bf16": "BF16", "f16": "F16", "remainder16": "U16", "remainder8": "U8",
-         "i8": "I8", "i8root": "I8", "u8root": "U8"}
+         "i8": "I8", "companded8": "U8", "u8root": "U8"}
 WIDTH = {kind: {"F32": 4, "BF16": 2, "F16": 2, "U16": 2, "U8": 1, "I8": 1}[name]
          for kind, name in TYPES.items()}
 BLOCK = 32

@@ -483,9 +483,9 @@ static const forgery small_forgeries[] = {
      "go together"},
     {"\"master\": [\"remainder16\"", "\"master\": [\"remainder8\"", ZERO_ERR_INVALID_ARGUMENT,
      "follow"},
-    {"\"moment1\": [\"i8root\"", "\"moment1\": [\"bf16\"", ZERO_ERR_INVALID_ARGUMENT,
+    {"\"moment1\": [\"companded8\"", "\"moment1\": [\"bf16\"", ZERO_ERR_INVALID_ARGUMENT,
      "go together"},
-    {"\"moment1\": [\"i8root\"", "\"moment1\": [\"remainder8\"", ZERO_ERR_INVALID_ARGUMENT,
+    {"\"moment1\": [\"companded8\"", "\"moment1\": [\"remainder8\"", ZERO_ERR_INVALID_ARGUMENT,
      "go together"},
     {"\"scale1\": [\"bf16\"", "\"scale1\": [\"f32\"", ZERO_ERR_INVALID_ARGUMENT, "go together"},
     {"\"scale1\": [", "\"scale3\": [", ZERO_ERR_INVALID_ARGUMENT, "\"places\""},
@@ -566,7 +566,7 @@ TEST(hostile_texts_are_refused)
     case_shrink(&c);
     for (uint32_t i = 0; i < 4; i++) {
         c.map.tensors[i].role[ZERO_ROLE_MASTER].dtype = ZERO_DTYPE_REMAINDER16;
-        c.map.tensors[i].role[ZERO_ROLE_MOMENT1].dtype = ZERO_DTYPE_I8_ROOT;
+        c.map.tensors[i].role[ZERO_ROLE_MOMENT1].dtype = ZERO_DTYPE_COMPANDED8;
     }
     zi_checkpoint_map_free(&c.map);
     CHECK_OK(zi_checkpoint_map_make(&c.map));

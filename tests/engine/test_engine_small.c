@@ -174,13 +174,13 @@ static float given_value(uint32_t tensor, uint64_t element, zero_role role)
            (float)(1 + element % 5);
 }
 
-/* Steps between codes are at most 2 / 127 of the block's greatest. */
+/* Steps between codes are at most 1 / 59 of the block's greatest. */
 static float bound_of(const toy_run *run, zero_role role, float most)
 {
     if (role == ZERO_ROLE_MASTER) {
         return run->options.master_dtype == ZERO_DTYPE_REMAINDER16 ? 0.0f : most * 0x1p-16f;
     }
-    return most * 1.02f / 127.0f;
+    return most * 1.02f / 118.0f;
 }
 
 static void check_values(const toy_run *run, uint32_t tensor, zero_role role, const float *values,

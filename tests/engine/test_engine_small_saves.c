@@ -235,12 +235,16 @@ static void expected_bits(const course *c, const toy_run *run, uint32_t tensor, 
 /* Greatest error of a value of a moment that was saved in fp32, in a block of this greatest one. */
 static float bound_of(zero_dtype kind, float most, float value)
 {
-    const float codes = kind == ZERO_DTYPE_U8_ROOT ? 255.0f : 127.0f;
     if (kind == ZERO_DTYPE_I8) {
         return 1.01f * most / 254.0f;
     }
+    if (kind == ZERO_DTYPE_COMPANDED8) {
+        /* Half of the 32nd part of a power of two, of levels from 2 to 31.5. */
+        const float level = 2.0f + 29.5f * fabsf(value) / most;
+        return 1.01f * most * ldexpf(1.0f / 64.0f, ilogbf(level)) / 29.5f;
+    }
     /* Half a step of the root, on either side; codes that are not 0 begin at 1. */
-    const float root = sqrtf(1.01f * most) / codes;
+    const float root = sqrtf(1.01f * most) / 255.0f;
     return 1.01f * (sqrtf(fabsf(value)) * root + root * root);
 }
 

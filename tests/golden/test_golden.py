@@ -7,6 +7,7 @@ The last line is "N passed, N failed, N skipped"."""
 
 import importlib.util
 import json
+import math
 import os
 import re
 import shutil
@@ -61,7 +62,7 @@ def test_values_at_other_ranks_and_stages(scratch):
 # Of the types in a file of safetensors.
 ELEMENTS = {"F32": "<I", "BF16": "<H", "F16": "<e", "U16": "<h", "U8": "<B", "I8": "<b"}
 # What codes of a kind are multiplied with, beside their block's scale.
-CODES = {"i8": 127, "i8root": 127**2, "u8root": 255**2}
+CODES = {"i8": 127, "companded8": 29.5, "u8root": 255**2}
 
 
 def rounded(value):
@@ -69,11 +70,17 @@ def rounded(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
+def expanded(code):
+    """Steps of a companded code: a sign, and the upper bits of an fp32 number from 2 on."""
+    (level,) = struct.unpack("<f", struct.pack("<I", 0x40000000 | (code & 0x7F) << 18))
+    return math.copysign(level - 2, -1 if code & 0x80 else 1)
+
+
 def decoded(kind, codes, scales):
     for i, code in enumerate(codes):
         (scale,) = struct.unpack("<f", struct.pack("<I", scales[i // 32] << 16))
-        power = code if kind == "i8" else code * abs(code)
-        yield struct.pack(">f", power * rounded(scale / CODES[kind])).hex()
+        steps = {"i8": float, "companded8": expanded, "u8root": lambda q: q * q}[kind](code)
+        yield struct.pack(">f", steps * rounded(scale / CODES[kind])).hex()
 
 
 def joined(kind, rests, params):

@@ -60,24 +60,25 @@ OPTIMIZERS = {3: "lion", 4: "sgd"}  # values of zero_optimizer
 # The same of updates whose moments are codes, and how often each is written out: a lane has eight
 # elements of a tile, and looks after one block of codes. Two places update a block by an element a
 # lane: for arguments that are not usual, and for what is left behind the tiles.
-STEP, GAIN = ("math/code.h", "zi_code_step"), ("math/code.h", "zi_code_gain")
-MEASURE = ("math/code.h", "zi_code_measure")
-QUICK_ROOT, QUICK_CODE = ("cuda/quick.h", "zi_quick_sqrt"), ("cuda/quick.h", "zi_quick_code")
+STEP, CODE = ("math/code.h", "zi_code_step"), ("math/code.h", "zi_code_word")
+GAIN, MEASURE = ("math/code.h", "zi_code_gain"), ("math/code.h", "zi_code_measure")
+# Of codes that are not linear in a root.
+NO_ROOT = "no root"
+PLAIN = [STEP, (*GAIN, NO_ROOT), CODE]
 
 
-def of_linear_codes(lane):
-    """With one moment, whose codes are linear, so that nothing takes a root."""
-    return [(8, [lane, QUICK_CODE]), (1, [STEP, GAIN]), (2, [lane, STEP, GAIN, MEASURE])]
+def of_one_moment(lane):
+    return [(8, [lane, CODE]), (1, PLAIN[:2]), (2, [lane, *PLAIN])]
 
 
 CODED_LANES = {
-    "update_kernel lion": of_linear_codes(("../optimizer/lion.h", "zi_lion_lane")),
-    "update_kernel sgd": of_linear_codes(("../optimizer/sgd.h", "zi_sgd_lane")),
+    "update_kernel lion": of_one_moment(("../optimizer/lion.h", "zi_lion_lane")),
+    "update_kernel sgd": of_one_moment(("../optimizer/sgd.h", "zi_sgd_lane")),
     "update_kernel": [
-        (8, [*ADAMW, QUICK_ROOT, ("cuda/quick.h", "zi_quick_quotient")]),
-        (8, [QUICK_CODE, QUICK_CODE, QUICK_ROOT]),
+        (8, [*ADAMW, ("cuda/quick.h", "zi_quick_sqrt"), ("cuda/quick.h", "zi_quick_quotient")]),
+        (8, [CODE, CODE]),
         (1, [STEP, GAIN]),
-        (2, [*ADAMW, (OF_ADAMW, "zi_adamw_lane"), *2 * [STEP, GAIN, MEASURE]]),
+        (2, [*ADAMW, (OF_ADAMW, "zi_adamw_lane"), *PLAIN, STEP, GAIN, MEASURE, CODE]),
     ],
 }
 WRITTEN = {
@@ -272,17 +273,12 @@ class Toolkit:
         return self._each(lambda pair: [self.nvcc, *compile_only, pair[0]])
 
 
-def gpu_body(root, path, name):
+def gpu_body(root, path, name, kind=None):
     """The body of a lane function as a GPU gets it."""
     with open(os.path.join(root, "src/kernels", path), encoding="utf-8") as file:
         body = function_body(file.read(), name)
+    body = body.replace("sqrtf(", "(") if kind == NO_ROOT else body
     return re.sub(r"^#else.*?^#endif", "", body, flags=re.S | re.M)
-
-
-def coded_text(root, key, places):
-    """Of CODED_LANES. Lion's and SGD's codes take no root."""
-    text = "".join(gpu_body(root, *place) for place in places)
-    return text if key == "update_kernel" else text.replace("sqrtf(", "(")
 
 
 def inputs(root, toolkit, archs):
@@ -292,7 +288,8 @@ def inputs(root, toolkit, archs):
     for family, ways in LANES.items():
         lanes[family] = ["".join(gpu_body(root, *place) for place in way) for way in ways]
     coded = {
-        key: [(times, coded_text(root, key, places)) for times, places in ways]
+        key: [(times, "".join(gpu_body(root, *place) for place in places))
+              for times, places in ways]
         for key, ways in CODED_LANES.items()
     }
     made = {"complete": (ptx, [], archs), "rounding": (ptx,), "fusion": (ptx, lanes, coded)}

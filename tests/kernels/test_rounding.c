@@ -13,21 +13,29 @@
 static const zi_rounding_purpose purposes[] = {ZI_ROUNDING_PARAM, ZI_ROUNDING_MOMENT1,
                                                ZI_ROUNDING_MOMENT2};
 
+/* Types that are rounded by words which are mixed whole, and by half. */
+static const zero_dtype mixings[] = {ZERO_DTYPE_BF16, ZERO_DTYPE_I8};
+
 /* Stored results depend on these: a change here changes the bits of training. */
 TEST(known_answers)
 {
     CHECK_EQ(zi_rounding_mix(0), 0);
     CHECK_EQ(zi_rounding_mix(1), 0x688990c0u);
-    const zi_rounding_key key = {UINT64_C(0x0123456789abcdef), 7, 3, ZI_ROUNDING_PARAM};
-    CHECK_EQ(zi_rounding_word(key, ZI_ROUNDING_PARAM, 0), 0xc0e45fc2u);
-    CHECK_EQ(zi_rounding_word(key, ZI_ROUNDING_PARAM, 4095), 0x90230ef0u);
-    CHECK_EQ(zi_rounding_word(key, ZI_ROUNDING_PARAM, 4096), 0xa9f81becu);
-    CHECK_EQ(zi_rounding_word(key, ZI_ROUNDING_MOMENT1, 0), 0x1532e880u);
-    CHECK_EQ(zi_rounding_word(key, ZI_ROUNDING_MOMENT2, 1), 0xdb572216u);
-    CHECK_EQ(zi_rounding_word(key, ZI_ROUNDING_MOMENT1, (UINT64_C(1) << 45) + 5), 0x5660d52fu);
-    const zi_rounding_key next = {UINT64_C(0x0123456789abcdef), (UINT64_C(1) << 32) + 8, 3,
-                                  ZI_ROUNDING_PARAM};
-    CHECK_EQ(zi_rounding_word(next, ZI_ROUNDING_MOMENT1, 0), 0x9bd330d6u);
+    const uint64_t seed = UINT64_C(0x0123456789abcdef);
+    const zi_rounding_key param = {seed, 7, 3, ZI_ROUNDING_PARAM};
+    CHECK_EQ(zi_rounding_word(param, ZERO_DTYPE_BF16, 0), 0xc0e45fc2u);
+    CHECK_EQ(zi_rounding_word(param, ZERO_DTYPE_BF16, 4095), 0x90230ef0u);
+    CHECK_EQ(zi_rounding_word(param, ZERO_DTYPE_F16, 4096), 0xa9f81becu);
+    const zi_rounding_key first = {seed, 7, 3, ZI_ROUNDING_MOMENT1};
+    CHECK_EQ(zi_rounding_word(first, ZERO_DTYPE_BF16, 0), 0x1532e880u);
+    CHECK_EQ(zi_rounding_word(first, ZERO_DTYPE_BF16, (UINT64_C(1) << 45) + 5), 0x5660d52fu);
+    const zi_rounding_key second = {seed, 7, 3, ZI_ROUNDING_MOMENT2};
+    CHECK_EQ(zi_rounding_word(second, ZERO_DTYPE_BF16, 1), 0xdb572216u);
+    const zi_rounding_key next = {seed, (UINT64_C(1) << 32) + 8, 3, ZI_ROUNDING_MOMENT1};
+    CHECK_EQ(zi_rounding_word(next, ZERO_DTYPE_BF16, 0), 0x9bd330d6u);
+    CHECK_EQ(zi_rounding_mix_for(ZERO_DTYPE_I8, 1), 0x7feb352du);
+    CHECK_EQ(zi_rounding_word(param, ZERO_DTYPE_REMAINDER8, 4095), 0x8911abfau);
+    CHECK_EQ(zi_rounding_word(first, ZERO_DTYPE_I8, 0), 0xda34353eu);
 }
 
 /* The moments share a word, and a parameter has another. */
@@ -35,14 +43,15 @@ TEST(each_purpose_has_a_half_of_its_own)
 {
     zi_rounding_key key = {test_seed, 4, 2, ZI_ROUNDING_PARAM};
     for (uint64_t i = 0; i < 10000; i += 7) {
-        const uint32_t moments = zi_rounding_word(key, ZI_ROUNDING_MOMENT1, i);
-        CHECK_EQ(zi_rounding_word(key, ZI_ROUNDING_MOMENT2, i), moments);
         key.purpose = ZI_ROUNDING_MOMENT1;
-        CHECK_EQ(zi_rounding_bits(key, i), moments & 0xffff);
+        const uint32_t moments = zi_rounding_word(key, ZERO_DTYPE_BF16, i);
+        CHECK_EQ(zi_rounding_bits(key, ZERO_DTYPE_BF16, i), moments & 0xffff);
         key.purpose = ZI_ROUNDING_MOMENT2;
-        CHECK_EQ(zi_rounding_bits(key, i), moments >> 16);
+        CHECK_EQ(zi_rounding_word(key, ZERO_DTYPE_BF16, i), moments);
+        CHECK_EQ(zi_rounding_bits(key, ZERO_DTYPE_BF16, i), moments >> 16);
         key.purpose = ZI_ROUNDING_PARAM;
-        CHECK_EQ(zi_rounding_bits(key, i), zi_rounding_word(key, ZI_ROUNDING_PARAM, i) >> 16);
+        CHECK_EQ(zi_rounding_bits(key, ZERO_DTYPE_BF16, i),
+                 zi_rounding_word(key, ZERO_DTYPE_BF16, i) >> 16);
     }
 }
 
@@ -93,7 +102,7 @@ static const char *const direction_names[DIRECTIONS] = {"elements", "elements 64
                                                         "tensors", "seeds"};
 
 /* Draw `i` of a direction: 16 bits. */
-static uint32_t draw(direction way, zi_rounding_purpose purpose, uint64_t i)
+static uint32_t draw(direction way, zero_dtype dtype, zi_rounding_purpose purpose, uint64_t i)
 {
     zi_rounding_key key = {test_seed, 5, 11, purpose};
     uint64_t element = 77;
@@ -108,7 +117,7 @@ static uint32_t draw(direction way, zi_rounding_purpose purpose, uint64_t i)
     } else {
         key.seed += i;
     }
-    return zi_rounding_bits(key, element);
+    return zi_rounding_bits(key, dtype, element);
 }
 
 #define BINS 256
@@ -127,7 +136,7 @@ static void check_bins(const uint64_t bins[BINS], uint64_t count, const char *wh
     }
 }
 
-TEST(draws_are_uniform_in_every_direction)
+static void check_draws_are_uniform_in_every_direction(zero_dtype dtype)
 {
     const uint64_t count = 1 << 18;
     for (int way = 0; way < DIRECTIONS; way++) {
@@ -137,7 +146,7 @@ TEST(draws_are_uniform_in_every_direction)
             uint64_t middle[BINS] = {0};
             double sum = 0.0;
             for (uint64_t i = 0; i < count; i++) {
-                const uint32_t bits = draw((direction)way, purposes[k], i);
+                const uint32_t bits = draw((direction)way, dtype, purposes[k], i);
                 high[bits >> 8]++;
                 low[bits & 0xff]++;
                 middle[(bits >> 4) & 0xff]++;
@@ -151,8 +160,15 @@ TEST(draws_are_uniform_in_every_direction)
     }
 }
 
+TEST(draws_are_uniform_in_every_direction)
+{
+    for (size_t i = 0; i < 2; i++) {
+        check_draws_are_uniform_in_every_direction(mixings[i]);
+    }
+}
+
 /* Pairs and triples of neighbours: a sequence whose words were not mixed would show here, its
- * second differences being 0. */
+ * second differences being 0. One that is mixed by half shows a little. */
 TEST(neighbours_are_jointly_uniform)
 {
     const uint64_t count = 1 << 18;
@@ -161,10 +177,10 @@ TEST(neighbours_are_jointly_uniform)
             uint64_t pairs[BINS] = {0};
             uint64_t differences[BINS] = {0};
             uint64_t bends[BINS] = {0};
-            uint32_t before = draw((direction)way, purposes[k], 0);
-            uint32_t now = draw((direction)way, purposes[k], 1);
+            uint32_t before = draw((direction)way, ZERO_DTYPE_BF16, purposes[k], 0);
+            uint32_t now = draw((direction)way, ZERO_DTYPE_BF16, purposes[k], 1);
             for (uint64_t i = 2; i < count + 2; i++) {
-                const uint32_t next = draw((direction)way, purposes[k], i);
+                const uint32_t next = draw((direction)way, ZERO_DTYPE_BF16, purposes[k], i);
                 pairs[(now >> 12) << 4 | next >> 12]++;
                 differences[((next - now) >> 8) & 0xff]++;
                 bends[((next - 2 * now + before) >> 8) & 0xff]++;
@@ -241,8 +257,8 @@ TEST(no_bit_follows_another_keys)
     for (size_t k = 0; k < sizeof others / sizeof others[0]; k++) {
         uint64_t equal[32][32] = {{0}};
         for (uint64_t i = 0; i < count; i++) {
-            count_equal_bits(equal, zi_rounding_word(key, key.purpose, 37 * i),
-                             zi_rounding_word(others[k], others[k].purpose, 37 * i + beyond[k]));
+            count_equal_bits(equal, zi_rounding_word(key, ZERO_DTYPE_BF16, 37 * i),
+                             zi_rounding_word(others[k], ZERO_DTYPE_BF16, 37 * i + beyond[k]));
         }
         check_equal_bits(equal, count, "key", k);
     }
@@ -254,8 +270,8 @@ static double correlation(zi_rounding_key left, zi_rounding_key right, uint64_t 
 {
     double product = 0.0;
     for (uint64_t i = 0; i < count; i++) {
-        const double a = (double)zi_rounding_bits(left, i) - 32767.5;
-        const double b = (double)zi_rounding_bits(right, i + shift) - 32767.5;
+        const double a = (double)zi_rounding_bits(left, ZERO_DTYPE_BF16, i) - 32767.5;
+        const double b = (double)zi_rounding_bits(right, ZERO_DTYPE_BF16, i + shift) - 32767.5;
         product += a * b;
     }
     return product / ((double)count * 65536.0 * 65536.0 / 12.0);
@@ -287,26 +303,41 @@ TEST(rounding_bits_do_not_correlate)
 /* ---- what training sees ---- */
 
 /* Sums over a block, whose words come of one start and one step, scatter as independent roundings
- * would: the mean square of a sum of n roundings is n times that of one. */
-TEST(sums_of_neighbours_scatter_as_if_independent)
+ * would: the mean square of a sum of n roundings is n times that of one, and their mean fourth
+ * power, in units of that, near 3, what a normal value has. Words that are not mixed have 400. */
+static void check_sums(zero_dtype dtype, zi_rounding_purpose purpose, uint32_t length)
 {
     enum { SUMS = 1 << 14 };
+    double squares = 0.0;
+    double fourth = 0.0;
+    for (uint64_t s = 0; s < SUMS; s++) {
+        const zi_rounding_key key = {test_seed, s + 1, 6, purpose};
+        const zi_rounding_sequence words = zi_rounding_block_of(key, s).moments;
+        double sum = 0.0;
+        for (uint32_t i = 0; i < length; i++) {
+            const uint32_t word = zi_rounding_mix_for(dtype, zi_rounding_at(words, i));
+            /* Goes up in 3 of 16 cases. */
+            sum += zi_rounding_half(word, purpose) >= 13 << 12 ? 13.0 : -3.0;
+        }
+        const double square = sum * sum / (39.0 * length);
+        squares += square / SUMS;
+        fourth += square * square / SUMS;
+    }
+    /* The square of a nearly normal value scatters by sqrt(2), its fourth power by sqrt(96). */
+    CHECK_NEAR(squares, 1.0, SIGMAS * 1.6 / sqrt((double)SUMS));
+    if (length >= 64) {
+        CHECK_NEAR(fourth, 3.0, SIGMAS * 10.0 / sqrt((double)SUMS));
+    }
+}
+
+TEST(sums_of_neighbours_scatter_as_if_independent)
+{
     const uint32_t lengths[] = {2, 8, 64, 512};
     for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++) {
-        double squares = 0.0;
-        for (uint64_t s = 0; s < SUMS; s++) {
-            const zi_rounding_key key = {test_seed, s + 1, 6, ZI_ROUNDING_MOMENT2};
-            const zi_rounding_sequence words = zi_rounding_block_of(key, s).moments;
-            double sum = 0.0;
-            for (uint32_t i = 0; i < lengths[k]; i++) {
-                const uint32_t word = zi_rounding_mix(zi_rounding_at(words, i));
-                /* Goes up in 3 of 16 cases. */
-                sum += zi_rounding_half(word, ZI_ROUNDING_MOMENT2) >= 13 << 12 ? 13.0 : -3.0;
-            }
-            squares += sum * sum / (39.0 * lengths[k]) / SUMS;
+        for (size_t i = 0; i < 2; i++) {
+            check_sums(mixings[i], ZI_ROUNDING_MOMENT1, lengths[k]);
+            check_sums(mixings[i], ZI_ROUNDING_MOMENT2, lengths[k]);
         }
-        /* The square of a nearly normal value scatters by sqrt(2). */
-        CHECK_NEAR(squares, 1.0, SIGMAS * 1.6 / sqrt((double)SUMS));
     }
 }
 

@@ -301,10 +301,10 @@ static inline uint64_t case_put_master(const zi_update_job *job, size_t i, float
     if (zi_job_has_remainder(job)) {
         const size_t bytes = zero_dtype_bytes(job->master_dtype);
         const zi_split split = bytes == 2 ? zi_split16(p) : zi_split8(p, random);
-        uint16_t rest = 0;
+        uint32_t rest = 0;
         memcpy(&rest, (uint8_t *)master + i * bytes, bytes);
         const uint64_t same = param[i] == split.param && rest == split.rest;
-        param[i] = split.param;
+        param[i] = (uint16_t)split.param;
         memcpy((uint8_t *)master + i * bytes, &split.rest, bytes);
         return same;
     }
@@ -321,7 +321,7 @@ static inline uint64_t case_put_master(const zi_update_job *job, size_t i, float
     return param[i] == before;
 }
 
-/* Write a moment of a block's elements; random: 16 bits of each. */
+/* Write a moment of a block's elements; random: the word of each. */
 static inline void case_put_moment(const zi_update_job *job, uint32_t moment, size_t i,
                                    const zi_element_state *next, const uint32_t *random,
                                    size_t count)
@@ -339,12 +339,15 @@ static inline void case_put_moment(const zi_update_job *job, uint32_t moment, si
         if (zi_dtype_is_code(job->moment_dtype)) {
             const float measure =
                 kind == ZERO_DTYPE_U8_ROOT ? next[k].root : zi_code_measure(kind, value);
-            ((uint8_t *)values)[i + k] =
-                zi_code_of(kind, value, measure, zi_code_gain(kind, scale), random[k]);
+            ((uint8_t *)values)[i + k] = zi_code_of(kind, value, measure, zi_code_gain(kind, scale),
+                                                    zi_code_random(kind, random[k]));
         } else if (job->moment_dtype == ZERO_DTYPE_F32) {
             ((float *)values)[i + k] = value;
         } else {
-            case_put_stochastic(values, job->moment_dtype, i + k, value, random[k]);
+            const zi_rounding_purpose purpose =
+                moment == 0 ? ZI_ROUNDING_MOMENT1 : ZI_ROUNDING_MOMENT2;
+            case_put_stochastic(values, job->moment_dtype, i + k, value,
+                                zi_rounding_half(random[k], purpose));
         }
     }
     if (zi_dtype_is_code(job->moment_dtype)) {
@@ -370,13 +373,13 @@ static inline uint64_t case_block(const zi_update_job *job, const zi_segment *se
                                ZI_ROUNDING_PARAM};
         const float grad = case_get(job->grad, job->grad_dtype, i + k) * job->decision->grad_scale;
         next[k] = zi_optimizer_lane(job->optimizer, case_state(job, i + k), grad, coeffs);
-        const uint64_t same =
-            case_put_master(job, i + k, next[k].p, zi_rounding_bits(key, element));
+        const uint64_t same = case_put_master(job, i + k, next[k].p,
+                                              zi_rounding_bits(key, job->master_dtype, element));
         stalled += same & (uint64_t)(grad != 0.0f);
         key.purpose = ZI_ROUNDING_MOMENT1;
-        random[0][k] = zi_rounding_bits(key, element);
+        random[0][k] = zi_rounding_word(key, job->moment_dtype, element);
         key.purpose = ZI_ROUNDING_MOMENT2;
-        random[1][k] = zi_rounding_bits(key, element);
+        random[1][k] = zi_rounding_word(key, job->moment_dtype, element);
     }
     for (uint32_t m = 0; m < zi_optimizer_moments(job->optimizer); m++) {
         case_put_moment(job, m, i, next, random[m], count);

@@ -39,7 +39,7 @@ def test_small_states(folder):
                  "too wide")
     shown = json.loads(done("show", path, "--tensors", "--json", "-"))
     kinds = {tensor["name"]: tensor["types"] for tensor in shown["tensors"]}
-    for kind in ("remainder16", "remainder8", "i8root", "u8root", "scale1.safetensors"):
+    for kind in ("remainder16", "remainder8", "companded8", "u8root", "scale1.safetensors"):
         expect(kind in text, f"{kind} is not in: {text}")
     expect_equal(kinds["embed"].get("scale1"), "bf16", "a role of scales")
     expect("whole" in done("verify", path), "verify")

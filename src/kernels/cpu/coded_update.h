@@ -1,14 +1,13 @@
-/* Updates whose moments are 8-bit codes. A run of elements passes through fp32 arrays in the
- * first-level cache, one simple loop after the other: a block's scale is known only when all its
- * elements are, and so there is one function per optimizer and none per combination of types. For
- * lanes.c only: what is inlined here is compiled for its instruction set.
+/* Updates whose moments are 8-bit codes. A block's scale is known only when all its elements are,
+ * so a run of blocks is gone over twice: the first time it is decoded and updated, and its new
+ * moments stay in the first-level cache as fp32; the second time they are encoded. For lanes.c
+ * only: what is inlined here is compiled for its instruction set.
  *
- * Loops are over whole blocks. Elements behind the end of the last one are zeros, which stay zeros,
- * have the code 0 and do not count for a scale. */
+ * Elements are taken by pairs, as in pairs.h, and a block's new moments are kept in two halves:
+ * those of its pairs' first elements, then those of the second. */
 #ifndef ZI_KERNELS_CPU_CODED_UPDATE_H
 #define ZI_KERNELS_CPU_CODED_UPDATE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -16,390 +15,447 @@
 #include "kernels/math/code.h"
 
 #define CODED_BLOCK ((size_t)ZERO_CODE_BLOCK)
+#define BLOCK_PAIRS (CODED_BLOCK / 2)
 /* Blocks of a run. */
 #define RUN_BLOCKS 16
 #define RUN_COUNT (RUN_BLOCKS * CODED_BLOCK)
-#define HALF_BLOCK (CODED_BLOCK / 2)
 
-_Static_assert(ZI_ROUNDING_BLOCK % RUN_COUNT == 0 && RUN_COUNT % STEP == 0,
-               "a run is whole steps of one sequence of random words");
+_Static_assert(ZI_ROUNDING_BLOCK % RUN_COUNT == 0 && STEP == 2 * CODED_BLOCK,
+               "a run has one sequence of random words, and two blocks whole lines");
 
-/* A moment's codes in memory, and what they come to in a run. */
-typedef struct coded_moment {
-    uint8_t *codes;
-    uint16_t *scales;
-    _Alignas(64) int32_t greater[RUN_COUNT / 2]; /* of two elements' magnitudes, as bits */
-    _Alignas(64) float factor[RUN_BLOCKS];       /* the step of its codes, then the gain */
-} coded_moment;
+/* A block of a moment. */
+typedef struct moment_block {
+    uint32_t words[BLOCK_PAIRS]; /* codes, as widen_bytes makes them */
+    float values[CODED_BLOCK];   /* new; of a second moment their roots */
+    int32_t most[BLOCK_PAIRS];   /* the greater magnitude of each pair, as bits */
+} moment_block;
 
-#define RUN_ARRAYS 5
+/* A block of a run. Its arrays are in one struct so that compilers see that they are apart. */
+typedef struct run_block {
+    _Alignas(64) moment_block moment[ZI_MOMENTS_MAX];
+    uint32_t rest[BLOCK_PAIRS];
+} run_block;
 
-/* An array that is prefetched as a run goes on. */
-typedef struct coded_ahead {
-    const unsigned char *base;
-    size_t step_bytes; /* of STEP elements */
-} coded_ahead;
-
-/* A run. */
 typedef struct coded_run {
-    _Alignas(64) float p[RUN_COUNT];
-    _Alignas(64) float grad[RUN_COUNT];
-    _Alignas(64) float m[RUN_COUNT];
-    _Alignas(64) float v[RUN_COUNT]; /* after the update of AdamW its root */
     size_t blocks;
-    coded_moment moment[ZI_MOMENTS_MAX];
-    coded_ahead ahead[RUN_ARRAYS];
-    size_t ahead_count;
+    update_arrays arrays;
+    uint16_t *scales[ZI_MOMENTS_MAX];
+    /* Of each moment and block: the step of its codes, then the gain. */
+    _Alignas(64) float factor[ZI_MOMENTS_MAX][RUN_BLOCKS];
+    run_block block[RUN_BLOCKS];
 } coded_run;
 
-/* The lines that come after those of block b and the next. */
-ALWAYS_INLINE void prefetch_blocks(const coded_run *run, size_t b)
+/* The arrays of block b. form: a constant wherever this is inlined, as in what follows. */
+ALWAYS_INLINE update_arrays block_arrays(update_form form, update_arrays arrays, size_t b)
 {
-    for (size_t k = 0; k < run->ahead_count; k++) {
-        const coded_ahead *array = &run->ahead[k];
-        const uintptr_t start = (uintptr_t)array->base + AHEAD_BYTES + b / 2 * array->step_bytes;
-        for (size_t i = 0; i < array->step_bytes; i += LINE_BYTES) {
-            __builtin_prefetch((const void *)(start + i), 0, 2);
-        }
-    }
+    const size_t i = b * CODED_BLOCK;
+    return (update_arrays){.master = at(arrays.master, form.master, i),
+                           .m = (uint8_t *)arrays.m + i,
+                           .v = has_second(form) ? (uint8_t *)arrays.v + i : NULL,
+                           .grad = at_const(arrays.grad, form.grad, i),
+                           .param = at(arrays.param, form.param, i),
+                           .rest = NULL};
 }
 
-/* The kinds of codes are constants wherever this is inlined, as in what follows; so is the number
- * of blocks of a whole run. */
-ALWAYS_INLINE void decode_run(coded_run *restrict run, uint32_t moment, size_t blocks,
-                              zero_dtype dtype)
+ALWAYS_INLINE void prefetch_blocks(update_form form, update_arrays arrays)
 {
-    const uint8_t *restrict codes = run->moment[moment].codes;
-    float *restrict values = moment == 0 ? run->m : run->v;
-    float *restrict steps = run->moment[moment].factor;
-    uint16_t scales[RUN_BLOCKS];
-    memcpy(scales, run->moment[moment].scales, blocks * sizeof scales[0]);
-    for (size_t b = 0; b < blocks; b++) {
-        steps[b] = zi_code_step(dtype, scales[b]);
+    prefetch(arrays.m, ZERO_DTYPE_I8, STEP);
+    if (has_second(form)) {
+        prefetch(arrays.v, ZERO_DTYPE_I8, STEP);
     }
-    for (size_t i = 0; i < blocks * CODED_BLOCK; i++) {
-        values[i] = zi_code_steps(dtype, codes[i]);
+    if (form.master != ZERO_DTYPE_NONE) {
+        prefetch(arrays.master, form.master, STEP);
     }
+    if (form.master != ZERO_DTYPE_F32) {
+        prefetch(arrays.param, form.param, STEP);
+    }
+    prefetch(arrays.grad, form.grad, STEP);
 }
 
-/* A magnitude as a number that compares as it does, and never is below 0. */
-ALWAYS_INLINE int32_t magnitude_of(float value)
+ALWAYS_INLINE pair_f32 decode_word(zero_dtype dtype, uint32_t word, float step)
 {
-    return (int32_t)zi_code_magnitude(value);
+    return (pair_f32){zi_code_value(dtype, word & UINT32_C(0xff), step),
+                      zi_code_value(dtype, word >> 8, step)};
 }
 
-ALWAYS_INLINE int32_t greater(int32_t a, int32_t b)
+/* The greater magnitude, as a number that compares as it does and never is below 0. */
+ALWAYS_INLINE int32_t greater_magnitude(float left, float right)
 {
+    const int32_t a = (int32_t)zi_code_magnitude(left);
+    const int32_t b = (int32_t)zi_code_magnitude(right);
     return a > b ? a : b;
 }
 
-/* The optimizer over one block, an element of each half at a time; and the greater magnitudes of
- * both. */
-ALWAYS_INLINE void update_block(zero_optimizer optimizer, coded_run *restrict run, size_t b,
-                                zi_coeffs coeffs, float grad_scale)
+/* The optimizer over a block. stalled: of each pair, to add to. */
+ALWAYS_INLINE void update_block(update_form form, run_block *restrict block, float m_step,
+                                float v_step, update_arrays arrays, update_scalars scalars,
+                                uint32_t *restrict stalled)
 {
-    float *restrict p = run->p + b * CODED_BLOCK;
-    float *restrict m = run->m + b * CODED_BLOCK;
-    float *restrict v = run->v + b * CODED_BLOCK;
-    const float *restrict grad = run->grad + b * CODED_BLOCK;
-    int32_t *restrict m_most = run->moment[0].greater + b * HALF_BLOCK;
-    int32_t *restrict v_most = run->moment[1].greater + b * HALF_BLOCK;
-    const bool second = zi_optimizer_moments(optimizer) > 1;
-    const float m_step = run->moment[0].factor[b];
-    const float v_step = second ? run->moment[1].factor[b] : 0.0f;
-    for (size_t i = 0; i < HALF_BLOCK; i++) {
-        const size_t k = i + HALF_BLOCK;
-        const zi_element_state near = zi_optimizer_lane(
-            optimizer, (zi_element_state){p[i], m[i] * m_step, second ? v[i] * v_step : 0.0f, 0.0f},
-            grad[i] * grad_scale, coeffs);
-        const zi_element_state far = zi_optimizer_lane(
-            optimizer, (zi_element_state){p[k], m[k] * m_step, second ? v[k] * v_step : 0.0f, 0.0f},
-            grad[k] * grad_scale, coeffs);
-        p[i] = near.p;
-        p[k] = far.p;
-        m[i] = near.m;
-        m[k] = far.m;
-        m_most[i] = greater(magnitude_of(near.m), magnitude_of(far.m));
-        if (second) {
-            v[i] = near.root;
-            v[k] = far.root;
-            v_most[i] = greater(magnitude_of(near.v), magnitude_of(far.v));
+    const zero_dtype first_codes = zi_optimizer_code(form.optimizer, 0);
+    const zero_dtype second_codes = zi_optimizer_code(form.optimizer, 1);
+    arrays.rest = block->rest;
+    for (size_t i = 0; i < BLOCK_PAIRS; i++) {
+        const pair_f32 p = get_master_pair(form, arrays, i);
+        const pair_f32 m = decode_word(first_codes, block->moment[0].words[i], m_step);
+        const pair_f32 v = has_second(form)
+                               ? decode_word(second_codes, block->moment[1].words[i], v_step)
+                               : (pair_f32){0.0f, 0.0f};
+        const pair_f32 sum = get_pair(arrays.grad, form.grad, i);
+        const pair_f32 grad = {sum.first * scalars.grad_scale, sum.second * scalars.grad_scale};
+        const zi_element_state first =
+            zi_optimizer_lane(form.optimizer, (zi_element_state){p.first, m.first, v.first, 0.0f},
+                              grad.first, scalars.coeffs);
+        const zi_element_state second = zi_optimizer_lane(
+            form.optimizer, (zi_element_state){p.second, m.second, v.second, 0.0f}, grad.second,
+            scalars.coeffs);
+        const pair_words changed =
+            put_master_pair(form, arrays, scalars, i, p, (pair_f32){first.p, second.p});
+        stalled[i] +=
+            has_stalled(changed.first, grad.first) + has_stalled(changed.second, grad.second);
+        block->moment[0].values[i] = first.m;
+        block->moment[0].values[i + BLOCK_PAIRS] = second.m;
+        block->moment[0].most[i] = greater_magnitude(first.m, second.m);
+        if (has_second(form)) {
+            block->moment[1].values[i] = first.root;
+            block->moment[1].values[i + BLOCK_PAIRS] = second.root;
+            block->moment[1].most[i] = greater_magnitude(first.v, second.v);
         }
     }
+}
+
+/* Returns how many have stalled. */
+ALWAYS_INLINE uint32_t update_blocks(update_form form, coded_run *restrict run,
+                                     update_arrays arrays, const update_scalars *all)
+{
+    _Alignas(64) uint32_t stalled[BLOCK_PAIRS] = {0};
+    update_scalars scalars = *all; /* kept in registers */
+    for (size_t b = 0; b < run->blocks; b++) {
+        const update_arrays here = block_arrays(form, arrays, b);
+        run_block *block = &run->block[b];
+        if (b % 2 == 0) {
+            prefetch_blocks(form, here);
+        }
+        widen_bytes(block->moment[0].words, here.m, BLOCK_PAIRS);
+        if (has_second(form)) {
+            widen_bytes(block->moment[1].words, here.v, BLOCK_PAIRS);
+        }
+        if (form.master == ZERO_DTYPE_REMAINDER8) {
+            widen_bytes(block->rest, here.master, BLOCK_PAIRS);
+        }
+        update_block(form, block, run->factor[0][b], has_second(form) ? run->factor[1][b] : 0.0f,
+                     here, scalars, stalled);
+        if (form.master == ZERO_DTYPE_REMAINDER8) {
+            narrow_bytes(here.master, block->rest, BLOCK_PAIRS);
+        }
+        scalars.param_at += ZERO_CODE_BLOCK * scalars.param_step;
+    }
+    uint32_t sum = 0;
+    for (size_t i = 0; i < BLOCK_PAIRS; i++) {
+        sum += stalled[i];
+    }
+    return sum;
 }
 
 /* Of each two neighbours the greater. */
 ALWAYS_INLINE void halve(int32_t *restrict target, const int32_t *restrict source, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        target[i] = greater(source[2 * i], source[2 * i + 1]);
+        target[i] = source[2 * i] > source[2 * i + 1] ? source[2 * i] : source[2 * i + 1];
     }
 }
 
-/* Each block's greatest magnitude. */
-ALWAYS_INLINE void find_most(int32_t *restrict most, const int32_t *restrict greater_of,
-                             size_t blocks)
+/* New scales of all blocks, and the gains that go with them. */
+ALWAYS_INLINE void scale_blocks(coded_run *restrict run, uint32_t moment, zero_dtype dtype)
 {
     _Alignas(64) int32_t eights[RUN_BLOCKS * 8];
     _Alignas(64) int32_t fours[RUN_BLOCKS * 4];
     _Alignas(64) int32_t twos[RUN_BLOCKS * 2];
-    halve(eights, greater_of, blocks * 8);
-    halve(fours, eights, blocks * 4);
-    halve(twos, fours, blocks * 2);
-    halve(most, twos, blocks);
-}
-
-/* New scales of all blocks, and the gains that go with them. */
-ALWAYS_INLINE void scale_run(coded_run *restrict run, uint32_t moment, size_t blocks,
-                             zero_dtype dtype)
-{
     _Alignas(64) int32_t most[RUN_BLOCKS];
-    float *restrict gains = run->moment[moment].factor;
-    uint32_t wide[RUN_BLOCKS];
     uint16_t scales[RUN_BLOCKS];
-    find_most(most, run->moment[moment].greater, blocks);
-    for (size_t b = 0; b < blocks; b++) {
-        wide[b] = zi_code_scale((uint32_t)most[b]);
-    }
-    for (size_t b = 0; b < blocks; b++) {
-        gains[b] = zi_code_gain(dtype, (uint16_t)wide[b]);
-    }
-    for (size_t b = 0; b < blocks; b++) {
-        scales[b] = (uint16_t)wide[b];
-    }
-    memcpy(run->moment[moment].scales, scales, blocks * sizeof scales[0]);
-}
-
-/* New codes of a block's moments, as numbers. at: the first element's random word, unmixed. */
-ALWAYS_INLINE void encode_block(uint32_t *restrict m_codes, uint32_t *restrict v_codes,
-                                const coded_run *restrict run, size_t b, zero_dtype first,
-                                zero_dtype second, uint32_t at, uint32_t step)
-{
-    const float *restrict m = run->m + b * CODED_BLOCK;
-    const float *restrict root = run->v + b * CODED_BLOCK;
-    const float m_gain = run->moment[0].factor[b];
-    const float v_gain = second != ZERO_DTYPE_NONE ? run->moment[1].factor[b] : 0.0f;
-    for (uint32_t i = 0; i < CODED_BLOCK; i++) {
-        const uint32_t word = zi_rounding_mix(at + i * step);
-        m_codes[i] = (uint32_t)zi_code_number(first, m[i], zi_code_measure(first, m[i]), m_gain,
-                                              zi_rounding_half(word, ZI_ROUNDING_MOMENT1));
-        if (second != ZERO_DTYPE_NONE) {
-            v_codes[i] = (uint32_t)zi_code_number(second, root[i], root[i], v_gain,
-                                                  zi_rounding_half(word, ZI_ROUNDING_MOMENT2));
+    for (size_t b = 0; b < RUN_BLOCKS; b++) {
+        const int32_t *restrict of_pairs = run->block[b].moment[moment].most;
+        for (size_t i = 0; i < 8; i++) {
+            eights[8 * b + i] = of_pairs[i] > of_pairs[i + 8] ? of_pairs[i] : of_pairs[i + 8];
         }
     }
+    halve(fours, eights, RUN_BLOCKS * 4);
+    halve(twos, fours, RUN_BLOCKS * 2);
+    halve(most, twos, RUN_BLOCKS);
+    for (size_t b = 0; b < RUN_BLOCKS; b++) {
+        scales[b] = zi_code_scale((uint32_t)most[b]);
+    }
+    for (size_t b = 0; b < RUN_BLOCKS; b++) {
+        run->factor[moment][b] = zi_code_gain(dtype, scales[b]);
+    }
+    memcpy(run->scales[moment], scales, run->blocks * sizeof scales[0]);
 }
 
-/* Two blocks at a time where there are two, so that their codes fill the widest registers. */
-ALWAYS_INLINE void encode_blocks(const coded_run *restrict run, size_t b, size_t count,
-                                 zero_dtype first, zero_dtype second, uint32_t at, uint32_t step)
+/* The steps of all blocks' codes. */
+ALWAYS_INLINE void open_moment(coded_run *restrict run, uint32_t moment, zero_dtype dtype)
 {
-    _Alignas(64) uint32_t m_codes[2 * CODED_BLOCK];
-    _Alignas(64) uint32_t v_codes[2 * CODED_BLOCK];
-    uint8_t *restrict m = run->moment[0].codes + b * CODED_BLOCK;
-    uint8_t *restrict v = second != ZERO_DTYPE_NONE ? run->moment[1].codes + b * CODED_BLOCK : NULL;
-    for (uint32_t k = 0; k < count; k++) {
-        encode_block(m_codes + k * CODED_BLOCK, v_codes + k * CODED_BLOCK, run, b + k, first,
-                     second, at + ((uint32_t)b + k) * ZERO_CODE_BLOCK * step, step);
-    }
-    for (size_t i = 0; i < count * CODED_BLOCK; i++) {
-        m[i] = (uint8_t)m_codes[i];
-    }
-    if (second != ZERO_DTYPE_NONE) {
-        for (size_t i = 0; i < count * CODED_BLOCK; i++) {
-            v[i] = (uint8_t)v_codes[i];
-        }
-    }
-}
-
-ALWAYS_INLINE void encode_run(const coded_run *restrict run, size_t blocks, zero_dtype first,
-                              zero_dtype second, uint32_t at, uint32_t step)
-{
-    size_t b = 0;
-    for (; b + 2 <= blocks; b += 2) {
-        encode_blocks(run, b, 2, first, second, at, step);
-    }
-    if (b < blocks) {
-        encode_blocks(run, b, 1, first, second, at, step);
+    uint16_t scales[RUN_BLOCKS] = {0};
+    memcpy(scales, run->scales[moment], run->blocks * sizeof scales[0]);
+    for (size_t b = 0; b < RUN_BLOCKS; b++) {
+        run->factor[moment][b] = zi_code_step(dtype, scales[b]);
     }
 }
 
-ALWAYS_INLINE void update_blocks(zero_optimizer optimizer, coded_run *run, size_t blocks,
-                                 const update_scalars *scalars)
+ALWAYS_INLINE void open_run(zero_optimizer optimizer, coded_run *restrict run)
 {
-    const zi_coeffs coeffs = scalars->coeffs;
-    const float grad_scale = scalars->grad_scale;
+    open_moment(run, 0, zi_optimizer_code(optimizer, 0));
+    if (zi_optimizer_moments(optimizer) > 1) {
+        open_moment(run, 1, zi_optimizer_code(optimizer, 1));
+    }
+}
+
+/* The codes of a pair's new values. What is kept of a second moment is its root, its own measure.
+ */
+ALWAYS_INLINE uint32_t encode_pair(zero_dtype dtype, float first, float second, float gain,
+                                   uint32_t word, uint32_t other)
+{
+    const bool has_root = dtype == ZERO_DTYPE_U8_ROOT;
+    const uint32_t low = zi_code_word(dtype, first, has_root ? first : fabsf(first), gain,
+                                      zi_code_random(dtype, word));
+    const uint32_t high = zi_code_word(dtype, second, has_root ? second : fabsf(second), gain,
+                                       zi_code_random(dtype, other));
+    return (low & UINT32_C(0xff)) | high << 8;
+}
+
+/* A block's new codes. at: its first random word, unmixed. */
+ALWAYS_INLINE void encode_block(zero_optimizer optimizer, run_block *restrict block, float m_gain,
+                                float v_gain, uint32_t at, uint32_t step)
+{
     const zero_dtype first = zi_optimizer_code(optimizer, 0);
     const zero_dtype second = zi_optimizer_code(optimizer, 1);
-    decode_run(run, 0, blocks, first);
-    if (second != ZERO_DTYPE_NONE) {
-        decode_run(run, 1, blocks, second);
-    }
-    for (size_t b = 0; b < blocks; b++) {
-        if (b % 2 == 0) {
-            prefetch_blocks(run, b);
+    moment_block *m = &block->moment[0];
+    moment_block *v = &block->moment[1];
+    for (uint32_t i = 0; i < BLOCK_PAIRS; i++) {
+        const uint32_t word = zi_rounding_mix_for(ZERO_DTYPE_I8, at + 2 * i * step);
+        const uint32_t other = zi_rounding_mix_for(ZERO_DTYPE_I8, at + step + 2 * i * step);
+        m->words[i] =
+            encode_pair(first, m->values[i], m->values[i + BLOCK_PAIRS], m_gain, word, other);
+        if (second != ZERO_DTYPE_NONE) {
+            v->words[i] =
+                encode_pair(second, v->values[i], v->values[i + BLOCK_PAIRS], v_gain, word, other);
         }
-        update_block(optimizer, run, b, coeffs, grad_scale);
-    }
-    scale_run(run, 0, blocks, first);
-    if (second != ZERO_DTYPE_NONE) {
-        scale_run(run, 1, blocks, second);
-    }
-    encode_run(run, blocks, first, second, scalars->moments_at, scalars->moments_step);
-}
-
-typedef void (*run_fn)(coded_run *run, const update_scalars *scalars);
-
-#define UPDATE_RUN(KIND, name)                                               \
-    static void name##_run(coded_run *run, const update_scalars *scalars)    \
-    {                                                                        \
-        if (run->blocks == RUN_BLOCKS) {                                     \
-            update_blocks(ZERO_OPTIMIZER_##KIND, run, RUN_BLOCKS, scalars);  \
-        } else {                                                             \
-            update_blocks(ZERO_OPTIMIZER_##KIND, run, run->blocks, scalars); \
-        }                                                                    \
-    }
-ZI_OPTIMIZERS(UPDATE_RUN)
-
-static run_fn run_choose(zero_optimizer optimizer)
-{
-#define RUN_TABLE(KIND, name) [ZERO_OPTIMIZER_##KIND] = name##_run,
-    static const run_fn by_optimizer[] = {ZI_OPTIMIZERS(RUN_TABLE)};
-    zi_assert_cmp(optimizer, <, sizeof by_optimizer / sizeof by_optimizer[0]);
-    zi_assert(by_optimizer[optimizer] != NULL);
-    return by_optimizer[optimizer];
-}
-
-/* Masters to fp32 and back, and how many of these have stalled, where it compares. One function per
- * kind that is not fp32: as in lanes.c, the arrays are its parameters. */
-#define MASTER_RUN(master_type, param_type)                                                 \
-    static void open_##master_type##_##param_type(float *restrict p, void *restrict master, \
-                                                  void *restrict param, size_t count)       \
-    {                                                                                       \
-        const update_form form = {.master = ZERO_DTYPE_##master_type,                       \
-                                  .param = ZERO_DTYPE_##param_type};                        \
-        for (size_t i = 0; i < count; i++) {                                                \
-            p[i] = get_master(form, (update_arrays){.master = master, .param = param}, i);  \
-        }                                                                                   \
-    }                                                                                       \
-    static uint32_t close_##master_type##_##param_type(                                     \
-        const float *restrict p, const float *restrict grad, void *restrict master,         \
-        void *restrict param, const update_scalars *all)                                    \
-    {                                                                                       \
-        const update_form form = {.master = ZERO_DTYPE_##master_type,                       \
-                                  .param = ZERO_DTYPE_##param_type};                        \
-        const update_scalars scalars = *all;                                                \
-        uint32_t stalled = 0;                                                               \
-        for (size_t i = 0; i < scalars.count; i++) {                                        \
-            const uint32_t same = put_master(                                               \
-                form, (update_arrays){.master = master, .param = param}, scalars, i, p[i]); \
-            if (compares(form) && scalars.counts) {                                         \
-                stalled += same & (uint32_t)(grad[i] * scalars.grad_scale != 0.0f);         \
-            }                                                                               \
-        }                                                                                   \
-        return stalled;                                                                     \
-    }
-MASTER_RUN(NONE, BF16)
-MASTER_RUN(NONE, F16)
-MASTER_RUN(REMAINDER16, BF16)
-MASTER_RUN(REMAINDER8, BF16)
-
-static void open_masters(float *p, update_form form, update_arrays arrays, size_t count)
-{
-    if (form.master == ZERO_DTYPE_F32) {
-        memcpy(p, arrays.master, count * sizeof *p);
-    } else if (form.master == ZERO_DTYPE_REMAINDER16) {
-        open_REMAINDER16_BF16(p, arrays.master, arrays.param, count);
-    } else if (form.master == ZERO_DTYPE_REMAINDER8) {
-        open_REMAINDER8_BF16(p, arrays.master, arrays.param, count);
-    } else if (form.param == ZERO_DTYPE_BF16) {
-        open_NONE_BF16(p, NULL, arrays.param, count);
-    } else {
-        open_NONE_F16(p, NULL, arrays.param, count);
     }
 }
 
-static uint32_t close_masters(const coded_run *run, update_form form, update_arrays arrays,
-                              const update_scalars *scalars)
+/* New scales, and the codes that go with them. */
+ALWAYS_INLINE void close_run(zero_optimizer optimizer, coded_run *restrict run,
+                             const update_scalars *scalars)
 {
-    if (form.master == ZERO_DTYPE_REMAINDER16) {
-        return close_REMAINDER16_BF16(run->p, run->grad, arrays.master, arrays.param, scalars);
+    const bool has_second = zi_optimizer_moments(optimizer) > 1;
+    const uint32_t step = scalars->moments_step;
+    uint32_t at = scalars->moments_at;
+    uint8_t *m = run->arrays.m;
+    uint8_t *v = run->arrays.v;
+    scale_blocks(run, 0, zi_optimizer_code(optimizer, 0));
+    if (has_second) {
+        scale_blocks(run, 1, zi_optimizer_code(optimizer, 1));
     }
-    if (form.master == ZERO_DTYPE_REMAINDER8) {
-        return close_REMAINDER8_BF16(run->p, run->grad, arrays.master, arrays.param, scalars);
-    }
-    if (form.master == ZERO_DTYPE_F32) {
-        memcpy(arrays.master, run->p, scalars->count * sizeof run->p[0]);
-        if (form.param != ZERO_DTYPE_NONE) {
-            store(arrays.param, form.param, run->p, scalars->count);
+    for (size_t b = 0; b < run->blocks; b++) {
+        run_block *block = &run->block[b];
+        encode_block(optimizer, block, run->factor[0][b], has_second ? run->factor[1][b] : 0.0f, at,
+                     step);
+        narrow_bytes(m + b * CODED_BLOCK, block->moment[0].words, BLOCK_PAIRS);
+        if (has_second) {
+            narrow_bytes(v + b * CODED_BLOCK, block->moment[1].words, BLOCK_PAIRS);
         }
-        return 0;
+        at += ZERO_CODE_BLOCK * step;
     }
-    return form.param == ZERO_DTYPE_BF16
-               ? close_NONE_BF16(run->p, run->grad, NULL, arrays.param, scalars)
-               : close_NONE_F16(run->p, run->grad, NULL, arrays.param, scalars);
 }
 
-static void add_ahead(coded_run *run, const void *base, zero_dtype dtype)
+/* Returns how many have stalled. As in lanes.c the arrays are parameters, for `restrict`. */
+typedef uint32_t (*blocks_fn)(void *restrict master, void *restrict m, void *restrict v,
+                              const void *restrict grad, void *restrict param,
+                              coded_run *restrict run, const update_scalars *scalars);
+
+/* The loops of an optimizer: over scales as they are, over elements by the types of gradients and
+ * masters, over new moments. */
+typedef struct coded_loops {
+    void (*open)(coded_run *run);
+    blocks_fn update[2][ZERO_DTYPE_REMAINDER8 + 1];
+    void (*close)(coded_run *run, const update_scalars *scalars);
+} coded_loops;
+
+#define CODED_UPDATE(KIND, name, grad_type, master_type, param_type)                          \
+    static uint32_t name##_coded_##grad_type##_##master_type(                                 \
+        void *restrict master, void *restrict m, void *restrict v, const void *restrict grad, \
+        void *restrict param, coded_run *restrict run, const update_scalars *scalars)         \
+    {                                                                                         \
+        return update_blocks((update_form){ZERO_OPTIMIZER_##KIND, ZERO_DTYPE_##grad_type,     \
+                                           ZERO_DTYPE_##param_type, ZERO_DTYPE_I8,            \
+                                           ZERO_DTYPE_##master_type},                         \
+                             run, (update_arrays){master, m, v, grad, param, NULL}, scalars); \
+    }
+#define CODED_UPDATES(KIND, name, grad_type)               \
+    CODED_UPDATE(KIND, name, grad_type, F32, NONE)         \
+    CODED_UPDATE(KIND, name, grad_type, NONE, BF16)        \
+    CODED_UPDATE(KIND, name, grad_type, REMAINDER16, BF16) \
+    CODED_UPDATE(KIND, name, grad_type, REMAINDER8, BF16)
+#define CODED_LOOPS(KIND, name)                                             \
+    CODED_UPDATES(KIND, name, F32)                                          \
+    CODED_UPDATES(KIND, name, BF16)                                         \
+    static void name##_open(coded_run *run)                                 \
+    {                                                                       \
+        open_run(ZERO_OPTIMIZER_##KIND, run);                               \
+    }                                                                       \
+    static void name##_close(coded_run *run, const update_scalars *scalars) \
+    {                                                                       \
+        close_run(ZERO_OPTIMIZER_##KIND, run, scalars);                     \
+    }
+ZI_OPTIMIZERS(CODED_LOOPS)
+
+#define CODED_ROW(name, grad_type)                                         \
+    {                                                                      \
+        [ZERO_DTYPE_F32] = name##_coded_##grad_type##_F32,                 \
+        [ZERO_DTYPE_NONE] = name##_coded_##grad_type##_NONE,               \
+        [ZERO_DTYPE_REMAINDER16] = name##_coded_##grad_type##_REMAINDER16, \
+        [ZERO_DTYPE_REMAINDER8] = name##_coded_##grad_type##_REMAINDER8,   \
+    }
+#define CODED_TABLE(KIND, name) \
+    [ZERO_OPTIMIZER_##          \
+        KIND] = {name##_open, {CODED_ROW(name, F32), CODED_ROW(name, BF16)}, name##_close},
+static const coded_loops coded_by_optimizer[] = {ZI_OPTIMIZERS(CODED_TABLE)};
+
+/* The update of a run whose gradients are F32 or BF16, and whose parameters BF16 or not written. */
+static uint32_t update_run(update_form form, coded_run *run, const update_scalars *scalars)
 {
-    if (base != NULL) {
-        run->ahead[run->ahead_count++] = (coded_ahead){base, STEP * width(dtype)};
+    zi_assert_cmp(form.optimizer, <, sizeof coded_by_optimizer / sizeof coded_by_optimizer[0]);
+    zi_assert_cmp(form.master, <=, ZERO_DTYPE_REMAINDER8);
+    const coded_loops *loops = &coded_by_optimizer[form.optimizer];
+    const blocks_fn update = loops->update[form.grad == ZERO_DTYPE_BF16][form.master];
+    const update_arrays arrays = run->arrays;
+    zi_assert(update != NULL);
+    if (run->blocks < RUN_BLOCKS) {
+        memset(run->block, 0, sizeof run->block);
+    }
+    loops->open(run);
+    const uint32_t stalled =
+        update(arrays.master, arrays.m, arrays.v, arrays.grad, arrays.param, run, scalars);
+    loops->close(run, scalars);
+    return stalled;
+}
+
+/* Parameters in F16 that are their own masters. grad: as fp32. Returns how many have stalled. */
+static uint32_t round_run(update_arrays arrays, const float *restrict p, const float *restrict grad,
+                          const update_scalars *all, size_t count)
+{
+    const update_form form = {.master = ZERO_DTYPE_NONE, .param = ZERO_DTYPE_F16};
+    const update_scalars scalars = *all;
+    uint32_t stalled = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t same = put_master(form, arrays, scalars, i, 0.0f, p[i]);
+        stalled += same & (uint32_t)(grad[i] * scalars.grad_scale != 0.0f);
+    }
+    return stalled;
+}
+
+/* The same of any types: F16 passes through fp32 that stays in the cache. */
+static uint32_t update_any_run(update_form form, coded_run *run, const update_scalars *scalars)
+{
+    _Alignas(64) float grad[RUN_COUNT];
+    _Alignas(64) float p[RUN_COUNT];
+    const update_arrays arrays = run->arrays;
+    const size_t count = run->blocks * CODED_BLOCK;
+    const bool is_own = form.master == ZERO_DTYPE_NONE && form.param == ZERO_DTYPE_F16;
+    update_form inner = form;
+    if (form.grad == ZERO_DTYPE_F16 || is_own) {
+        load_values(grad, arrays.grad, form.grad, count);
+        run->arrays.grad = grad;
+        inner.grad = ZERO_DTYPE_F32;
+    }
+    if (is_own) {
+        load_values(p, arrays.param, ZERO_DTYPE_F16, count);
+        run->arrays.master = p;
+        inner.master = ZERO_DTYPE_F32;
+    }
+    const uint32_t stalled = update_run(inner, run, scalars);
+    if (form.master == ZERO_DTYPE_F32 && form.param != ZERO_DTYPE_NONE) {
+        store(arrays.param, form.param, arrays.master, count);
+    }
+    return is_own ? round_run(arrays, p, grad, scalars, count) : stalled;
+}
+
+/* The last elements of a tensor, fewer than a block, with zeros behind them: there are whole blocks
+ * of codes, and so many elements of the other arrays as the tensor has. */
+typedef struct coded_rest {
+    _Alignas(64) float master[CODED_BLOCK];
+    _Alignas(64) float grad[CODED_BLOCK];
+    _Alignas(64) uint16_t param[CODED_BLOCK];
+    _Alignas(64) uint8_t m[CODED_BLOCK];
+    _Alignas(64) uint8_t v[CODED_BLOCK];
+} coded_rest;
+
+static void copy_some(void *target, const void *source, zero_dtype dtype, size_t count)
+{
+    if (target != NULL && source != NULL) {
+        memcpy(target, source, count * width(dtype));
     }
 }
 
-/* At most RUN_COUNT elements from element i on. */
-static uint32_t update_coded_run(const zi_lanes_update *all, run_fn update, size_t i,
-                                 const update_scalars *scalars)
+static void copy_rest(update_form form, update_arrays target, update_arrays source, size_t count)
+{
+    copy_some(target.master, source.master, form.master, count);
+    copy_some(target.param, source.param, form.param, count);
+}
+
+static uint32_t update_rest(update_form form, coded_run *run, const update_scalars *scalars,
+                            size_t count)
+{
+    coded_rest rest;
+    const update_arrays arrays = run->arrays;
+    const update_arrays copy = {rest.master, rest.m, rest.v, rest.grad, rest.param, NULL};
+    memset(&rest, 0, sizeof rest);
+    copy_rest(form, copy, arrays, count);
+    copy_some(rest.m, arrays.m, ZERO_DTYPE_I8, count);
+    copy_some(rest.v, arrays.v, ZERO_DTYPE_I8, count);
+    memcpy(rest.grad, arrays.grad, count * width(form.grad));
+    run->arrays = copy;
+    const uint32_t stalled = update_any_run(form, run, scalars);
+    copy_rest(form, arrays, copy, count);
+    copy_some(arrays.m, rest.m, ZERO_DTYPE_I8, CODED_BLOCK);
+    copy_some(arrays.v, rest.v, ZERO_DTYPE_I8, CODED_BLOCK);
+    return stalled;
+}
+
+/* Whole blocks from element i on, or the last elements, if they are fewer than a block: at most
+ * `scalars->count` and RUN_COUNT. Returns how many elements that is. */
+static size_t update_some(const zi_lanes_update *all, update_form form, size_t i,
+                          const update_scalars *scalars, uint64_t *stalled)
+{
+    coded_run run;
+    const size_t count = least(RUN_COUNT, scalars->count);
+    run.blocks = count / CODED_BLOCK;
+    run.arrays = arrays_at(all, form, i);
+    run.scales[0] = all->scale1 + i / CODED_BLOCK;
+    run.scales[1] = has_second(form) ? all->scale2 + i / CODED_BLOCK : NULL;
+    if (run.blocks == 0) {
+        run.blocks = 1;
+        *stalled += update_rest(form, &run, scalars, count);
+        return count;
+    }
+    *stalled += update_any_run(form, &run, scalars);
+    return run.blocks * CODED_BLOCK;
+}
+
+/* Returns how many have stalled. The update's first element begins a block. */
+static uint64_t update_coded(const zi_lanes_update *all)
 {
     const update_form form = form_of(all);
-    const update_arrays arrays = arrays_at(all, form, i);
-    const size_t count = scalars->count;
-    const size_t block = i / CODED_BLOCK;
-    coded_run run;
-    run.blocks = (count + CODED_BLOCK - 1) / CODED_BLOCK;
-    run.moment[0].codes = arrays.m;
-    run.moment[0].scales = all->scale1 + block;
-    run.moment[1].codes = arrays.v;
-    run.moment[1].scales = arrays.v != NULL ? all->scale2 + block : NULL;
-    const size_t padding = run.blocks * CODED_BLOCK - count;
-    if (padding > 0) {
-        memset(run.p + count, 0, padding * sizeof run.p[0]);
-        memset(run.grad + count, 0, padding * sizeof run.grad[0]);
-        memset(run.moment[0].codes + count, 0, padding);
-        if (arrays.v != NULL) {
-            memset(run.moment[1].codes + count, 0, padding);
-        }
-    }
-    run.ahead_count = 0;
-    add_ahead(&run, arrays.master, form.master);
-    add_ahead(&run, arrays.param, form.param);
-    add_ahead(&run, arrays.m, form.moment);
-    add_ahead(&run, arrays.v, form.moment);
-    add_ahead(&run, arrays.grad, form.grad);
-    load_values(run.grad, arrays.grad, form.grad, count);
-    open_masters(run.p, form, arrays, count);
-    update(&run, scalars);
-    return close_masters(&run, form, arrays, scalars);
-}
-
-/* Elements [begin, end), where begin is the first of a block. Returns how many have stalled, where
- * it compares. */
-static uint64_t update_coded(const zi_lanes_update *all, size_t begin, size_t end)
-{
+    update_scalars scalars = {.grad_scale = all->grad_scale, .coeffs = all->coeffs};
     uint64_t stalled = 0;
-    const run_fn update = run_choose(all->optimizer);
-    update_scalars scalars = {
-        .grad_scale = all->grad_scale, .coeffs = all->coeffs, .counts = all->counts_stalled};
-    zi_assert_cmp((all->first + begin) % CODED_BLOCK, ==, 0);
-    for (size_t i = begin; i < end;) {
-        scalars.count = end - i;
+    zi_assert_cmp(all->first % CODED_BLOCK, ==, 0);
+    for (size_t i = 0; i < all->count;) {
+        scalars.count = all->count - i;
         set_random(&scalars, all, i);
-        for (size_t left = scalars.count; left > 0; left -= scalars.count) {
-            scalars.count = least(RUN_COUNT, left);
-            stalled += update_coded_run(all, update, i, &scalars);
-            scalars.param_at += (uint32_t)RUN_COUNT * scalars.param_step;
-            scalars.moments_at += (uint32_t)RUN_COUNT * scalars.moments_step;
-            i += scalars.count;
+        while (scalars.count > 0) {
+            const size_t done = update_some(all, form, i, &scalars, &stalled);
+            scalars.count -= done;
+            scalars.param_at += (uint32_t)done * scalars.param_step;
+            scalars.moments_at += (uint32_t)done * scalars.moments_step;
+            i += done;
         }
     }
     return stalled;

@@ -98,7 +98,6 @@ static uint64_t update_lanes(const zi_update_job *job, const segment_range *elem
         .param_dtype = own_master ? ZERO_DTYPE_NONE : job->param_dtype,
         .master_dtype = zi_job_has_remainder(job) ? job->master_dtype : ZERO_DTYPE_F32,
         .moment_dtype = job->moment_dtype,
-        .counts_stalled = job->stalled != NULL,
         .grad_scale = job->decision->grad_scale,
         .coeffs = zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group],
                                       segment->flags),
@@ -211,7 +210,7 @@ static void update_callback(const zi_update_job *job, zi_cpu_scratch *scratch,
     }
 }
 
-/* Returns how many elements have stalled, where they are counted. */
+/* Returns how many elements have stalled. */
 static uint64_t update_range(const zi_update_job *job, zi_cpu_scratch *scratch,
                              segment_range elements)
 {
@@ -266,7 +265,7 @@ void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t s
         }
         passed += own;
     }
-    if (stalled > 0) { /* another thread may be adding its own */
+    if (stalled > 0 && job->stalled != NULL) { /* another thread may be adding its own */
         (void)__atomic_fetch_add(job->stalled, stalled, __ATOMIC_RELAXED);
     }
 }

@@ -197,13 +197,13 @@ ALWAYS_INLINE uint32_t put_split(void *param, void *rest, zero_dtype dtype, size
     const uint32_t bits = zi_split_result_bits(value);
     const zi_split split =
         dtype == ZERO_DTYPE_REMAINDER16 ? zi_split16_bits(bits) : zi_split8_bits(bits, random);
-    uint32_t changed = (uint32_t)split.param ^ ((const uint16_t *)param)[i];
-    ((uint16_t *)param)[i] = split.param;
+    uint32_t changed = split.param ^ ((const uint16_t *)param)[i];
+    ((uint16_t *)param)[i] = (uint16_t)split.param;
     if (dtype == ZERO_DTYPE_REMAINDER16) {
-        changed |= (uint32_t)split.rest ^ ((const uint16_t *)rest)[i];
-        ((uint16_t *)rest)[i] = split.rest;
+        changed |= split.rest ^ ((const uint16_t *)rest)[i];
+        ((uint16_t *)rest)[i] = (uint16_t)split.rest;
     } else {
-        changed |= (uint32_t)split.rest ^ ((const uint8_t *)rest)[i];
+        changed |= split.rest ^ ((const uint8_t *)rest)[i];
         ((uint8_t *)rest)[i] = (uint8_t)split.rest;
     }
     return changed == 0;

@@ -14,7 +14,6 @@
 #include "kernels/cpu/chunk.h"
 #include "kernels/cpu/coded_update.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/stalled.h"
 #include "kernels/cpu/update_form.h"
 #include "optimizer/optimizer.h"
 
@@ -41,7 +40,8 @@ ALWAYS_INLINE void split_loop(uint16_t *restrict param, uint8_t *restrict rest,
     for (size_t i = 0; i < count; i++) {
         (void)put_split(
             param, rest, ZERO_DTYPE_REMAINDER8, i, zi_f32_quiet(source[i]),
-            zi_rounding_half(zi_rounding_mix(at + (uint32_t)i * step), ZI_ROUNDING_PARAM));
+            zi_rounding_half(zi_rounding_mix_for(ZERO_DTYPE_REMAINDER8, at + (uint32_t)i * step),
+                             ZI_ROUNDING_PARAM));
     }
 }
 
@@ -103,7 +103,7 @@ ALWAYS_INLINE void store_copy(update_arrays arrays, update_scalars scalars, cons
     }
 }
 
-/* stalled: counts of STEP elements to add to, or NULL, a constant as the form is. */
+/* stalled: counts of each element of a step, to add to. */
 ALWAYS_INLINE void update_step(update_form form, update_arrays arrays, update_scalars scalars,
                                uint32_t *restrict stalled)
 {
@@ -114,10 +114,8 @@ ALWAYS_INLINE void update_step(update_form form, update_arrays arrays, update_sc
         const float grad = get(arrays.grad, form.grad, i) * scalars.grad_scale;
         const zi_element_state next =
             zi_optimizer_lane(form.optimizer, state, grad, scalars.coeffs);
-        const uint32_t same = put_master(form, arrays, scalars, i, next.p);
-        if (stalled != NULL) {
-            stalled[i] += same & (uint32_t)(grad != 0.0f);
-        }
+        const uint32_t same = put_master(form, arrays, scalars, i, state.p, next.p);
+        stalled[i] += same & (uint32_t)(grad != 0.0f);
         if (has_copy) {
             put_result(narrow, form.param, i, next.p);
         }
@@ -128,13 +126,17 @@ ALWAYS_INLINE void update_step(update_form form, update_arrays arrays, update_sc
     }
 }
 
-/* A whole step, by pairs. */
+/* A whole step, by pairs. stalled: of each pair. */
 ALWAYS_INLINE void update_pairs(update_form form, update_arrays arrays, update_scalars scalars,
                                 uint32_t *restrict stalled)
 {
     const bool has_copy = form.master == ZERO_DTYPE_F32 && form.param != ZERO_DTYPE_NONE;
     _Alignas(64) uint16_t narrow[STEP];
-    uint32_t changes[STEP / 2];
+    _Alignas(64) uint32_t rest[STEP / 2];
+    if (form.master == ZERO_DTYPE_REMAINDER8) {
+        widen_bytes(rest, arrays.master, STEP / 2);
+        arrays.rest = rest;
+    }
     for (size_t i = 0; i < STEP / 2; i++) {
         const pair_f32 p = get_master_pair(form, arrays, i);
         const pair_f32 m = get_pair(arrays.m, form.moment, i);
@@ -149,8 +151,9 @@ ALWAYS_INLINE void update_pairs(update_form form, update_arrays arrays, update_s
             form.optimizer, (zi_element_state){p.second, m.second, v.second, 0.0f}, grad.second,
             scalars.coeffs);
         const pair_f32 next = {first.p, second.p};
-        const uint32_t changed = put_master_pair(form, arrays, scalars, i, next);
-        changes[i] = changed;
+        const pair_words changed = put_master_pair(form, arrays, scalars, i, p, next);
+        stalled[i] +=
+            has_stalled(changed.first, grad.first) + has_stalled(changed.second, grad.second);
         if (has_copy) {
             put_pair(narrow, form.param, i, next);
         }
@@ -166,24 +169,19 @@ ALWAYS_INLINE void update_pairs(update_form form, update_arrays arrays, update_s
                             zi_rounding_half(other, ZI_ROUNDING_MOMENT2));
         }
     }
-    for (size_t i = 0; i < STEP / 2 && stalled != NULL; i++) {
-        const pair_f32 sum = get_pair(arrays.grad, form.grad, i);
-        stalled[i] += (uint32_t)((changes[i] & UINT32_C(0xffff)) == 0) &
-                      (uint32_t)(sum.first * scalars.grad_scale != 0.0f);
-        stalled[i] +=
-            (uint32_t)(changes[i] >> 16 == 0) & (uint32_t)(sum.second * scalars.grad_scale != 0.0f);
+    if (form.master == ZERO_DTYPE_REMAINDER8) {
+        narrow_bytes(arrays.master, rest, STEP / 2);
     }
     if (has_copy) {
         store_copy(arrays, scalars, narrow);
     }
 }
 
-/* Returns how many have stalled, where it counts them. */
+/* Returns how many have stalled. */
 ALWAYS_INLINE uint64_t update_loop(update_form form, update_arrays arrays,
-                                   const update_scalars *all, bool counts)
+                                   const update_scalars *all)
 {
-    _Alignas(64) uint32_t counters[STEP] = {0};
-    uint32_t *const stalled = counts ? counters : NULL;
+    _Alignas(64) uint32_t stalled[STEP] = {0};
     update_scalars scalars = *all; /* kept in registers */
     scalars.count = STEP;
     for (size_t left = all->count; left > 0; left -= scalars.count) {
@@ -203,7 +201,7 @@ ALWAYS_INLINE uint64_t update_loop(update_form form, update_arrays arrays,
             prefetch(arrays.v, form.moment, STEP);
         }
         prefetch(arrays.grad, form.grad, STEP);
-        if (form.moment == ZERO_DTYPE_BF16 && form.master != ZERO_DTYPE_REMAINDER8) {
+        if (form.moment == ZERO_DTYPE_BF16) {
             update_pairs(form, arrays, scalars, stalled);
         } else {
             update_step(form, arrays, scalars, stalled);
@@ -217,18 +215,10 @@ ALWAYS_INLINE uint64_t update_loop(update_form form, update_arrays arrays,
         scalars.moments_at += STEP * scalars.moments_step;
     }
     uint64_t sum = 0;
-    for (size_t i = 0; i < STEP && counts; i++) {
-        sum += counters[i];
+    for (size_t i = 0; i < STEP; i++) {
+        sum += stalled[i];
     }
     return sum;
-}
-
-/* The same, in two loops where it can count. */
-ALWAYS_INLINE uint64_t update_loops(update_form form, update_arrays arrays,
-                                    const update_scalars *all)
-{
-    return compares(form) && all->counts ? update_loop(form, arrays, all, true)
-                                         : update_loop(form, arrays, all, false);
 }
 
 typedef uint64_t (*update_fn)(void *restrict master, void *restrict m, void *restrict v,
@@ -242,10 +232,10 @@ typedef uint64_t (*update_fn)(void *restrict master, void *restrict m, void *res
         void *restrict master, void *restrict m, void *restrict v, const void *restrict grad, \
         void *restrict param, const update_scalars *all)                                      \
     {                                                                                         \
-        return update_loops((update_form){ZERO_OPTIMIZER_##KIND, ZERO_DTYPE_##grad_type,      \
-                                          ZERO_DTYPE_##param_type, ZERO_DTYPE_##moment_type,  \
-                                          ZERO_DTYPE_##master_type},                          \
-                            (update_arrays){master, m, v, grad, param}, all);                 \
+        return update_loop((update_form){ZERO_OPTIMIZER_##KIND, ZERO_DTYPE_##grad_type,       \
+                                         ZERO_DTYPE_##param_type, ZERO_DTYPE_##moment_type,   \
+                                         ZERO_DTYPE_##master_type},                           \
+                           (update_arrays){master, m, v, grad, param, NULL}, all);            \
     }
 #define UPDATE_PARAMS(KIND, name, grad_type, moment_type)         \
     UPDATE(KIND, name, grad_type, moment_type, NONE, BF16)        \
@@ -299,47 +289,22 @@ static update_fn update_choose(update_form form)
     return fn;
 }
 
-/* Elements [begin, end). Returns how many have stalled, where it compares. */
-static uint64_t update_plain(const zi_lanes_update *all, size_t begin, size_t end,
-                             bool non_temporal)
+static uint64_t update_plain(const zi_lanes_update *all, bool non_temporal)
 {
     uint64_t stalled = 0;
     const update_form form = form_of(all);
     const bool random = form.master == ZERO_DTYPE_NONE || form.master == ZERO_DTYPE_REMAINDER8 ||
                         form.moment != ZERO_DTYPE_F32;
     const update_fn update = update_choose(form);
-    update_scalars scalars = {.grad_scale = all->grad_scale,
-                              .coeffs = all->coeffs,
-                              .non_temporal = non_temporal,
-                              .counts = all->counts_stalled};
-    for (size_t i = begin; i < end; i += scalars.count) {
+    update_scalars scalars = {
+        .grad_scale = all->grad_scale, .coeffs = all->coeffs, .non_temporal = non_temporal};
+    for (size_t i = 0; i < all->count; i += scalars.count) {
         const update_arrays arrays = arrays_at(all, form, i);
-        scalars.count = end - i;
+        scalars.count = all->count - i;
         if (random) {
             set_random(&scalars, all, i);
         }
         stalled += update(arrays.master, arrays.m, arrays.v, arrays.grad, arrays.param, &scalars);
-    }
-    return stalled;
-}
-
-static uint64_t update_between(const zi_lanes_update *all, size_t begin, size_t end,
-                               bool non_temporal)
-{
-    return zi_dtype_is_code(all->moment_dtype) ? update_coded(all, begin, end)
-                                               : update_plain(all, begin, end, non_temporal);
-}
-
-/* The same of masters that are not compared, some elements at a time. */
-static uint64_t update_counting(const zi_lanes_update *all, bool non_temporal)
-{
-    kept_masters kept;
-    uint64_t stalled = 0;
-    for (size_t i = 0; i < all->count; i += STALLED_COUNT) {
-        const size_t end = i + least(STALLED_COUNT, all->count - i);
-        keep_masters(&kept, all, i, end);
-        (void)update_between(all, i, end, non_temporal);
-        stalled += count_stalled(&kept, all, i, end);
     }
     return stalled;
 }
@@ -350,12 +315,8 @@ static uint64_t lanes_update(const zi_lanes_update *all)
                           all->param_dtype != ZERO_DTYPE_NONE;
     const bool non_temporal =
         has_copy && all->count >= STREAM_COUNT_MIN && (uintptr_t)all->param % LINE_BYTES == 0;
-    uint64_t stalled = 0;
-    if (all->counts_stalled && !compares(form_of(all))) {
-        stalled = update_counting(all, non_temporal);
-    } else {
-        stalled = update_between(all, 0, all->count, non_temporal);
-    }
+    const uint64_t stalled =
+        zi_dtype_is_code(all->moment_dtype) ? update_coded(all) : update_plain(all, non_temporal);
     if (non_temporal) {
         zi_stream_fence();
     }

@@ -26,7 +26,6 @@ typedef struct zi_lanes_update {
     zero_dtype param_dtype;  /* ZERO_DTYPE_NONE: only the master is written */
     zero_dtype master_dtype; /* F32, or a remainder */
     zero_dtype moment_dtype;
-    bool counts_stalled;
     float grad_scale;
     zi_coeffs coeffs;    /* for the tensor's flags */
     zi_rounding_key key; /* its purpose is set as needed */
@@ -47,7 +46,8 @@ typedef struct zi_lanes_rounding {
 typedef struct zi_cpu_lanes {
     size_t struct_bytes;
     const char *name;
-    /* Returns how many elements have stalled; 0 where they are not counted. */
+    /* Returns how many elements have stalled: their gradient is not 0, and the bits of their
+     * master, or of a parameter that is its own, are those that were there. */
     uint64_t (*update)(const zi_lanes_update *update);
     void (*round)(const zi_lanes_rounding *rounding);
     /* As zi_cpu_fold_range. */

@@ -15,6 +15,11 @@ typedef struct pair_f32 {
     float second;
 } pair_f32;
 
+typedef struct pair_words {
+    uint32_t first;
+    uint32_t second;
+} pair_words;
+
 /* Pair i of an array of 16-bit elements: the first element in the word's lower half. */
 ALWAYS_INLINE uint32_t get_word(const void *base, size_t i)
 {
@@ -34,14 +39,40 @@ ALWAYS_INLINE void put_word(void *base, size_t i, uint32_t word)
     memcpy((unsigned char *)base + i * sizeof word, &word, sizeof word);
 }
 
-ALWAYS_INLINE uint32_t pack_words(uint16_t first, uint16_t second)
+ALWAYS_INLINE uint32_t pack_words(uint32_t first, uint32_t second)
 {
-    return first | (uint32_t)second << 16;
+    return first | second << 16;
 }
 
 ALWAYS_INLINE void put_words(void *base, size_t i, uint16_t first, uint16_t second)
 {
     put_word(base, i, pack_words(first, second));
+}
+
+/* Bytes as words of two neighbours each, the first in the lower 8 bits, so that loops over them
+ * have 32 bits everywhere. */
+ALWAYS_INLINE void widen_bytes(uint32_t *restrict words, const void *restrict bytes, size_t pairs)
+{
+    for (size_t i = 0; i < pairs; i++) {
+        uint16_t both;
+        memcpy(&both, (const unsigned char *)bytes + i * sizeof both, sizeof both);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        both = (uint16_t)(both << 8 | both >> 8);
+#endif
+        words[i] = both;
+    }
+}
+
+/* Back: of each word the lower 16 bits. */
+ALWAYS_INLINE void narrow_bytes(void *restrict bytes, const uint32_t *restrict words, size_t pairs)
+{
+    for (size_t i = 0; i < pairs; i++) {
+        uint16_t both = (uint16_t)words[i];
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        both = (uint16_t)(both << 8 | both >> 8);
+#endif
+        memcpy((unsigned char *)bytes + i * sizeof both, &both, sizeof both);
+    }
 }
 
 /* Pair i as fp32. dtype: a constant wherever this is inlined, as in what follows. */

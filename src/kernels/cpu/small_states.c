@@ -45,8 +45,8 @@ static void split16(uint16_t *restrict param, uint16_t *restrict rest, const flo
 {
     for (size_t i = 0; i < count; i++) {
         const zi_split split = zi_split16(values[i]);
-        param[i] = split.param;
-        rest[i] = split.rest;
+        param[i] = (uint16_t)split.param;
+        rest[i] = (uint16_t)split.rest;
     }
 }
 
@@ -55,7 +55,7 @@ static void split8(uint16_t *restrict param, uint8_t *restrict rest, const float
 {
     for (size_t i = 0; i < count; i++) {
         const zi_split split = zi_split8(values[i], ZI_SPLIT_NEAREST);
-        param[i] = split.param;
+        param[i] = (uint16_t)split.param;
         rest[i] = (uint8_t)split.rest;
     }
 }
@@ -98,8 +98,8 @@ void zi_cpu_decode(float *values, const void *codes, const uint16_t *scales, zer
     zi_assert(zi_dtype_is_code(dtype));
     if (dtype == ZERO_DTYPE_I8) {
         decode_blocks(values, codes, scales, ZERO_DTYPE_I8, count);
-    } else if (dtype == ZERO_DTYPE_I8_ROOT) {
-        decode_blocks(values, codes, scales, ZERO_DTYPE_I8_ROOT, count);
+    } else if (dtype == ZERO_DTYPE_COMPANDED8) {
+        decode_blocks(values, codes, scales, ZERO_DTYPE_COMPANDED8, count);
     } else {
         decode_blocks(values, codes, scales, ZERO_DTYPE_U8_ROOT, count);
     }
@@ -117,8 +117,8 @@ ALWAYS_INLINE uint16_t encode_block(uint8_t *restrict codes, zero_dtype dtype,
     const uint16_t scale = zi_code_scale(most);
     const float gain = zi_code_gain(dtype, scale);
     for (size_t i = 0; i < count; i++) {
-        codes[i] =
-            zi_code_of(dtype, values[i], zi_code_measure(dtype, values[i]), gain, ZI_CODE_NEAREST);
+        codes[i] = zi_code_of(dtype, values[i], zi_code_measure(dtype, values[i]), gain,
+                              zi_code_nearest(dtype));
     }
     return scale;
 }
@@ -141,8 +141,8 @@ void zi_cpu_encode(void *codes, uint16_t *scales, zero_dtype dtype, const float 
     zi_assert(zi_dtype_is_code(dtype));
     if (dtype == ZERO_DTYPE_I8) {
         encode_blocks(codes, scales, ZERO_DTYPE_I8, values, count);
-    } else if (dtype == ZERO_DTYPE_I8_ROOT) {
-        encode_blocks(codes, scales, ZERO_DTYPE_I8_ROOT, values, count);
+    } else if (dtype == ZERO_DTYPE_COMPANDED8) {
+        encode_blocks(codes, scales, ZERO_DTYPE_COMPANDED8, values, count);
     } else {
         encode_blocks(codes, scales, ZERO_DTYPE_U8_ROOT, values, count);
     }

@@ -32,7 +32,6 @@ typedef struct update_scalars {
     float grad_scale;
     zi_coeffs coeffs;
     bool non_temporal; /* the copy is written by non-temporal stores */
-    bool counts;       /* what has stalled, of masters that are compared */
     /* The first element's random words before they are mixed, and by how much the next element's
      * are greater. */
     uint32_t param_at;
@@ -48,6 +47,7 @@ typedef struct update_arrays {
     void *v;
     const void *grad;
     void *param;
+    uint32_t *rest; /* of loops over pairs: REMAINDER8 in words, as widen_bytes makes them */
 } update_arrays;
 
 ALWAYS_INLINE bool has_second(update_form form)
@@ -65,69 +65,98 @@ ALWAYS_INLINE float get_master(update_form form, update_arrays arrays, size_t i)
                                          : get(arrays.param, form.param, i);
 }
 
-/* True of masters whose bits before and after are compared where they are written: with those of
- * others stalled.h does it, so that updates which nobody counts are as fast as they can be. */
-ALWAYS_INLINE bool compares(update_form form)
+/* The parameter's random bits of element i. */
+ALWAYS_INLINE uint32_t param_random(update_form form, update_scalars scalars, size_t i)
 {
-    return zi_dtype_is_remainder(form.master);
+    const uint32_t word = scalars.param_at + (uint32_t)i * scalars.param_step;
+    return zi_rounding_half(zi_rounding_mix_for(form.master, word), ZI_ROUNDING_PARAM);
 }
 
-/* Returns 1 if it compares and the bits are those that they were. */
-ALWAYS_INLINE uint32_t put_master(update_form form, update_arrays arrays, update_scalars scalars,
-                                  size_t i, float p)
+ALWAYS_INLINE uint32_t same_bits(float left, float right)
 {
-    const uint32_t random = zi_rounding_half(
-        zi_rounding_mix(scalars.param_at + (uint32_t)i * scalars.param_step), ZI_ROUNDING_PARAM);
+    return zi_f32_bits(left) == zi_f32_bits(right);
+}
+
+/* Store p in the place of `before`. Returns 1 if its bits are those that were there. */
+ALWAYS_INLINE uint32_t put_master(update_form form, update_arrays arrays, update_scalars scalars,
+                                  size_t i, float before, float p)
+{
     if (zi_dtype_is_remainder(form.master)) {
-        return put_split(arrays.param, arrays.master, form.master, i, p, random);
+        return put_split(arrays.param, arrays.master, form.master, i, p,
+                         param_random(form, scalars, i));
     }
     if (form.master == ZERO_DTYPE_F32) {
         put(arrays.master, ZERO_DTYPE_F32, i, p);
-    } else {
-        put_random(arrays.param, form.param, i, p, random);
+        return same_bits(before, p);
     }
-    return 0;
+    const uint16_t old = ((const uint16_t *)arrays.param)[i];
+    put_random(arrays.param, form.param, i, p, param_random(form, scalars, i));
+    return ((const uint16_t *)arrays.param)[i] == old;
 }
 
-/* The same of pair i; not for masters of 8 bits. */
+/* The same of pair i. */
 ALWAYS_INLINE pair_f32 get_master_pair(update_form form, update_arrays arrays, size_t i)
 {
-    if (form.master == ZERO_DTYPE_REMAINDER16) {
-        const uint32_t param = get_word(arrays.param, i);
-        const uint32_t rest = get_word(arrays.master, i);
-        return (pair_f32){zi_join_signed((uint16_t)param, (int32_t)(rest << 16) >> 16),
-                          zi_join_signed((uint16_t)(param >> 16), (int32_t)rest >> 16)};
+    if (!zi_dtype_is_remainder(form.master)) {
+        return form.master == ZERO_DTYPE_F32 ? get_pair(arrays.master, ZERO_DTYPE_F32, i)
+                                             : get_pair(arrays.param, form.param, i);
     }
-    return form.master == ZERO_DTYPE_F32 ? get_pair(arrays.master, ZERO_DTYPE_F32, i)
-                                         : get_pair(arrays.param, form.param, i);
+    const uint32_t param = get_word(arrays.param, i);
+    int32_t first = 0;
+    int32_t second = 0;
+    if (form.master == ZERO_DTYPE_REMAINDER16) {
+        const uint32_t rest = get_word(arrays.master, i);
+        first = (int32_t)(rest << 16) >> 16;
+        second = (int32_t)rest >> 16;
+    } else {
+        const uint32_t rest = arrays.rest[i] << 16;
+        first = (int32_t)(rest << 8) >> 16 & -256;
+        second = (int32_t)rest >> 16 & -256;
+    }
+    return (pair_f32){zi_join_signed(param, first), zi_join_signed(param >> 16, second)};
 }
 
-/* Returns the bits of each half that are not what they were; of no meaning if it does not compare.
- */
-ALWAYS_INLINE uint32_t put_master_pair(update_form form, update_arrays arrays,
-                                       update_scalars scalars, size_t i, pair_f32 p)
+/* Returns words that are 0 where the bits are those that were there. */
+ALWAYS_INLINE pair_words put_master_pair(update_form form, update_arrays arrays,
+                                         update_scalars scalars, size_t i, pair_f32 before,
+                                         pair_f32 p)
 {
-    const uint32_t at = scalars.param_at + (uint32_t)(2 * i) * scalars.param_step;
-    const uint32_t first = zi_rounding_half(zi_rounding_mix(at), ZI_ROUNDING_PARAM);
-    const uint32_t second =
-        zi_rounding_half(zi_rounding_mix(at + scalars.param_step), ZI_ROUNDING_PARAM);
     if (form.master == ZERO_DTYPE_F32) {
         put_pair(arrays.master, ZERO_DTYPE_F32, i, p);
-        return 0;
+        return (pair_words){zi_f32_bits(before.first) ^ zi_f32_bits(p.first),
+                            zi_f32_bits(before.second) ^ zi_f32_bits(p.second)};
     }
+    const uint32_t old = get_word(arrays.param, i);
+    const uint32_t first = param_random(form, scalars, 2 * i);
+    const uint32_t second = param_random(form, scalars, 2 * i + 1);
     if (form.master == ZERO_DTYPE_NONE) {
         put_pair_random(arrays.param, form.param, i, p, first, second);
-        return 0;
+        const uint32_t changed = get_word(arrays.param, i) ^ old;
+        return (pair_words){changed & UINT32_C(0xffff), changed >> 16};
     }
-    const zi_split splits[2] = {zi_split16_bits(zi_split_result_bits(p.first)),
-                                zi_split16_bits(zi_split_result_bits(p.second))};
-    const uint32_t param = pack_words(splits[0].param, splits[1].param);
-    const uint32_t rest = pack_words(splits[0].rest, splits[1].rest);
-    const uint32_t changed =
-        (param ^ get_word(arrays.param, i)) | (rest ^ get_word(arrays.master, i));
+    const bool exact = form.master == ZERO_DTYPE_REMAINDER16;
+    const uint32_t bits[2] = {zi_split_result_bits(p.first), zi_split_result_bits(p.second)};
+    const zi_split low = exact ? zi_split16_bits(bits[0]) : zi_split8_bits(bits[0], first);
+    const zi_split high = exact ? zi_split16_bits(bits[1]) : zi_split8_bits(bits[1], second);
+    const uint32_t param = pack_words(low.param, high.param);
     put_word(arrays.param, i, param);
-    put_word(arrays.master, i, rest);
-    return changed;
+    if (exact) {
+        const uint32_t rest = pack_words(low.rest, high.rest);
+        const uint32_t changed = (param ^ old) | (rest ^ get_word(arrays.master, i));
+        put_word(arrays.master, i, rest);
+        return (pair_words){changed & UINT32_C(0xffff), changed >> 16};
+    }
+    const uint32_t rest = low.rest | high.rest << 8;
+    const uint32_t moved = rest ^ arrays.rest[i];
+    arrays.rest[i] = rest;
+    return (pair_words){((param ^ old) & UINT32_C(0xffff)) | (moved & UINT32_C(0xff)),
+                        (param ^ old) >> 16 | moved >> 8};
+}
+
+/* 1 if an element has stalled: its gradient is not 0, and `changed` is. */
+ALWAYS_INLINE uint32_t has_stalled(uint32_t changed, float grad)
+{
+    return changed == 0 && grad != 0.0f ? 1 : 0;
 }
 
 static update_form form_of(const zi_lanes_update *all)

@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 #include "core/lane.h"
-#include "kernels/math/code.h"
 #include "kernels/math/float_bits.h"
 #include "kernels/math/remainder.h"
 
@@ -74,8 +73,8 @@ ZI_LANE zi_split zi_quick_split16(float value)
 {
     const uint32_t bits = zi_f32_bits(value);
     zi_split split;
-    split.param = (uint16_t)((bits + UINT32_C(0x8000)) >> 16);
-    split.rest = (uint16_t)bits;
+    split.param = (bits + UINT32_C(0x8000)) >> 16;
+    split.rest = bits & UINT32_C(0xffff);
     return split;
 }
 
@@ -83,44 +82,9 @@ ZI_LANE zi_split zi_quick_split8(float value, uint32_t random)
 {
     const uint32_t bits = zi_f32_bits(value) + (random >> 8);
     zi_split split;
-    split.param = (uint16_t)((bits + UINT32_C(0x8000)) >> 16);
-    split.rest = (uint16_t)(bits >> 8 & UINT32_C(0xff));
+    split.param = (bits + UINT32_C(0x8000)) >> 16;
+    split.rest = bits >> 8 & UINT32_C(0xff);
     return split;
-}
-
-/* 2^23 + byte i of a word, which is exact. */
-ZI_LANE float zi_quick_byte(uint32_t word, uint32_t i)
-{
-#if defined(__CUDA_ARCH__)
-    return zi_f32_from_bits(__byte_perm(word, UINT32_C(0x4b000000), 0x7650 + i));
-#else
-    return zi_f32_from_bits(UINT32_C(0x4b000000) | (word >> (8 * i) & UINT32_C(0xff)));
-#endif
-}
-
-/* The value of code i in a word of four. */
-ZI_LANE float zi_quick_code_value(zero_dtype dtype, uint32_t codes, uint32_t i, float step)
-{
-    const float q = dtype == ZERO_DTYPE_U8_ROOT
-                        ? zi_quick_byte(codes, i) - 0x1p23f
-                        : zi_quick_byte(codes ^ UINT32_C(0x80808080), i) - (0x1p23f + 128.0f);
-    return (dtype == ZERO_DTYPE_I8 ? q : q * fabsf(q)) * step;
-}
-
-/* The code of a value that is no NaN. The product with 2^-16 is exact, and codes of one sign are
- * rounded towards zero, so all is as in zi_code_of. */
-ZI_LANE uint32_t zi_quick_code(zero_dtype dtype, float value, float measure, float gain,
-                               uint32_t random)
-{
-    const float most = zi_code_most(dtype);
-    const float within = fminf(measure * gain, most);
-    const float magnitude = fmaf((float)(int32_t)random, 0x1p-16f, within);
-    if (dtype == ZERO_DTYPE_U8_ROOT) {
-        return (uint32_t)(int32_t)fmaxf(magnitude, measure != 0.0f ? 1.0f : 0.0f);
-    }
-    return (uint32_t)(int32_t)zi_f32_from_bits(zi_f32_bits(magnitude) |
-                                               (zi_f32_bits(value) & ~ZI_F32_MAGNITUDE)) &
-           UINT32_C(0xff);
 }
 
 #endif

@@ -211,16 +211,16 @@ ZI_LANE int zi_update_tile_begin(zi_update_form form, const zi_update_args *args
     return first <= ZI_ROUNDING_BLOCK - ZI_UPDATE_TILE;
 }
 
-/* The random words of the quad at `offset` in the last tile. */
-ZI_LANE zi_quad_words zi_quad_random(const zi_update_walk *walk, zi_rounding_purpose purpose,
-                                     uint32_t offset)
+/* The random words that the quad at `offset` in the last tile is rounded to dtype by. */
+ZI_LANE zi_quad_words zi_quad_random(const zi_update_walk *walk, zero_dtype dtype,
+                                     zi_rounding_purpose purpose, uint32_t offset)
 {
     zi_quad_words words;
     const zi_rounding_sequence sequence = zi_rounding_sequence_for(walk->random, purpose);
     const uint32_t index = walk->element % ZI_ROUNDING_BLOCK + offset;
     ZI_UNROLL
     for (uint32_t i = 0; i < ZI_QUAD; i++) {
-        words.word[i] = zi_rounding_mix(zi_rounding_at(sequence, index + i));
+        words.word[i] = zi_rounding_mix_for(dtype, zi_rounding_at(sequence, index + i));
     }
     return words;
 }
@@ -239,9 +239,8 @@ ZI_LANE float zi_update_value(zi_update_form form, zi_update_kept kept)
     if (form.master == ZERO_DTYPE_DEFAULT) {
         return zi_f32_from_narrow(kept.param, form.param);
     }
-    return form.master == ZERO_DTYPE_REMAINDER8
-               ? zi_join8((uint16_t)kept.param, (uint8_t)kept.master)
-               : zi_join16((uint16_t)kept.param, (uint16_t)kept.master);
+    return form.master == ZERO_DTYPE_REMAINDER8 ? zi_join8(kept.param, kept.master)
+                                                : zi_join16(kept.param, kept.master);
 }
 
 /* random: the element's 16 bits, if its parameter is rounded by them. */
@@ -446,7 +445,7 @@ ZI_LANE void zi_update_store_moments(zi_update_form form, const zi_update_args *
         }
         return;
     }
-    const zi_quad_words random = zi_quad_random(walk, ZI_ROUNDING_MOMENT1, offset);
+    const zi_quad_words random = zi_quad_random(walk, form.moment, ZI_ROUNDING_MOMENT1, offset);
     zi_words_store8(zi_place(args->moment1, form.moment, place),
                     zi_quad_round(form.moment, quad->m, random, ZI_ROUNDING_MOMENT1), ZI_USE_AGAIN);
     if (zi_update_has_second(form)) {
@@ -500,8 +499,8 @@ ZI_LANE zi_update_place zi_update_place_of(zi_update_form form, const zi_update_
     if (zi_update_is_random(form)) {
         const uint32_t index = (walk->element + i) % ZI_ROUNDING_BLOCK;
         const zi_rounding_block random = zi_update_random(args, walk, i);
-        place.param = zi_rounding_mix(zi_rounding_at(random.param, index));
-        place.moments = zi_rounding_mix(zi_rounding_at(random.moments, index));
+        place.param = zi_rounding_mix_for(form.master, zi_rounding_at(random.param, index));
+        place.moments = zi_rounding_mix_for(form.moment, zi_rounding_at(random.moments, index));
     }
     return place;
 }
@@ -559,7 +558,7 @@ ZI_LANE uint32_t zi_update_element(zi_update_form form, const zi_update_args *ar
 ZI_LANE uint32_t zi_update_store(zi_update_form form, const zi_update_args *args,
                                  const zi_update_walk *walk, uint32_t offset, zi_update_quad *quad)
 {
-    zi_update_keep_quad(form, quad, zi_quad_random(walk, ZI_ROUNDING_PARAM, offset));
+    zi_update_keep_quad(form, quad, zi_quad_random(walk, form.master, ZI_ROUNDING_PARAM, offset));
     zi_update_store_param(form, args, walk->at + offset, quad);
     zi_update_store_moments(form, args, walk, offset, quad);
     return quad->stalled;

@@ -67,7 +67,7 @@ ZI_COLLECTIVE zi_quad zi_quad_decode(zero_dtype kind, zi_quad_words codes, float
     zi_quad quad;
     ZI_UNROLL
     for (int i = 0; i < ZI_QUAD; i++) {
-        quad.value[i] = zi_quick_code_value(kind, codes.word[0], (uint32_t)i, step);
+        quad.value[i] = zi_code_value(kind, codes.word[0] >> (8 * i) & UINT32_C(0xff), step);
     }
     return quad;
 }
@@ -135,23 +135,17 @@ ZI_COLLECTIVE uint32_t zi_own_most(zi_update_form form, const zi_lane_most *most
     return zi_greater(own, __shfl_xor_sync(ZI_WARP_ALL, own, 4));
 }
 
-/* A quad of a moment in codes. root: that of the values, where the codes are linear in it and
- * the update has taken it; else NULL. All magnitudes are usual. random: of the moments' sequence.
- */
+/* A quad of a moment in codes. root: that of the values, where the codes are linear in it; else
+ * NULL. random: of the moments' sequence. */
 ZI_COLLECTIVE void zi_quad_encode(zero_dtype kind, void *place, const zi_quad *values,
-                                  const zi_quad *root, float gain, zi_quad_words random,
-                                  zi_rounding_purpose purpose)
+                                  const zi_quad *root, float gain, zi_quad_words random)
 {
     uint32_t code[ZI_QUAD];
-    int usual = 1;
     ZI_UNROLL
     for (int i = 0; i < ZI_QUAD; i++) {
-        const float magnitude = fabsf(values->value[i]);
-        const float measure = kind == ZERO_DTYPE_I8 ? magnitude
-                              : root != NULL        ? root->value[i]
-                                                    : zi_quick_sqrt(magnitude, &usual);
-        code[i] = zi_quick_code(kind, values->value[i], measure, gain,
-                                zi_rounding_half(random.word[i], purpose));
+        const float value = values->value[i];
+        code[i] = zi_code_of(kind, value, root != NULL ? root->value[i] : fabsf(value), gain,
+                             zi_code_random(kind, random.word[i]));
     }
     zi_words_store4(place, zi_words_of_bytes(code));
 }
@@ -171,20 +165,21 @@ ZI_COLLECTIVE void zi_coded_store(zi_update_form form, const zi_update_args *arg
         const zi_update_quad *const quad = &tile->half[h];
         const uint32_t offset = h * ZI_WARP_QUADS + lane * ZI_QUAD;
         const float gain1 = __shfl_sync(ZI_WARP_ALL, gain, zi_keeper(lane, h, 0));
-        const zi_quad_words random = zi_quad_random(walk, ZI_ROUNDING_MOMENT1, offset);
+        const zi_quad_words random = zi_quad_random(walk, form.moment, ZI_ROUNDING_MOMENT1, offset);
         zi_quad_encode(zi_code_kind(form, 0),
                        zi_place(args->moment1, form.moment, walk->at + offset), &quad->m, NULL,
-                       gain1, random, ZI_ROUNDING_MOMENT1);
+                       gain1, random);
         if (zi_update_has_second(form)) {
             const float gain2 = __shfl_sync(ZI_WARP_ALL, gain, zi_keeper(lane, h, 1));
             zi_quad_encode(zi_code_kind(form, 1),
                            zi_place(args->moment2, form.moment, walk->at + offset), &quad->v,
-                           &quad->root, gain2, random, ZI_ROUNDING_MOMENT2);
+                           &quad->root, gain2, random);
         }
     }
 }
 
-/* The code of a block's element; that of padding behind the segment's end is 0, as its value is. */
+/* The code of a block's element; that of padding behind the segment's end is 0, as its value is.
+ * random: the moments' word. */
 ZI_COLLECTIVE void zi_element_encode(zero_dtype kind, void *codes, uint16_t *scales, uint64_t at,
                                      uint32_t lane, float value, uint32_t random)
 {
@@ -194,8 +189,8 @@ ZI_COLLECTIVE void zi_element_encode(zero_dtype kind, void *codes, uint16_t *sca
         most = zi_greater(most, __shfl_xor_sync(ZI_WARP_ALL, most, distance));
     }
     const uint16_t scale = zi_code_scale(most);
-    ((uint8_t *)codes)[at] =
-        zi_code_of(kind, value, zi_code_measure(kind, value), zi_code_gain(kind, scale), random);
+    ((uint8_t *)codes)[at] = zi_code_of(kind, value, zi_code_measure(kind, value),
+                                        zi_code_gain(kind, scale), zi_code_random(kind, random));
     if (lane == 0) {
         scales[at / ZERO_CODE_BLOCK] = scale;
     }
@@ -232,10 +227,10 @@ ZI_COLLECTIVE uint32_t zi_coded_block(zi_update_form form, const zi_update_args 
         stalled = zi_element_keep(form, args, place, next.p, grad, before);
     }
     zi_element_encode(zi_code_kind(form, 0), args->moment1, args->scale1, place.at, lane, next.m,
-                      zi_rounding_half(place.moments, ZI_ROUNDING_MOMENT1));
+                      place.moments);
     if (has_second) {
         zi_element_encode(zi_code_kind(form, 1), args->moment2, args->scale2, place.at, lane,
-                          next.v, zi_rounding_half(place.moments, ZI_ROUNDING_MOMENT2));
+                          next.v, place.moments);
     }
     return stalled;
 }
@@ -272,8 +267,6 @@ ZI_COLLECTIVE uint32_t zi_coded_tile_update(zi_update_form form, const zi_update
         }
         most.m[h] = zi_quad_most(tile.half[h].m);
         most.v[h] = zi_quad_most(tile.half[h].v);
-        /* So that codes and their roots are quick. */
-        usual &= most.m[h] < ZI_POWER_BITS(60);
     }
     if (__any_sync(ZI_WARP_ALL, !usual)) {
         return zi_coded_blocks(form, args, walk, ZI_UPDATE_TILE, lane);
@@ -284,7 +277,7 @@ ZI_COLLECTIVE uint32_t zi_coded_tile_update(zi_update_form form, const zi_update
         const uint32_t offset = h * ZI_WARP_QUADS + lane * ZI_QUAD;
         if (zi_update_rounds_param(form)) {
             zi_update_keep_quad(form, &tile.half[h],
-                                zi_quad_random(walk, ZI_ROUNDING_PARAM, offset));
+                                zi_quad_random(walk, form.master, ZI_ROUNDING_PARAM, offset));
         }
         zi_update_store_param(form, args, walk->at + offset, &tile.half[h]);
         stalled += tile.half[h].stalled;

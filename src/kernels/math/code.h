@@ -1,12 +1,14 @@
 /* Moments in 8-bit codes: blocks of ZERO_CODE_BLOCK neighbouring elements with one bf16 scale.
  *
- * The scale is the block's greatest magnitude, rounded up, so that no value is beyond it. Codes are
- * linear (I8), or of square roots: the step between two values is then the smaller the nearer they
- * are to 0, and a second moment's code is linear in the root that an update divides by. Both decode
- * by one exact integer product and one multiplication.
+ * The scale is the block's greatest magnitude, rounded up, so that no value is beyond it. A code
+ * is the upper bits of an fp32 number, the level: the measure of a value, which is its magnitude or
+ * its root, times the block's gain, added to a base. Where a base and the levels above it are in
+ * one power of two, codes are linear in the measure (I8, U8_ROOT); those of COMPANDED8 go through
+ * four, of 32 levels each and twice as far apart as those before, as in ITU-T G.711. Linear in
+ * its root is what an update divides by, and steps that grow suit what is near 0 most of the time.
  *
- * Rounding goes by 16 random bits. To nearest, a moment that changes by less than half a step at
- * a time would stay for ever, as a second moment with beta2 = 0.999 does, which falls by a
+ * Rounding goes by at least 15 random bits. To nearest, a moment that changes by less than half a
+ * step at a time would stay for ever, as a second moment with beta2 = 0.999 does, which falls by a
  * thousandth a step. A second moment that is not 0 never gets the code 0: an element beside a far
  * greater one then moves by less than it should, and not by far more.
  *
@@ -21,10 +23,11 @@
 #include "kernels/math/convert.h"
 #include "zero/dtype.h"
 
-/* In place of 16 random bits: rounds to nearest. */
-#define ZI_CODE_NEAREST UINT32_C(0x8000)
 #define ZI_BF16_FINITE_MAX UINT32_C(0x7f7f)
 #define ZI_F32_FINITE_MAX 0x1.fffffep127f
+/* Of COMPANDED8. */
+#define ZI_CODE_SIGN UINT32_C(0x80)
+#define ZI_CODE_LEVELS UINT32_C(0x7f)
 
 /* The scale of a block. most: fp32 bits of its greatest magnitude. */
 ZI_LANE uint16_t zi_code_scale(uint32_t most)
@@ -38,71 +41,110 @@ ZI_LANE uint32_t zi_code_magnitude(float value)
     return zi_f32_bits(value) & ZI_F32_MAGNITUDE;
 }
 
-/* The greatest code. */
-ZI_LANE float zi_code_most(zero_dtype dtype)
+/* The level of a value of 0, whose code is 0. dtype: a constant wherever this is inlined, as in
+ * what follows. */
+ZI_LANE float zi_code_base(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_U8_ROOT ? 255.0f : 127.0f;
+    return dtype == ZERO_DTYPE_U8_ROOT ? 256.0f : dtype == ZERO_DTYPE_I8 ? 128.0f : 2.0f;
+}
+
+/* By how much the level of the greatest code is above it. */
+ZI_LANE float zi_code_span(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_U8_ROOT ? 255.0f : dtype == ZERO_DTYPE_I8 ? 127.0f : 29.5f;
+}
+
+/* Bits of a level behind its code. */
+ZI_LANE uint32_t zi_code_shift(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_U8_ROOT ? 15 : dtype == ZERO_DTYPE_I8 ? 16 : 18;
+}
+
+/* The bits that a code is rounded by, of a random word: a second moment's and a first's are apart,
+ * but for the last bits of each. */
+ZI_LANE uint32_t zi_code_random(zero_dtype dtype, uint32_t word)
+{
+    const uint32_t shift = zi_code_shift(dtype);
+    return dtype == ZERO_DTYPE_U8_ROOT ? word >> (32 - shift) : word & ((UINT32_C(1) << shift) - 1);
+}
+
+/* In place of them: rounds to nearest. */
+ZI_LANE uint32_t zi_code_nearest(zero_dtype dtype)
+{
+    return UINT32_C(1) << (zi_code_shift(dtype) - 1);
 }
 
 /* By which a block's codes are multiplied. */
 ZI_LANE float zi_code_step(zero_dtype dtype, uint16_t scale)
 {
-    const float most = zi_code_most(dtype);
-    return zi_f32_from_bf16(scale) / (dtype == ZERO_DTYPE_I8 ? most : most * most);
+    const float span = zi_code_span(dtype);
+    return zi_f32_from_bf16(scale) / (dtype == ZERO_DTYPE_U8_ROOT ? span * span : span);
 }
 
-/* By which its values, or their roots, are. That of linear codes ends at the greatest finite
- * number, so those of a block below 2^-121 are smaller than they could be. */
+/* By which the measures of its values are. It ends at the greatest finite number, so the codes of
+ * I8 and COMPANDED8 in a block below 2^-121 are smaller than they could be. */
 ZI_LANE float zi_code_gain(zero_dtype dtype, uint16_t scale)
 {
     const float whole = zi_f32_from_bf16(scale);
-    const float gain = zi_code_most(dtype) / (dtype == ZERO_DTYPE_I8 ? whole : sqrtf(whole));
+    const float gain = zi_code_span(dtype) / (dtype == ZERO_DTYPE_U8_ROOT ? sqrtf(whole) : whole);
     return gain < ZI_F32_FINITE_MAX ? gain : ZI_F32_FINITE_MAX;
 }
 
-/* A code in steps. dtype: a constant wherever this is inlined. */
-ZI_LANE float zi_code_steps(zero_dtype dtype, uint8_t code)
+/* A code in steps. */
+ZI_LANE float zi_code_steps(zero_dtype dtype, uint32_t code)
 {
-    const int32_t q = dtype == ZERO_DTYPE_U8_ROOT ? (int32_t)code : (int32_t)(int8_t)code;
-    const int32_t magnitude = q < 0 ? -q : q;
-    return (float)(dtype == ZERO_DTYPE_I8 ? q : q * magnitude);
+    if (dtype == ZERO_DTYPE_I8) {
+        return (float)(int8_t)code;
+    }
+    if (dtype == ZERO_DTYPE_U8_ROOT) {
+        const float root = (float)(int32_t)code;
+        return root * root;
+    }
+    const float base = zi_code_base(dtype);
+    const float above =
+        zi_f32_from_bits(zi_f32_bits(base) | (code & ZI_CODE_LEVELS) << zi_code_shift(dtype)) -
+        base;
+    return zi_f32_from_bits(zi_f32_bits(above) | (code & ZI_CODE_SIGN) << 24);
 }
 
 /* The value of a code; step: of its block. */
-ZI_LANE float zi_code_value(zero_dtype dtype, uint8_t code, float step)
+ZI_LANE float zi_code_value(zero_dtype dtype, uint32_t code, float step)
 {
     return zi_code_steps(dtype, code) * step;
 }
 
-/* The measure that a value's code is linear in: its magnitude, or the root of that. */
+/* A value's measure: its magnitude, or the root of that. */
 ZI_LANE float zi_code_measure(zero_dtype dtype, float value)
 {
     const float magnitude = fabsf(value);
-    return dtype == ZERO_DTYPE_I8 ? magnitude : sqrtf(magnitude);
+    return dtype == ZERO_DTYPE_U8_ROOT ? sqrtf(magnitude) : magnitude;
 }
 
-/* The code of a value as a number, which loops vectorise better than a byte. measure: its
- * zi_code_measure; gain: of its block. */
-ZI_LANE int32_t zi_code_number(zero_dtype dtype, float value, float measure, float gain,
-                               uint32_t random)
+/* The code of a value, in the lower 8 bits: others are of nothing particular. measure: its
+ * zi_code_measure; gain: of its block; random: of zi_code_random. */
+ZI_LANE uint32_t zi_code_word(zero_dtype dtype, float value, float measure, float gain,
+                              uint32_t random)
 {
-    const float most = zi_code_most(dtype);
-    const float scaled = measure * gain;
+    const uint32_t shift = zi_code_shift(dtype);
+    const uint32_t level = zi_f32_bits(fmaf(measure, gain, zi_code_base(dtype)));
+    const uint32_t most = zi_f32_bits(zi_code_base(dtype) + zi_code_span(dtype));
     /* As integers, so that a NaN is beyond it too. */
-    const float within = zi_f32_from_bits(
-        zi_f32_bits(scaled) < zi_f32_bits(most) ? zi_f32_bits(scaled) : zi_f32_bits(most));
-    const int32_t q = (int32_t)(within + (float)(int32_t)random * 0x1p-16f);
+    const uint32_t within = level < most ? level : most;
+    const uint32_t code = (within + random) >> shift;
     if (dtype == ZERO_DTYPE_U8_ROOT) {
-        const int32_t least = measure != 0.0f;
-        return q < least ? least : q;
+        const uint32_t least = (zi_f32_bits(zi_code_base(dtype)) >> shift) + (measure != 0.0f);
+        return code < least ? least : code;
     }
-    return value < 0.0f ? -q : q;
+    if (dtype == ZERO_DTYPE_I8) {
+        return value < 0.0f ? 0 - code : code;
+    }
+    return code | (zi_f32_bits(value) >> 24 & ZI_CODE_SIGN);
 }
 
 ZI_LANE uint8_t zi_code_of(zero_dtype dtype, float value, float measure, float gain,
                            uint32_t random)
 {
-    return (uint8_t)zi_code_number(dtype, value, measure, gain, random);
+    return (uint8_t)zi_code_word(dtype, value, measure, gain, random);
 }
 
 #endif

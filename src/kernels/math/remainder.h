@@ -18,9 +18,10 @@
 /* For zi_split8: rounds to nearest, ties away from zero. */
 #define ZI_SPLIT_NEAREST UINT32_C(0x8000)
 
+/* In 32 bits each, for loops that have such elements everywhere. */
 typedef struct zi_split {
-    uint16_t param;
-    uint16_t rest; /* of REMAINDER8 the lower 8 bits */
+    uint32_t param; /* 16 bits */
+    uint32_t rest;  /* 16 bits, of REMAINDER8 8 */
 } zi_split;
 
 /* Fp32 bits, with a NaN whose upper half alone is one. */
@@ -41,8 +42,8 @@ ZI_LANE uint32_t zi_split_result_bits(float value)
 ZI_LANE zi_split zi_split16_bits(uint32_t bits)
 {
     zi_split split;
-    split.param = (uint16_t)((bits + UINT32_C(0x8000)) >> 16);
-    split.rest = (uint16_t)bits;
+    split.param = (bits + UINT32_C(0x8000)) >> 16;
+    split.rest = bits & UINT32_C(0xffff);
     return split;
 }
 
@@ -58,8 +59,8 @@ ZI_LANE zi_split zi_split8_bits(uint32_t bits, uint32_t random)
     const uint32_t finite = (uint32_t)((bits & ZI_F32_MAGNITUDE) < UINT32_C(0x7f7fff00));
     const uint32_t rounded = (bits + zi_select_u32(finite, random >> 8, 0)) >> 8;
     zi_split split;
-    split.param = (uint16_t)((rounded + UINT32_C(0x80)) >> 8);
-    split.rest = (uint16_t)(rounded & UINT32_C(0xff));
+    split.param = (rounded + UINT32_C(0x80)) >> 8 & UINT32_C(0xffff);
+    split.rest = rounded & UINT32_C(0xff);
     return split;
 }
 
@@ -68,22 +69,23 @@ ZI_LANE zi_split zi_split8(float value, uint32_t random)
     return zi_split8_bits(zi_split_bits(value), random);
 }
 
-/* A parameter and its remainder as a signed number of fp32's last places. A zero has no split with
- * a negative one, so it stays a zero: one that somebody else has set to zero does not become a NaN.
+/* A parameter, in 16 bits, and its remainder as a signed number of fp32's last places. A zero has
+ * no split with a negative one, so it stays a zero: one that somebody else has set to zero does not
+ * become a NaN.
  */
-ZI_LANE float zi_join_signed(uint16_t param, int32_t rest)
+ZI_LANE float zi_join_signed(uint32_t param, int32_t rest)
 {
-    const int32_t magnitude = (int32_t)(((uint32_t)param & UINT32_C(0x7fff)) << 16) + rest;
-    const uint32_t sign = ((uint32_t)param & UINT32_C(0x8000)) << 16;
+    const int32_t magnitude = (int32_t)((param & UINT32_C(0x7fff)) << 16) + rest;
+    const uint32_t sign = (param & UINT32_C(0x8000)) << 16;
     return zi_f32_from_bits(sign | (uint32_t)(magnitude < 0 ? 0 : magnitude));
 }
 
-ZI_LANE float zi_join16(uint16_t param, uint16_t rest)
+ZI_LANE float zi_join16(uint32_t param, uint32_t rest)
 {
     return zi_join_signed(param, (int16_t)rest);
 }
 
-ZI_LANE float zi_join8(uint16_t param, uint8_t rest)
+ZI_LANE float zi_join8(uint32_t param, uint32_t rest)
 {
     return zi_join_signed(param, (int8_t)rest * 256);
 }

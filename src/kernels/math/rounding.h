@@ -13,6 +13,7 @@
 
 #include "core/lane.h"
 #include "core/rng.h"
+#include "zero/dtype.h"
 
 /* Elements that share one call of Philox. */
 #define ZI_ROUNDING_BLOCK 4096
@@ -72,6 +73,17 @@ ZI_LANE uint32_t zi_rounding_mix(uint32_t x)
     return x ^ x >> 16;
 }
 
+/* The word that values of a kind are rounded by. For states of 8 bits half of the mixing does: sums
+ * of neighbours' roundings scatter as those of independent ones. dtype: a constant wherever this is
+ * inlined; in place of codes of any kind I8. */
+ZI_LANE uint32_t zi_rounding_mix_for(zero_dtype dtype, uint32_t x)
+{
+    if (dtype == ZERO_DTYPE_REMAINDER8 || dtype == ZERO_DTYPE_I8) {
+        return (x ^ x >> 16) * UINT32_C(0x7feb352d);
+    }
+    return zi_rounding_mix(x);
+}
+
 /* The 16 bits for `purpose` in a mixed word of the purpose's sequence. */
 ZI_LANE uint32_t zi_rounding_half(uint32_t word, zi_rounding_purpose purpose)
 {
@@ -84,19 +96,18 @@ ZI_LANE zi_rounding_sequence zi_rounding_sequence_for(zi_rounding_block block,
     return purpose == ZI_ROUNDING_PARAM ? block.param : block.moments;
 }
 
-/* The mixed word of one element for `purpose`; the key's own purpose does not count. */
-ZI_LANE uint32_t zi_rounding_word(zi_rounding_key key, zi_rounding_purpose purpose,
-                                  uint64_t element)
+/* The word that one element is rounded to dtype by for the key's purpose. */
+ZI_LANE uint32_t zi_rounding_word(zi_rounding_key key, zero_dtype dtype, uint64_t element)
 {
     const zi_rounding_block block = zi_rounding_block_of(key, element / ZI_ROUNDING_BLOCK);
-    return zi_rounding_mix(zi_rounding_at(zi_rounding_sequence_for(block, purpose),
-                                          (uint32_t)(element % ZI_ROUNDING_BLOCK)));
+    return zi_rounding_mix_for(dtype, zi_rounding_at(zi_rounding_sequence_for(block, key.purpose),
+                                                     (uint32_t)(element % ZI_ROUNDING_BLOCK)));
 }
 
-/* The 16 bits of one element. */
-ZI_LANE uint32_t zi_rounding_bits(zi_rounding_key key, uint64_t element)
+/* The 16 bits of it. */
+ZI_LANE uint32_t zi_rounding_bits(zi_rounding_key key, zero_dtype dtype, uint64_t element)
 {
-    return zi_rounding_half(zi_rounding_word(key, key.purpose, element), key.purpose);
+    return zi_rounding_half(zi_rounding_word(key, dtype, element), key.purpose);
 }
 
 #endif
