@@ -8,7 +8,8 @@ moments; the same bf16 parameters) and the largest difference of one seed. With 
 table goes to the place that docs/small-states.md has for KEY, and the curves to
 docs/state-quality.svg.
 
-What is behind `--` goes to every run: -- --width 256 --beta2 0.999."""
+What is behind `--` goes to every run: -- --width 256 --beta2 0.999. With --json FILE each run is
+written there when it ends, and one that FILE has, of the same words, is not made again."""
 
 import argparse
 import json
@@ -45,6 +46,25 @@ def train(program, data, seed, steps, master, moments, more):
         with open(report, encoding="utf-8") as file:
             result = json.load(file)
     return {step["step"]: step["val_loss"] for step in result["steps"] if "val_loss" in step}
+
+
+def read_runs(path, more):
+    """What an earlier call has left in a report; nothing if there is none."""
+    if not path or not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        kept = json.load(file)
+    if kept["words"] != more:
+        sys.exit(f"{path} has runs of {kept['words']}, not of {more}: name another file")
+    return {name: {int(seed): {int(step): loss for step, loss in losses.items()}
+                   for seed, losses in of_seeds.items()} for name, of_seeds in kept["runs"].items()}
+
+
+def write_runs(path, more, runs):
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump({"words": more, "runs": runs}, file, indent=1)
+        file.write("\n")
+    os.replace(path + ".part", path)
 
 
 def summary(runs):
@@ -130,19 +150,22 @@ def main():
     cut = words.index("--") if "--" in words else len(words)
     options = parser.parse_args(words[:cut])
     chosen = [FORMATS[int(i)] for i in options.formats.split(",") if i] or list(FORMATS)
-    runs = {name: {} for name, _, _, _ in chosen}
+    more = ["--steps", str(options.steps), *words[cut + 1:]]
+    runs = read_runs(options.json, more)
     for seed in range(1, options.seeds + 1):
         for name, master, moments, _ in chosen:
-            runs[name][seed] = train(options.train, options.data, seed, options.steps, master,
-                                     moments, words[cut + 1:])
-            losses = runs[name][seed]
+            of_seeds = runs.setdefault(name, {})
+            if seed not in of_seeds:
+                of_seeds[seed] = train(options.train, options.data, seed, options.steps, master,
+                                       moments, words[cut + 1:])
+            losses = of_seeds[seed]
             print(f"seed {seed}, {name}: {losses[max(losses)]:.5f}", flush=True)
+            if options.json:
+                write_runs(options.json, more, runs)
+    if FORMATS[0][0] not in runs:
+        return  # nothing to compare with yet
     rows = summary(runs)
     print("\n".join(table(rows)))
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"words": words, "runs": runs}, file, indent=1)
-            file.write("\n")
     if options.write:
         put_into_page(table(rows), options.write)
         with open(CURVES, "w", encoding="utf-8") as file:

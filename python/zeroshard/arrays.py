@@ -12,7 +12,7 @@ from . import _zero
 DTYPES: dict[str, int] = {"default": 0, "f32": 1, "bf16": 2, "f16": 3}
 _NUMPY: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32), 2: np.dtype(np.uint16), 3: np.dtype(np.float16),
-    5: np.dtype(np.uint16), 6: np.dtype(np.uint8), 7: np.dtype(np.int8), 8: np.dtype(np.int8),
+    5: np.dtype(np.uint16), 6: np.dtype(np.uint8), 7: np.dtype(np.int8), 8: np.dtype(np.uint8),
     9: np.dtype(np.uint8)}
 
 

@@ -377,10 +377,12 @@ class Tensors(unittest.TestCase):
                           for role in ("master", "moment1", "moment2")}
                 codes, scales = (engine.shard("w0", role)[1] for role in ("moment1", "scale1"))
                 engine.save(folder)
-            self.assertEqual((codes.dtype, scales.size), (np.int8, -(-codes.size // 32)))
-            steps = np.repeat(zeroshard.to_f32(scales) / np.float32(127**2), 32)[:codes.size]
-            q = codes.astype(np.float32)
-            self.assertTrue(np.array_equal(q * abs(q) * steps, values["moment1"].reshape(-1)))
+            self.assertEqual((codes.dtype, scales.size), (np.uint8, -(-codes.size // 32)))
+            steps = np.repeat(zeroshard.to_f32(scales) / np.float32(29.5), 32)[:codes.size]
+            q = codes.astype(np.uint32)
+            level = (0x40000000 + ((q & 127) << 18)).view(np.float32) - np.float32(2)
+            moment = np.where(q < 128, level, -level) * steps
+            self.assertTrue(np.array_equal(moment, values["moment1"].reshape(-1)))
             with Engine(world, describe("bf16")) as engine:
                 engine.load(folder)
                 for role, array in values.items():

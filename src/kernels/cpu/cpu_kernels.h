@@ -32,7 +32,7 @@ void zi_cpu_join(float *values, const uint16_t *param, const void *rest, zero_dt
 /* The same back: REMAINDER8 is rounded to nearest. */
 void zi_cpu_split(uint16_t *param, void *rest, zero_dtype dtype, const float *values, size_t count);
 
-/* Moments as 8-bit codes, I8, I8_ROOT or U8_ROOT, that begin at a block. No overlap. */
+/* Moments as 8-bit codes, I8, COMPANDED8 or U8_ROOT, that begin at a block. No overlap. */
 void zi_cpu_decode(float *values, const void *codes, const uint16_t *scales, zero_dtype dtype,
                    size_t count);
 /* The same back, rounded to nearest. The last block's scale is that of the elements it has. */
