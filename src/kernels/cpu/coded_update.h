@@ -45,33 +45,7 @@ typedef struct coded_run {
     run_block block[RUN_BLOCKS];
 } coded_run;
 
-/* The arrays of block b. form: a constant wherever this is inlined, as in what follows. */
-ALWAYS_INLINE update_arrays block_arrays(update_form form, update_arrays arrays, size_t b)
-{
-    const size_t i = b * CODED_BLOCK;
-    return (update_arrays){.master = at(arrays.master, form.master, i),
-                           .m = (uint8_t *)arrays.m + i,
-                           .v = has_second(form) ? (uint8_t *)arrays.v + i : NULL,
-                           .grad = at_const(arrays.grad, form.grad, i),
-                           .param = at(arrays.param, form.param, i),
-                           .rest = NULL};
-}
-
-ALWAYS_INLINE void prefetch_blocks(update_form form, update_arrays arrays)
-{
-    prefetch(arrays.m, ZERO_DTYPE_I8, STEP);
-    if (has_second(form)) {
-        prefetch(arrays.v, ZERO_DTYPE_I8, STEP);
-    }
-    if (form.master != ZERO_DTYPE_NONE) {
-        prefetch(arrays.master, form.master, STEP);
-    }
-    if (form.master != ZERO_DTYPE_F32) {
-        prefetch(arrays.param, form.param, STEP);
-    }
-    prefetch(arrays.grad, form.grad, STEP);
-}
-
+/* dtype: a constant wherever this is inlined, as form and optimizer are in what follows. */
 ALWAYS_INLINE pair_f32 decode_word(zero_dtype dtype, uint32_t word, float step)
 {
     return (pair_f32){zi_code_value(dtype, word & UINT32_C(0xff), step),
@@ -95,30 +69,18 @@ ALWAYS_INLINE void update_block(update_form form, run_block *restrict block, flo
     const zero_dtype second_codes = zi_optimizer_code(form.optimizer, 1);
     arrays.rest = block->rest;
     for (size_t i = 0; i < BLOCK_PAIRS; i++) {
-        const pair_f32 p = get_master_pair(form, arrays, i);
         const pair_f32 m = decode_word(first_codes, block->moment[0].words[i], m_step);
         const pair_f32 v = has_second(form)
                                ? decode_word(second_codes, block->moment[1].words[i], v_step)
                                : (pair_f32){0.0f, 0.0f};
-        const pair_f32 sum = get_pair(arrays.grad, form.grad, i);
-        const pair_f32 grad = {sum.first * scalars.grad_scale, sum.second * scalars.grad_scale};
-        const zi_element_state first =
-            zi_optimizer_lane(form.optimizer, (zi_element_state){p.first, m.first, v.first, 0.0f},
-                              grad.first, scalars.coeffs);
-        const zi_element_state second = zi_optimizer_lane(
-            form.optimizer, (zi_element_state){p.second, m.second, v.second, 0.0f}, grad.second,
-            scalars.coeffs);
-        const pair_words changed =
-            put_master_pair(form, arrays, scalars, i, p, (pair_f32){first.p, second.p});
-        stalled[i] +=
-            has_stalled(changed.first, grad.first) + has_stalled(changed.second, grad.second);
-        block->moment[0].values[i] = first.m;
-        block->moment[0].values[i + BLOCK_PAIRS] = second.m;
-        block->moment[0].most[i] = greater_magnitude(first.m, second.m);
+        const pair_state next = update_pair(form, arrays, scalars, i, m, v, &stalled[i]);
+        block->moment[0].values[i] = next.first.m;
+        block->moment[0].values[i + BLOCK_PAIRS] = next.second.m;
+        block->moment[0].most[i] = greater_magnitude(next.first.m, next.second.m);
         if (has_second(form)) {
-            block->moment[1].values[i] = first.root;
-            block->moment[1].values[i + BLOCK_PAIRS] = second.root;
-            block->moment[1].most[i] = greater_magnitude(first.v, second.v);
+            block->moment[1].values[i] = next.first.root;
+            block->moment[1].values[i + BLOCK_PAIRS] = next.second.root;
+            block->moment[1].most[i] = greater_magnitude(next.first.v, next.second.v);
         }
     }
 }
@@ -130,10 +92,10 @@ ALWAYS_INLINE uint32_t update_blocks(update_form form, coded_run *restrict run,
     _Alignas(64) uint32_t stalled[BLOCK_PAIRS] = {0};
     update_scalars scalars = *all; /* kept in registers */
     for (size_t b = 0; b < run->blocks; b++) {
-        const update_arrays here = block_arrays(form, arrays, b);
+        const update_arrays here = arrays_from(form, arrays, b * CODED_BLOCK);
         run_block *block = &run->block[b];
         if (b % 2 == 0) {
-            prefetch_blocks(form, here);
+            prefetch_arrays(form, here);
         }
         widen_bytes(block->moment[0].words, here.m, BLOCK_PAIRS);
         if (has_second(form)) {

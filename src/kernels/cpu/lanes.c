@@ -138,33 +138,21 @@ ALWAYS_INLINE void update_pairs(update_form form, update_arrays arrays, update_s
         arrays.rest = rest;
     }
     for (size_t i = 0; i < STEP / 2; i++) {
-        const pair_f32 p = get_master_pair(form, arrays, i);
         const pair_f32 m = get_pair(arrays.m, form.moment, i);
         const pair_f32 v =
             has_second(form) ? get_pair(arrays.v, form.moment, i) : (pair_f32){0.0f, 0.0f};
-        const pair_f32 sum = get_pair(arrays.grad, form.grad, i);
-        const pair_f32 grad = {sum.first * scalars.grad_scale, sum.second * scalars.grad_scale};
-        const zi_element_state first =
-            zi_optimizer_lane(form.optimizer, (zi_element_state){p.first, m.first, v.first, 0.0f},
-                              grad.first, scalars.coeffs);
-        const zi_element_state second = zi_optimizer_lane(
-            form.optimizer, (zi_element_state){p.second, m.second, v.second, 0.0f}, grad.second,
-            scalars.coeffs);
-        const pair_f32 next = {first.p, second.p};
-        const pair_words changed = put_master_pair(form, arrays, scalars, i, p, next);
-        stalled[i] +=
-            has_stalled(changed.first, grad.first) + has_stalled(changed.second, grad.second);
+        const pair_state next = update_pair(form, arrays, scalars, i, m, v, &stalled[i]);
         if (has_copy) {
-            put_pair(narrow, form.param, i, next);
+            put_pair(narrow, form.param, i, (pair_f32){next.first.p, next.second.p});
         }
         const uint32_t at = scalars.moments_at + (uint32_t)(2 * i) * scalars.moments_step;
         const uint32_t word = zi_rounding_mix(at);
         const uint32_t other = zi_rounding_mix(at + scalars.moments_step);
-        put_pair_random(arrays.m, form.moment, i, (pair_f32){first.m, second.m},
+        put_pair_random(arrays.m, form.moment, i, (pair_f32){next.first.m, next.second.m},
                         zi_rounding_half(word, ZI_ROUNDING_MOMENT1),
                         zi_rounding_half(other, ZI_ROUNDING_MOMENT1));
         if (has_second(form)) {
-            put_pair_random(arrays.v, form.moment, i, (pair_f32){first.v, second.v},
+            put_pair_random(arrays.v, form.moment, i, (pair_f32){next.first.v, next.second.v},
                             zi_rounding_half(word, ZI_ROUNDING_MOMENT2),
                             zi_rounding_half(other, ZI_ROUNDING_MOMENT2));
         }
@@ -190,27 +178,13 @@ ALWAYS_INLINE uint64_t update_loop(update_form form, update_arrays arrays,
             update_step(form, arrays, scalars, stalled);
             break;
         }
-        if (form.master != ZERO_DTYPE_NONE) {
-            prefetch(arrays.master, form.master, STEP);
-        }
-        if (form.master != ZERO_DTYPE_F32) {
-            prefetch(arrays.param, form.param, STEP);
-        }
-        prefetch(arrays.m, form.moment, STEP);
-        if (has_second(form)) {
-            prefetch(arrays.v, form.moment, STEP);
-        }
-        prefetch(arrays.grad, form.grad, STEP);
+        prefetch_arrays(form, arrays);
         if (form.moment == ZERO_DTYPE_BF16) {
             update_pairs(form, arrays, scalars, stalled);
         } else {
             update_step(form, arrays, scalars, stalled);
         }
-        arrays.master = at(arrays.master, form.master, STEP);
-        arrays.m = at(arrays.m, form.moment, STEP);
-        arrays.v = has_second(form) ? at(arrays.v, form.moment, STEP) : NULL;
-        arrays.grad = at_const(arrays.grad, form.grad, STEP);
-        arrays.param = at(arrays.param, form.param, STEP);
+        arrays = arrays_from(form, arrays, STEP);
         scalars.param_at += STEP * scalars.param_step;
         scalars.moments_at += STEP * scalars.moments_step;
     }

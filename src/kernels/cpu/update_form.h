@@ -159,6 +159,57 @@ ALWAYS_INLINE uint32_t has_stalled(uint32_t changed, float grad)
     return changed == 0 && grad != 0.0f ? 1 : 0;
 }
 
+/* A pair after its update. */
+typedef struct pair_state {
+    zi_element_state first;
+    zi_element_state second;
+} pair_state;
+
+/* The optimizer over pair i, whose moments are m and v; its masters are stored. stalled: a count to
+ * add to. */
+ALWAYS_INLINE pair_state update_pair(update_form form, update_arrays arrays, update_scalars scalars,
+                                     size_t i, pair_f32 m, pair_f32 v, uint32_t *restrict stalled)
+{
+    const pair_f32 p = get_master_pair(form, arrays, i);
+    const pair_f32 sum = get_pair(arrays.grad, form.grad, i);
+    const pair_f32 grad = {sum.first * scalars.grad_scale, sum.second * scalars.grad_scale};
+    const zi_element_state first = {p.first, m.first, v.first, 0.0f};
+    const zi_element_state second = {p.second, m.second, v.second, 0.0f};
+    const pair_state next = {
+        zi_optimizer_lane(form.optimizer, first, grad.first, scalars.coeffs),
+        zi_optimizer_lane(form.optimizer, second, grad.second, scalars.coeffs)};
+    const pair_words changed =
+        put_master_pair(form, arrays, scalars, i, p, (pair_f32){next.first.p, next.second.p});
+    *stalled += has_stalled(changed.first, grad.first) + has_stalled(changed.second, grad.second);
+    return next;
+}
+
+/* The arrays from element i of these on. */
+ALWAYS_INLINE update_arrays arrays_from(update_form form, update_arrays arrays, size_t i)
+{
+    return (update_arrays){.master = at(arrays.master, form.master, i),
+                           .m = at(arrays.m, form.moment, i),
+                           .v = has_second(form) ? at(arrays.v, form.moment, i) : NULL,
+                           .grad = at_const(arrays.grad, form.grad, i),
+                           .param = at(arrays.param, form.param, i)};
+}
+
+/* Prefetch what is read AHEAD_BYTES after STEP elements. */
+ALWAYS_INLINE void prefetch_arrays(update_form form, update_arrays arrays)
+{
+    if (form.master != ZERO_DTYPE_NONE) {
+        prefetch(arrays.master, form.master, STEP);
+    }
+    if (form.master != ZERO_DTYPE_F32) {
+        prefetch(arrays.param, form.param, STEP);
+    }
+    prefetch(arrays.m, form.moment, STEP);
+    if (has_second(form)) {
+        prefetch(arrays.v, form.moment, STEP);
+    }
+    prefetch(arrays.grad, form.grad, STEP);
+}
+
 static update_form form_of(const zi_lanes_update *all)
 {
     return (update_form){all->optimizer, all->grad_dtype, all->param_dtype, all->moment_dtype,
@@ -168,11 +219,13 @@ static update_form form_of(const zi_lanes_update *all)
 /* The arrays from element i on, which begins a block where there are codes. */
 static update_arrays arrays_at(const zi_lanes_update *all, update_form form, size_t i)
 {
-    return (update_arrays){.master = at(all->master, form.master, i),
-                           .m = at(all->moment1, form.moment, i),
-                           .v = has_second(form) ? at(all->moment2, form.moment, i) : NULL,
-                           .grad = at_const(all->grad, form.grad, i),
-                           .param = at(all->param, form.param, i)};
+    return arrays_from(form,
+                       (update_arrays){.master = all->master,
+                                       .m = all->moment1,
+                                       .v = all->moment2,
+                                       .grad = all->grad,
+                                       .param = all->param},
+                       i);
 }
 
 /* The random words of `scalars.count` elements from element i on. */

@@ -60,8 +60,8 @@ ZI_LANE uint32_t zi_code_shift(zero_dtype dtype)
     return dtype == ZERO_DTYPE_U8_ROOT ? 15 : dtype == ZERO_DTYPE_I8 ? 16 : 18;
 }
 
-/* The bits that a code is rounded by, of a random word: a second moment's and a first's are apart,
- * but for the last bits of each. */
+/* The bits that a code is rounded by, of a random word. A second moment's upper 15 and a first's
+ * lower 18 share one, which is the last of the second's. */
 ZI_LANE uint32_t zi_code_random(zero_dtype dtype, uint32_t word)
 {
     const uint32_t shift = zi_code_shift(dtype);
