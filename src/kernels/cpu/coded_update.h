@@ -19,6 +19,7 @@
 /* Blocks of a run. */
 #define RUN_BLOCKS 16
 #define RUN_COUNT (RUN_BLOCKS * CODED_BLOCK)
+#define RUN_PAIRS (RUN_BLOCKS * BLOCK_PAIRS)
 
 _Static_assert(ZI_ROUNDING_BLOCK % RUN_COUNT == 0 && STEP == 2 * CODED_BLOCK,
                "a run has one sequence of random words, and two blocks whole lines");
@@ -183,21 +184,22 @@ ALWAYS_INLINE uint32_t encode_pair(zero_dtype dtype, float first, float second, 
     return (low & UINT32_C(0xff)) | high << 8;
 }
 
-/* A block's new codes. at: its first random word, unmixed. */
-ALWAYS_INLINE void encode_block(zero_optimizer optimizer, run_block *restrict block, float m_gain,
-                                float v_gain, uint32_t at, uint32_t step)
+/* A block's new codes, as words. at: its first random word, unmixed. */
+ALWAYS_INLINE void encode_block(zero_optimizer optimizer, const run_block *restrict block,
+                                float m_gain, float v_gain, uint32_t at, uint32_t step,
+                                uint32_t *restrict m_words, uint32_t *restrict v_words)
 {
     const zero_dtype first = zi_optimizer_code(optimizer, 0);
     const zero_dtype second = zi_optimizer_code(optimizer, 1);
-    moment_block *m = &block->moment[0];
-    moment_block *v = &block->moment[1];
+    const moment_block *m = &block->moment[0];
+    const moment_block *v = &block->moment[1];
     for (uint32_t i = 0; i < BLOCK_PAIRS; i++) {
         const uint32_t word = zi_rounding_mix_for(ZERO_DTYPE_I8, at + 2 * i * step);
         const uint32_t other = zi_rounding_mix_for(ZERO_DTYPE_I8, at + step + 2 * i * step);
-        m->words[i] =
+        m_words[i] =
             encode_pair(first, m->values[i], m->values[i + BLOCK_PAIRS], m_gain, word, other);
         if (second != ZERO_DTYPE_NONE) {
-            v->words[i] =
+            v_words[i] =
                 encode_pair(second, v->values[i], v->values[i + BLOCK_PAIRS], v_gain, word, other);
         }
     }
@@ -210,21 +212,21 @@ ALWAYS_INLINE void close_run(zero_optimizer optimizer, coded_run *restrict run,
     const bool has_second = zi_optimizer_moments(optimizer) > 1;
     const uint32_t step = scalars->moments_step;
     uint32_t at = scalars->moments_at;
-    uint8_t *m = run->arrays.m;
-    uint8_t *v = run->arrays.v;
+    /* Of all blocks, for loops that are long enough to be vectorised. */
+    _Alignas(64) uint32_t words[ZI_MOMENTS_MAX][RUN_PAIRS];
     scale_blocks(run, 0, zi_optimizer_code(optimizer, 0));
     if (has_second) {
         scale_blocks(run, 1, zi_optimizer_code(optimizer, 1));
     }
     for (size_t b = 0; b < run->blocks; b++) {
-        run_block *block = &run->block[b];
-        encode_block(optimizer, block, run->factor[0][b], has_second ? run->factor[1][b] : 0.0f, at,
-                     step);
-        narrow_bytes(m + b * CODED_BLOCK, block->moment[0].words, BLOCK_PAIRS);
-        if (has_second) {
-            narrow_bytes(v + b * CODED_BLOCK, block->moment[1].words, BLOCK_PAIRS);
-        }
+        encode_block(optimizer, &run->block[b], run->factor[0][b],
+                     has_second ? run->factor[1][b] : 0.0f, at, step, words[0] + b * BLOCK_PAIRS,
+                     words[1] + b * BLOCK_PAIRS);
         at += ZERO_CODE_BLOCK * step;
+    }
+    narrow_bytes(run->arrays.m, words[0], run->blocks * BLOCK_PAIRS);
+    if (has_second) {
+        narrow_bytes(run->arrays.v, words[1], run->blocks * BLOCK_PAIRS);
     }
 }
 
