@@ -16,6 +16,7 @@
 
 #include "core/role.h"
 #include "sanitizer.h"
+#include "toy_bits.h"
 #include "toy_device.h"
 #include "zero/zero.h"
 
@@ -302,13 +303,5 @@ zero_status toy_run_ways(uint32_t ranks, uint32_t deadline_ms, const toy_run *ru
 /* A double-precision AdamW over a model of fp32 parameters, written from the paper; `param` is the
  * whole model. ranks and the run say which samples each step sums. */
 void toy_reference(const toy_run *run, uint32_t ranks, float *param);
-
-/* Element bits to value and back, to nearest even. */
-float toy_decode(uint32_t bits, zero_dtype dtype);
-uint32_t toy_encode(float value, zero_dtype dtype);
-/* An element of an array of the caller's own; what
- * others share is fetched first (toy_device.h). */
-uint32_t toy_load(const void *data, uint64_t index, zero_dtype dtype);
-void toy_store(void *data, uint64_t index, zero_dtype dtype, uint32_t bits);
 
 #endif

@@ -32,7 +32,7 @@ IN_PLACE_OF(pthread_setspecific);
 #define TICK_NS 50
 #define TURN_NS 100
 
-/* Fibers that wait are counted by so many classes of addresses. */
+/* Fibers that wait are kept by so many classes of addresses. */
 #define CLASSES 1024
 
 /* Of pthread_key_create, at most. */
@@ -42,7 +42,7 @@ typedef enum fiber_state { READY, WAITING, OVER } fiber_state;
 
 typedef struct fiber {
     struct fiber *next;  /* of all, in the order of their making */
-    struct fiber *later; /* of those that are ready, or that are free */
+    struct fiber *later; /* of those that are ready, that wait in its class, or that are free */
     uint64_t number;
     fiber_state state;
     const void *awaited; /* while WAITING; NULL: time alone */
@@ -71,7 +71,7 @@ static struct {
     fiber *ready;
     fiber **ready_end;
     uint32_t ready_count;
-    uint32_t waiting[CLASSES];
+    fiber *waiting[CLASSES]; /* each in the order of their making */
     fiber *spare;
     uint64_t made;
     uint64_t seed;
@@ -232,7 +232,7 @@ static void log_turn(const fiber *of)
 /* ---- turns ---- */
 
 /* How many wait for what is in the address's class: mostly none. */
-static uint32_t *waiting_for(const void *awaited)
+static fiber **waiting_for(const void *awaited)
 {
     const uintptr_t address = (uintptr_t)awaited;
     return &machine.waiting[(address >> 3 ^ address >> 13) % CLASSES];
@@ -243,13 +243,30 @@ static void make_waiting(fiber *it, const void *awaited, uint64_t until_ns)
     it->state = WAITING;
     it->awaited = awaited;
     it->until_ns = until_ns;
-    ++*waiting_for(awaited);
+    fiber **place = waiting_for(awaited);
+    while (*place != NULL && (*place)->number < it->number) {
+        place = &(*place)->later;
+    }
+    it->later = *place;
+    *place = it;
     machine.deadline_ns = until_ns < machine.deadline_ns ? until_ns : machine.deadline_ns;
+}
+
+/* No longer in its class. */
+static void leave_class(fiber *it)
+{
+    fiber **place = waiting_for(it->awaited);
+    while (*place != it) {
+        place = &(*place)->later;
+    }
+    *place = it->later;
 }
 
 static void make_ready(fiber *it)
 {
-    *waiting_for(it->awaited) -= it->state == WAITING;
+    if (it->state == WAITING) {
+        leave_class(it);
+    }
     it->state = READY;
     it->later = NULL;
     *machine.ready_end = it;
@@ -387,7 +404,9 @@ static void end_threads(uint32_t process)
 {
     for (fiber *it = machine.all; it != NULL; it = it->next) {
         if (it->process == process) {
-            *waiting_for(it->awaited) -= it->state == WAITING;
+            if (it->state == WAITING) {
+                leave_class(it);
+            }
             it->state = OVER;
         }
     }
@@ -486,16 +505,13 @@ uint32_t machine_wake(const void *awaited, uint32_t most)
 {
     uint32_t waiting = 0;
     uint32_t woken = 0;
-    if (*waiting_for(awaited) == 0) {
-        return 0;
-    }
-    for (const fiber *it = machine.all; it != NULL; it = it->next) {
-        waiting += it->state == WAITING && it->awaited == awaited;
+    for (const fiber *it = *waiting_for(awaited); it != NULL; it = it->later) {
+        waiting += it->awaited == awaited;
     }
     for (; woken < most && waiting > 0; woken++, waiting--) {
         uint32_t pick = machine_choose(waiting);
-        for (fiber *it = machine.all; it != NULL; it = it->next) {
-            if (it->state == WAITING && it->awaited == awaited && pick-- == 0) {
+        for (fiber *it = *waiting_for(awaited); it != NULL; it = it->later) {
+            if (it->awaited == awaited && pick-- == 0) {
                 make_ready(it);
                 break;
             }
