@@ -147,7 +147,7 @@ typedef struct zero_stats {
     uint64_t steps_discarded;   /**< steps that zero_step_discard or zero_micro_abandon dropped; not
                                    in `steps` */
     uint64_t steps_held_back;   /**< predicted steps that were updated after backward like others,
-                                   because those before them had been discarded
+                                   because steps before them had been clipped
                                    (zero_step_predict) */
     uint64_t disk_check_ns;     /**< time to compute and compare checksums of what is on disk */
     uint64_t values_overflowed; /**< finite values that became infinite because they were beyond

@@ -146,15 +146,16 @@ static inline zero_step_params zero_step_params_init(void)
  *
  *  The update assumes finite gradients and no clipping, and writes beside the parameters, masters
  *  and moments. zero_step validates it. If the assumption holds the update is committed. If
- *  clipping is needed it is discarded and the step is redone from the untouched state, which moves
- *  the state twice (zero_stats.steps_redone) and calls a callback update twice. If gradients are
- *  not finite the step is skipped. The bits are those of an ordinary step in all cases.
+ *  clipping is needed it is discarded and the step is redone from the untouched state
+ *  (zero_stats.steps_redone). If gradients are not finite the step is skipped. The bits are those
+ *  of an ordinary step in all cases.
  *
- *  Three speculative steps in a row that were redone hold the next 8 back: these are updated after
- *  backward like ordinary steps (zero_stats.steps_held_back). Then one is speculative again. If it
- *  is redone too, 16 are held back, and so on up to 512; the first that is committed ends this. An
- *  outcome counts four steps later, so which steps are held back depends on outcomes only, not on
- *  timing.
+ *  A rank whose reduced gradients alone are beyond the limit, or not finite, updates no further
+ *  unit speculatively. Units before that move their state twice, and call a callback update twice.
+ *
+ *  While at least half of the last 8 steps were clipped, skipped ones apart, predicted steps are
+ *  updated after backward like ordinary ones (zero_stats.steps_held_back). An outcome counts four
+ *  steps later, so which steps are held back depends on outcomes only, not on timing.
  *  - params: as for zero_step; read before return. The next zero_step must be given the same.
  *    Another call before the last micro-step begins replaces them.
  *  - Local call; ranks may differ.

@@ -81,8 +81,6 @@ static zero_status discard_speculation(zero_engine *engine)
     engine_speculation *speculation = &engine->speculation;
     if (speculation->begun) {
         ZI_TRY(zi_optim_discard(engine->optim));
-        speculation->speculative[engine->step_buffer] = false;
-        speculation->unknown--;
         /* By then the prediction has read the step buffer's input, which may be replaced.
          */
         ZI_TRY(device->ops->event_record(device->self, engine->decided[engine->step_buffer],

@@ -125,9 +125,11 @@ static zero_status make_kernels(zero_engine *engine)
 }
 
 /* Rounded up to pages, for the device's allocator. */
-static size_t host_bytes(void)
+static size_t host_bytes(const zero_engine *engine)
 {
-    return zi_align_up(sizeof(engine_host), ZI_PAGE_BYTES);
+    const zi_layout *layout = engine->layout;
+    const size_t sums = layout->speculative_at != 0 ? layout->bucket_count : 0;
+    return zi_align_up(sizeof(engine_host) + sums * sizeof(zi_norm_sum), ZI_PAGE_BYTES);
 }
 
 /* Copy the first state to the device. */
@@ -187,7 +189,7 @@ static zero_status make_step(zero_engine *engine)
     /* With one way to split units each group of peers has every element once; with several each
      * rank counts only what is the first replica (zi_grads_desc.counts). */
     const uint32_t replicas = layout->sharding_count > 1 ? 1 : s->world / s->optimizer;
-    ZI_TRY(device->ops->host_alloc(device->self, host_bytes(), (void **)&engine->host));
+    ZI_TRY(device->ops->host_alloc(device->self, host_bytes(engine), (void **)&engine->host));
     engine->step_buffers = engine->host->step_buffers;
     /* Of the ranks in the order of their slices, replicas of the same part are neighbours. */
     engine->decide = (zi_decide_job){
@@ -213,7 +215,6 @@ static zero_status make_step(zero_engine *engine)
         gather_of(ZI_TAG_NORM, &aside->part, ZI_PART_BYTES, arena + layout->parts_at);
     engine->weights = block->weights;
     engine->replicas = &block->replicas;
-    engine->speculation.next_held = ENGINE_HELD_FIRST;
     engine->first_scale = layout->options.loss_scale;
     return start_state(engine, &block->state);
 }
@@ -283,6 +284,7 @@ static zero_status make_stages(zero_engine *engine)
         .slots = engine->arena[ZERO_ROLE_GRAD_SLOT],
         .norm = (zi_norm_sum *)(void *)(engine->arena[ZERO_ROLE_STEP] + engine->layout->message_at),
         .replicas = engine->replicas,
+        .so_far = engine->layout->speculative_at != 0 ? engine->host->so_far : NULL,
         .stats = &engine->stats};
     memcpy(params.groups, engine->groups.hops, sizeof params.groups);
     memcpy(grads.groups, engine->groups.hops, sizeof grads.groups);
@@ -507,7 +509,9 @@ void zero_engine_destroy(zero_engine *engine)
     zi_kernels_destroy(&engine->host_kernels);
     zi_pool_destroy(engine->pool);
     zi_engine_free_arenas(engine);
-    engine->device->ops->host_free(engine->device->self, engine->host, host_bytes());
+    if (engine->host != NULL) { /* so there is a layout */
+        engine->device->ops->host_free(engine->device->self, engine->host, host_bytes(engine));
+    }
     zi_engine_close_given(engine);
     zi_engine_close_fill(engine);
     zi_free(engine->agreement);

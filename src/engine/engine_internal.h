@@ -43,9 +43,8 @@ typedef struct engine_groups {
 /* The inputs of a step for the device, and its outputs, in host memory that the device reaches. */
 typedef struct engine_step_buffer {
     zi_step_input input;
-    zi_step_given given;                /* the part of it that the other ranks get */
-    zi_step_decision outcome;           /* valid once the step buffer's `decided` has fired */
-    zi_speculation_outcome speculative; /* likewise, where it was speculative */
+    zi_step_given given;      /* the part of it that the other ranks get */
+    zi_step_decision outcome; /* valid once the step buffer's `decided` has fired */
 } engine_step_buffer;
 
 /* Host memory that the device reaches. */
@@ -54,15 +53,11 @@ typedef struct engine_host {
     zi_step_decision predicted; /* of the speculative step */
     engine_step_buffer query;   /* of zero_grad_norm */
     zi_step_state state;        /* on its way to the device or back */
+    zi_norm_sum so_far[];       /* of a speculative step, by bucket: this rank's squares then */
 } engine_host;
 
-/* Redone speculative steps in a row from which on steps are held back.
- */
-#define ENGINE_REDONE_MAX 3
-/* Predicted steps that are then held back before one is speculative again: at first, and at most.
- */
-#define ENGINE_HELD_FIRST 8
-#define ENGINE_HELD_MAX 512
+/* Outcomes that say whether a predicted step is speculative. */
+#define ENGINE_REMEMBERED 8
 
 /* The speculative step. (speculate.c) */
 typedef struct engine_speculation {
@@ -70,13 +65,11 @@ typedef struct engine_speculation {
     bool begun;          /* the step is speculative: its last micro-step has begun */
     uint32_t next;       /* bucket whose units are updated next */
     zi_step_input input; /* the divisor as given */
-    /* The outcomes of speculative steps so far: see may_speculate. */
-    bool speculative[ENGINE_STEP_BUFFERS]; /* by step buffer: its step was speculative, and its
-                                            outcome was not counted yet */
-    uint32_t unknown;                      /* of these */
-    uint32_t redone;                       /* redone steps in a row */
-    uint32_t held;                         /* steps still to be held back */
-    uint32_t next_held; /* how many next, if the next speculative one is redone too */
+    /* The outcomes of steps so far: see may_speculate. */
+    bool unknown[ENGINE_STEP_BUFFERS]; /* by step buffer: its step's outcome was not counted yet */
+    uint32_t outcomes;                 /* counted, at most ENGINE_REMEMBERED */
+    uint32_t clipped;                  /* bit i: the step i before the last of these was clipped */
+    bool held_back;                    /* the last predicted step was */
 } engine_speculation;
 
 /* The stripe weights of a store's directories. (tiers.c) */

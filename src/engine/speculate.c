@@ -42,75 +42,49 @@ zero_status zero_step_predict(zero_engine *engine, const zero_step_params *param
     return zi_engine_finish(engine, predict(engine, params));
 }
 
-/* A speculative step was clipped, so it was updated twice. */
-static void note_redone(zero_engine *engine)
+void zi_engine_note_outcome(zero_engine *engine, uint32_t step_buffer)
 {
     engine_speculation *speculation = &engine->speculation;
-    speculation->redone++;
-    /* Steps that began before others were held back do not count. */
-    if (speculation->redone < ENGINE_REDONE_MAX || speculation->held != 0) {
+    const zi_step_decision *outcome = &engine->step_buffers[step_buffer].outcome;
+    if (!speculation->unknown[step_buffer]) {
         return;
     }
-    speculation->held = speculation->next_held;
-    speculation->next_held =
-        (uint32_t)zi_min_u64(2 * (uint64_t)speculation->next_held, ENGINE_HELD_MAX);
+    speculation->unknown[step_buffer] = false;
+    if (outcome->skip != 0) {
+        return; /* which says nothing about clipping */
+    }
+    speculation->outcomes = (uint32_t)zi_min_u64(speculation->outcomes + 1, ENGINE_REMEMBERED);
+    speculation->clipped = (speculation->clipped << 1 | (outcome->clip < 1.0)) &
+                           ((UINT32_C(1) << ENGINE_REMEMBERED) - 1);
+}
+
+static void log_change(const zero_engine *engine, uint32_t clipped)
+{
+    const engine_speculation *speculation = &engine->speculation;
     zi_log(ZERO_LOG_INFO,
-           "rank %" PRIu32 ": %" PRIu32
-           " speculative steps in a row were clipped, so updated twice; "
-           "the next %" PRIu32 " are not updated during backward",
-           zero_world_rank(engine->world), speculation->redone, speculation->held);
+           "rank %" PRIu32 ": %" PRIu32 " of the last %" PRIu32
+           " steps were clipped; predicted steps are %s during backward",
+           zero_world_rank(engine->world), clipped, speculation->outcomes,
+           speculation->held_back ? "not updated" : "updated");
 }
 
-static void note_committed(zero_engine *engine)
-{
-    engine_speculation *speculation = &engine->speculation;
-    if (speculation->redone >= ENGINE_REDONE_MAX) {
-        zi_log(ZERO_LOG_INFO,
-               "rank %" PRIu32 ": a speculative step was not clipped; steps are updated during "
-               "backward again",
-               zero_world_rank(engine->world));
-    }
-    speculation->redone = 0;
-    speculation->held = 0;
-    speculation->next_held = ENGINE_HELD_FIRST;
-}
-
-void zi_engine_note_speculation(zero_engine *engine, uint32_t step_buffer)
-{
-    engine_speculation *speculation = &engine->speculation;
-    if (!speculation->speculative[step_buffer]) {
-        return;
-    }
-    speculation->speculative[step_buffer] = false;
-    speculation->unknown--;
-    switch (engine->step_buffers[step_buffer].speculative) {
-    case ZI_SPECULATION_COMMITTED:
-        note_committed(engine);
-        break;
-    case ZI_SPECULATION_REDONE:
-        note_redone(engine);
-        break;
-    case ZI_SPECULATION_SKIPPED: /* says nothing about clipping */
-        break;
-    }
-}
-
-/* True if the predicted step is computed speculatively. After ENGINE_REDONE_MAX redone steps in a
- * row steps are held back, then one is tried, and if it is redone too twice as many are held back.
- * Only outcomes count that the step buffers wait for anyway, ENGINE_STEP_BUFFERS steps back, so the
- * answer depends on the steps and not on timing. */
+/* True if the predicted step is computed speculatively: less than half of the last steps whose
+ * outcomes count were clipped. Those are outcomes that the step buffers wait for anyway,
+ * ENGINE_STEP_BUFFERS steps back, so the answer depends on the steps and not on timing. */
 static bool may_speculate(zero_engine *engine)
 {
     engine_speculation *speculation = &engine->speculation;
-    if (speculation->redone < ENGINE_REDONE_MAX) {
-        return true;
+    uint32_t clipped = 0;
+    for (uint32_t i = 0; i < ENGINE_REMEMBERED; i++) {
+        clipped += speculation->clipped >> i & 1;
     }
-    if (speculation->held == 0 && speculation->unknown == 0) {
-        return true;
+    const bool held_back = speculation->held_back;
+    speculation->held_back = clipped != 0 && 2 * clipped >= speculation->outcomes;
+    if (held_back != speculation->held_back) {
+        log_change(engine, clipped);
     }
-    speculation->held -= speculation->held != 0;
-    engine->stats.steps_held_back++;
-    return false;
+    engine->stats.steps_held_back += speculation->held_back;
+    return !speculation->held_back;
 }
 
 zero_status zi_engine_begin_speculation(zero_engine *engine)
@@ -121,7 +95,7 @@ zero_status zi_engine_begin_speculation(zero_engine *engine)
         return ZERO_OK;
     }
     ZI_TRY(zi_engine_await_step_buffer(engine, engine->step_buffer));
-    zi_engine_note_speculation(engine, engine->step_buffer);
+    zi_engine_note_outcome(engine, engine->step_buffer);
     if (!may_speculate(engine)) {
         return ZERO_OK;
     }
@@ -129,11 +103,9 @@ zero_status zi_engine_begin_speculation(zero_engine *engine)
     zi_engine_resolve_divisor(engine, &step_buffer->input, NULL, engine->micro_index + 1);
     speculation->begun = true;
     speculation->next = 0;
-    speculation->speculative[engine->step_buffer] = true;
-    speculation->unknown++;
     /* Unless it is clipped or skipped, a step's decision is that of zero gradients. */
     ZI_TRY(zi_engine_predict_decision(engine, &step_buffer->input, &engine->host->predicted));
-    return zi_optim_begin_speculation(engine->optim);
+    return zi_optim_begin_speculation(engine->optim, step_buffer->input.max_norm);
 }
 
 /* Update all units of a bucket; the flats of a unit are neighbours in it. */
@@ -147,7 +119,7 @@ static zero_status speculate_bucket(zero_engine *engine, uint32_t index)
         const uint32_t next = layout->flats[layout->bucket_flats[bucket->flat_first + i]].unit;
         if (next != unit) {
             unit = next;
-            ZI_TRY(zi_optim_speculate_unit(engine->optim, unit));
+            ZI_TRY(zi_optim_speculate_unit(engine->optim, unit, &engine->host->so_far[index]));
         }
     }
     return ZERO_OK;

@@ -31,7 +31,7 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
                              sizeof buffer->outcome));
     ZI_TRY(zi_optim_add_stalled(engine->optim, &buffer->outcome));
     if (engine->speculation.begun) {
-        ZI_TRY(zi_optim_validate(engine->optim, &buffer->outcome, &buffer->speculative));
+        ZI_TRY(zi_optim_validate(engine->optim, &buffer->outcome));
     }
     return device->ops->event_record(device->self, engine->decided[step_buffer], stream);
 }
@@ -82,6 +82,7 @@ static void warn_of_missing(const zero_engine *engine)
 static zero_status step_taken(zero_engine *engine)
 {
     warn_of_missing(engine);
+    engine->speculation.unknown[engine->step_buffer] = true;
     engine->last_step_buffer = engine->step_buffer;
     engine->step_buffer = (engine->step_buffer + 1) % ENGINE_STEP_BUFFERS;
     engine->stats.steps++;
@@ -112,8 +113,8 @@ static zero_status take_step(zero_engine *engine, const zero_step_params *caller
         ZI_TRY(zi_engine_await_step_buffer(engine, step_buffer));
         ZI_TRY(zi_engine_report_refused(engine));
     }
-    if (!captured && !engine->speculation.begun) {
-        zi_engine_note_speculation(engine, step_buffer);
+    if (!captured) {
+        zi_engine_note_outcome(engine, step_buffer);
     }
     if (!engine->speculation.begun) { /* else the prediction has put it there and reads it */
         engine->step_buffers[step_buffer].input = input;

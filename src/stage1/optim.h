@@ -68,23 +68,17 @@ zero_status zi_optim_connect(zi_optim *optim);
 zero_status zi_optim_look_ahead(zi_optim *optim, bool down);
 /* Instead, where the layout has room for speculative updates: the step begins now, with what is
  * predicted once what is on the step stream so far has run. It then goes up, whether speculative
- * updates are committed or not. */
-zero_status zi_optim_begin_speculation(zi_optim *optim);
+ * updates are committed or not. max_norm: the step's, or 0. */
+zero_status zi_optim_begin_speculation(zi_optim *optim, double max_norm);
 /* Enqueue the speculative update of a unit, whose reduced gradient is there when the stream comes
- * to it. For every unit that has anything trained, from the last to the first as far as gradients
- * become ready in that order. */
-zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit);
-/* The outcome of a step's speculative updates. */
-typedef enum zi_speculation_outcome {
-    ZI_SPECULATION_COMMITTED = 1, /* they are the step */
-    ZI_SPECULATION_REDONE = 2,    /* discarded, and the step is computed from where it was */
-    ZI_SPECULATION_SKIPPED = 3    /* discarded, and there is no step */
-} zi_speculation_outcome;
-
+ * to it. squares: host memory; then has squares that the step's are no less than. Once they say
+ * that the step will be clipped or skipped, what was updated is discarded, and nothing more is
+ * until the step is decided. For every unit that has anything trained, from the last to the first
+ * as far as gradients become ready in that order. */
+zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit, const zi_norm_sum *squares);
 /* Enqueue, before the first unit of a step that began with speculative updates: commit or discard
- * them, by its outcome as below. validated: host memory that says which, once that has run. */
-zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome,
-                              zi_speculation_outcome *validated);
+ * them, by its outcome as below. */
+zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome);
 /* Enqueue, instead of a step that began with speculative updates: discard them. */
 zero_status zi_optim_discard(zi_optim *optim);
 /* Enqueue a unit's update and the gather of its parameters. outcome: host memory that has the

@@ -31,7 +31,11 @@ struct zi_optim {
     bool speculative;             /* and it was computed before it was decided */
     /* For steps that may be speculative. */
     zi_update_job *speculative_jobs;
-    int commits;              /* for tasks: the step under way commits its speculative update */
+    /* For tasks: the step under way commits its speculative update; its prediction is known not to
+     * hold; it is not clipped up to this norm. */
+    int commits;
+    bool refuted;
+    double norm_limit;
     uint64_t host_stalled[2]; /* as desc.stalled, of what the CPU updates for a GPU */
     atomic_uint_fast64_t update_ns;
     atomic_uint_fast64_t host_elements;
@@ -51,7 +55,8 @@ typedef struct optim_work {
     uint64_t step;    /* shared ones are counted from 1 */
     const zi_step_decision *outcome;
     zi_step_decision *counted; /* gets the count of the CPU's updates */
-    zi_speculation_outcome *validated;
+    double max_norm;
+    const zi_norm_sum *squares;
 } optim_work;
 
 _Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");

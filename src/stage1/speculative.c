@@ -1,5 +1,7 @@
 /* Owns what of a step is done before it is decided. Invariant: until a step is decided, nothing
  * that it replaces has changed; what it then commits has the bits that it would have come to. */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -39,13 +41,16 @@ static zero_status speculative_begin(void *argument)
 {
     const optim_work *work = argument;
     zi_window *window = work->optim->desc.window;
+    work->optim->refuted = false;
+    /* A little more: it is compared with a product of numbers that were rounded. */
+    work->optim->norm_limit = work->max_norm > 0 ? work->max_norm * (1 + 1e-6) : DBL_MAX;
     ZI_TRY(zi_window_speculate(window));
     return zi_window_walk(window, work->optim->layout->state.extent_count - 1, 0);
 }
 
-zero_status zi_optim_begin_speculation(zi_optim *optim)
+zero_status zi_optim_begin_speculation(zi_optim *optim, double max_norm)
 {
-    const optim_work work = {.optim = optim};
+    const optim_work work = {.optim = optim, .max_norm = max_norm};
     optim->down = false;
     optim->begun = false;
     optim->speculative = true;
@@ -80,22 +85,45 @@ static zero_status copy_unit(const zi_optim *optim, uint32_t unit, bool adopts)
     return ZERO_OK;
 }
 
+/* True if the step will be clipped or skipped: the norm of all gradients is no less than that of
+ * those so far, whose NaN and inf stay too. */
+static bool is_refuted(const zi_optim *optim, const zi_norm_sum *squares)
+{
+    const double norm = sqrt(zi_norm_value(squares)) * (double)optim->desc.predicted->grad_scale;
+    return !(norm <= optim->norm_limit);
+}
+
+/* As a step does of which nothing is there. */
+static zero_status walk_up(const zi_optim *optim)
+{
+    return zi_window_walk(optim->desc.window, 0, optim->layout->state.extent_count - 1);
+}
+
 static zero_status speculate_unit(void *argument)
 {
     const optim_work *work = argument;
-    ZI_TRY(copy_unit(work->optim, work->unit, false));
+    zi_optim *optim = work->optim;
+    if (optim->refuted) {
+        return ZERO_OK;
+    }
+    ZI_TRY(copy_unit(optim, work->unit, false));
     /* The prediction is here then. */
-    ZI_TRY(optim_ops_of(work->optim)
-               ->drain(optim_self_of(work->optim), work->optim->desc.step_stream));
-    return zi_optim_update_chunks(work);
+    ZI_TRY(optim_ops_of(optim)->drain(optim_self_of(optim), optim->desc.step_stream));
+    optim->refuted = is_refuted(optim, work->squares);
+    if (!optim->refuted) {
+        return zi_optim_update_chunks(work);
+    }
+    zi_window_discard(optim->desc.window);
+    return walk_up(optim);
 }
 
-zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit)
+zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit, const zi_norm_sum *squares)
 {
     const optim_work work = {.optim = optim,
                              .unit = unit,
                              .down = true,
                              .speculates = true,
+                             .squares = squares,
                              .outcome = optim->desc.predicted};
     return zi_optim_enqueue_update(optim, speculate_unit, &work);
 }
@@ -124,26 +152,23 @@ static zero_status validate(void *argument)
     zi_window *window = optim->desc.window;
     ZI_TRY(optim_ops_of(optim)->drain(optim_self_of(optim),
                                       optim->desc.step_stream)); /* the outcome is here */
-    optim->commits = is_same_update(work->outcome, optim->desc.predicted);
+    optim->commits = !optim->refuted && is_same_update(work->outcome, optim->desc.predicted);
     take_speculative_count(optim);
     if (optim->commits) {
-        *work->validated = ZI_SPECULATION_COMMITTED;
         atomic_fetch_add_explicit(&optim->kept, 1, memory_order_relaxed);
         return zi_window_commit(window);
     }
-    zi_window_discard(window);
-    *work->validated = work->outcome->skip ? ZI_SPECULATION_SKIPPED : ZI_SPECULATION_REDONE;
-    if (work->outcome->skip) {
+    atomic_fetch_add_explicit(&optim->redone, work->outcome->skip ? 0 : 1, memory_order_relaxed);
+    if (optim->refuted) {
         return ZERO_OK;
     }
-    atomic_fetch_add_explicit(&optim->redone, 1, memory_order_relaxed);
-    return zi_window_walk(window, 0, optim->layout->state.extent_count - 1);
+    zi_window_discard(window);
+    return work->outcome->skip ? ZERO_OK : walk_up(optim);
 }
 
-zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome,
-                              zi_speculation_outcome *validated)
+zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome)
 {
-    const optim_work work = {.optim = optim, .outcome = outcome, .validated = validated};
+    const optim_work work = {.optim = optim, .outcome = outcome};
     return zi_optim_enqueue(optim, validate, &work);
 }
 
@@ -153,7 +178,9 @@ static zero_status speculative_discard(void *argument)
     zi_window *window = work->optim->desc.window;
     work->optim->commits = 0;
     take_speculative_count(work->optim);
-    zi_window_discard(window);
+    if (!work->optim->refuted) {
+        zi_window_discard(window);
+    }
     return zi_window_flush(
         window); /* all that was on its way there has arrived, or its failure shows */
 }

@@ -59,10 +59,12 @@ typedef struct zi_grads_desc {
     const zi_kernels *kernels;
     uint32_t rank;
     zi_stream *reduce_stream;
-    const zi_shards *shards;       /* of ZERO_ROLE_GRAD; borrowed */
-    unsigned char *slots;          /* arena of ZERO_ROLE_GRAD_SLOT */
-    zi_norm_sum *norm;             /* device memory: this rank's squares of its optimizer shard */
-    zi_norm_sum *replicas;         /* likewise, of what another rank counts */
+    const zi_shards *shards; /* of ZERO_ROLE_GRAD; borrowed */
+    unsigned char *slots;    /* arena of ZERO_ROLE_GRAD_SLOT */
+    zi_norm_sum *norm;       /* device memory: this rank's squares of its optimizer shard */
+    zi_norm_sum *replicas;   /* likewise, of what another rank counts */
+    zi_norm_sum *so_far;     /* host memory that the device reaches, by bucket: `norm` after its
+                                reduction at a boundary; NULL: nobody asks */
     bool counts[ZI_SHARDINGS_MAX]; /* by sharding: this rank's squares of it count, and not a
                                       replica's */
     zero_stats *stats;

@@ -296,7 +296,12 @@ static zero_status boundary(zi_grads *grads, const bucket_job *job)
         ZI_TRY(make_sums(grads, job, kind, &ready));
         ZI_TRY(reduce_submit(grads, job, &ready));
     }
-    return sum_squares(grads, job);
+    ZI_TRY(sum_squares(grads, job));
+    return grads->desc.so_far != NULL
+               ? grad_ops_of(grads)->copy(grad_self_of(grads), grads->desc.reduce_stream,
+                                          &grads->desc.so_far[job->bucket], grads->desc.norm,
+                                          sizeof *grads->desc.norm)
+               : ZERO_OK;
 }
 
 /* The work on the reduce stream so far was the last to use the slot, which has an event of its own:

@@ -14,69 +14,49 @@
 /* ---- which steps are updated during backward ---- */
 
 #define BEHIND 4     /* steps after which a step's outcome counts */
-#define REDONE_MAX 3 /* in a row, before steps are held back */
-#define REST_FIRST 8 /* steps held back at first */
-#define REST_MAX 512 /* and at most */
+#define REMEMBERED 8 /* outcomes that say whether a step is speculative */
 
 typedef enum outcome { KEPT, CLIPPED, SKIPPED } outcome;
 
 /* The rule as it is documented, to hold the engine against. */
 typedef struct rule {
     outcome outcomes[BEHIND]; /* of the last steps taken */
-    bool speculative[BEHIND];
-    bool begun; /* the step under way */
+    bool unknown[BEHIND];     /* and not counted yet */
+    bool begun;               /* the step under way */
     uint32_t turn;
-    uint32_t in_row;
-    uint32_t rest;
-    uint32_t next_rest;
+    uint32_t count;
+    bool clipped[REMEMBERED]; /* the last ones that count, in a circle */
     uint64_t kept;
     uint64_t redone;
     uint64_t held_back;
 } rule;
 
-static rule rule_init(void)
-{
-    return (rule){.next_rest = REST_FIRST};
-}
-
 static void rule_learn(rule *r)
 {
-    if (!r->speculative[r->turn]) {
-        return;
+    if (r->unknown[r->turn] && r->outcomes[r->turn] != SKIPPED) {
+        r->clipped[r->count++ % REMEMBERED] = r->outcomes[r->turn] == CLIPPED;
     }
-    r->speculative[r->turn] = false;
-    if (r->outcomes[r->turn] == KEPT) {
-        r->in_row = 0;
-        r->rest = 0;
-        r->next_rest = REST_FIRST;
-    }
-    r->in_row += r->outcomes[r->turn] == CLIPPED;
-    if (r->outcomes[r->turn] == CLIPPED && r->in_row >= REDONE_MAX && r->rest == 0) {
-        r->rest = r->next_rest;
-        r->next_rest = r->next_rest * 2 < REST_MAX ? r->next_rest * 2 : REST_MAX;
-    }
+    r->unknown[r->turn] = false;
 }
 
-/* The last micro-step of a speculative step begins. */
+/* The last micro-step of a predicted step begins. */
 static void rule_begin(rule *r)
 {
+    uint32_t clipped = 0;
     rule_learn(r);
-    const bool asked =
-        r->speculative[0] || r->speculative[1] || r->speculative[2] || r->speculative[3];
-    r->begun = r->in_row < REDONE_MAX || (r->rest == 0 && !asked);
-    if (!r->begun) {
-        r->rest -= r->rest != 0;
-        r->held_back++;
+    const uint32_t known = r->count < REMEMBERED ? r->count : REMEMBERED;
+    for (uint32_t i = 0; i < REMEMBERED; i++) {
+        clipped += r->clipped[i];
     }
+    r->begun = clipped == 0 || 2 * clipped < known;
+    r->held_back += !r->begun;
 }
 
 /* The step is taken, and came to this. */
 static void rule_step(rule *r, outcome came_to)
 {
-    if (!r->begun) {
-        rule_learn(r);
-    }
-    r->speculative[r->turn] = r->begun;
+    rule_learn(r);
+    r->unknown[r->turn] = true;
     r->outcomes[r->turn] = came_to;
     r->kept += r->begun && came_to == KEPT;
     r->redone += r->begun && came_to == CLIPPED;
@@ -97,36 +77,53 @@ static void rule_check(const rule *r, const toy_trainer *trainer)
 
 #define LONG_STEPS 80
 
+enum { ALWAYS, BARELY, FOR_A_WHILE, NOW_AND_THEN, SOME_PREDICTED, SOME_DISCARDED, WEATHERS };
+
 /* How the steps of a long run go, by an index that all ranks know. */
 typedef struct weather {
     toy_run run;
     uint32_t turn;
+    float limits[LONG_STEPS];   /* max_norm of each; 0: nothing is clipped */
     uint64_t bytes[LONG_STEPS]; /* that rank 0 moved to and from disk in each */
 } weather;
+
+/* So small that the first units' gradients are beyond it. */
+#define SMALL_NORM 1e-3f
 
 static float limit_of(const weather *w, uint32_t step)
 {
     const uint64_t draw = (step + 1) * UINT64_C(0x9e3779b97f4a7c15) * (w->turn + 1);
     switch (w->turn) {
-    case 0: /* always */
-        return 1e-3f;
-    case 1: /* for a while, then never, then again */
-        return step < 20 || step > 50 ? 1e-3f : 0;
-    default: /* now and then, mostly */
-        return (draw >> 40) % 8 != 0 ? 1e-3f : 0;
+    case ALWAYS:
+        return SMALL_NORM;
+    case BARELY: /* always, by so little that only the last unit's gradients show it */
+        return w->limits[step];
+    case FOR_A_WHILE: /* then never, then again */
+        return step < 20 || step > 50 ? SMALL_NORM : 0;
+    default:
+        return (draw >> 40) % 8 < 3 ? SMALL_NORM : 0;
     }
 }
 
+/* Of a run that is not predicted: a little less than the norm of the step that is due. */
+static zero_status set_limit(toy_trainer *trainer, weather *w, uint32_t step)
+{
+    double norm = 0;
+    TOY_TRY(zero_grad_norm(trainer->engine, NULL, toy_stream(), &norm));
+    w->limits[step] = (float)norm * (1 - 1e-4f);
+    return ZERO_OK;
+}
+
 /* One step, predicted unless it is one that is not, after one that is predicted and dropped. */
-static zero_status weather_step(toy_trainer *trainer, const weather *w, rule *r, uint32_t step)
+static zero_status weather_step(toy_trainer *trainer, weather *w, rule *r, uint32_t step)
 {
     const toy_run *given = trainer->run;
-    const bool predicted = given->predicted && (w->turn < 3 || step % 7 != 3);
+    const bool predicted = given->predicted && (w->turn < SOME_PREDICTED || step % 7 != 3);
     toy_run run = *given;
     run.params.max_norm = limit_of(w, step);
     run.predicted = predicted;
     trainer->run = &run;
-    if (w->turn >= 3 && step % 5 == 2) {
+    if (w->turn == SOME_DISCARDED && step % 5 == 2) {
         TOY_TRY(toy_micro(trainer, true));
         TOY_TRY(zero_step_discard(trainer->engine));
         trainer->micro = 0;
@@ -138,8 +135,12 @@ static zero_status weather_step(toy_trainer *trainer, const weather *w, rule *r,
     if (predicted) {
         rule_begin(r);
     }
-    trainer->loss_scale = w->turn >= 2 && step % 11 == 4 ? (float)INFINITY : 1;
+    trainer->loss_scale = w->turn >= NOW_AND_THEN && step % 11 == 4 ? (float)INFINITY : 1;
     TOY_TRY(toy_micro(trainer, true));
+    if (w->turn == BARELY && !given->predicted) {
+        TOY_TRY(set_limit(trainer, w, step));
+        run.params.max_norm = limit_of(w, step);
+    }
     TOY_TRY(toy_update(trainer));
     trainer->run = given;
     if (step % 3 == 0) { /* a wait for an outcome changes nothing */
@@ -160,7 +161,7 @@ static zero_status settle(const toy_trainer *trainer)
 static zero_status sail(zero_world *world, weather *w, toy_state *state)
 {
     toy_trainer trainer;
-    rule r = rule_init();
+    rule r = {0};
     uint64_t moved = 0;
     TOY_TRY(toy_open(&trainer, &w->run, world));
     for (uint32_t s = 0; s < LONG_STEPS; s++) {
@@ -176,36 +177,37 @@ static zero_status sail(zero_world *world, weather *w, toy_state *state)
     return ZERO_OK;
 }
 
-/* Not predicted and predicted: the same bits; and once the engine has noticed, as many bytes. */
+/* Not predicted and predicted: the same bits. Of steps that are always clipped only those may move
+ * their state twice that are clipped by little and come before the engine has noticed. */
 static zero_status sail_twice(zero_world *world, void *user)
 {
     weather plain = *(const weather *)user;
-    weather predicted = plain;
+    plain.run.predicted = false;
     toy_state left;
     toy_state right;
-    plain.run.predicted = false;
     TOY_TRY(sail(world, &plain, &left));
+    weather predicted = plain;
+    predicted.run.predicted = true;
     TOY_TRY(sail(world, &predicted, &right));
     toy_state_same(plain.run.model, &left, &right, "predicted");
-    for (uint32_t s = 0; s < LONG_STEPS && plain.turn == 0; s++) {
-        const bool speculative = s < 6 || s == 14 || s == 34 || s == 70;
+    for (uint32_t s = 0; s < LONG_STEPS && plain.turn <= BARELY; s++) {
         /* Bytes that are still in the I/O window are not read again, and how many these are depends
          * on the disk. */
         const uint64_t ring = UINT64_C(3) * 4096;
-        CHECK(speculative ? predicted.bytes[s] > plain.bytes[s] * 3 / 2
-                          : predicted.bytes[s] <= plain.bytes[s] + ring);
+        const uint64_t times = plain.turn == BARELY && s < BEHIND ? 2 : 1;
+        CHECK(predicted.bytes[s] <= times * plain.bytes[s] + ring);
     }
     toy_state_free(&left);
     toy_state_free(&right);
     return ZERO_OK;
 }
 
-TEST(steps_that_are_clipped_all_the_time_are_not_speculative)
+TEST(steps_that_are_clipped_do_not_move_their_state_twice)
 {
     rig_folders(1, 0);
     weather w = {.run = toy_run_wide(ZERO_DTYPE_BF16)};
     toy_run_overlap(&w.run, rig_paths);
-    for (w.turn = 0; w.turn < 5; w.turn++) {
+    for (w.turn = 0; w.turn < WEATHERS; w.turn++) {
         for (uint32_t ranks = 1; ranks <= 2; ranks++) {
             if (IN_SAMPLE(w.turn + ranks)) {
                 CHECK_OK(zero_world_run(ranks, TOY_DEADLINE_MS, sail_twice, &w));
@@ -265,6 +267,8 @@ TEST(some_steps_predicted_and_the_ring_offloaded)
 
 #define UNITS 10
 #define UNIT_ELEMENTS 2048 /* many ranges */
+/* The last unit's gradients have a larger norm, those of all others together a smaller one. */
+#define LAST_NORM 1000.0f
 
 static toy_run long_run(void)
 {
@@ -291,7 +295,8 @@ static void await_writes(const toy_trainer *trainer, uint64_t bytes)
 static zero_status step_and_watch(toy_trainer *trainer)
 {
     const uint64_t before = engine_stats(trainer->engine).disk_write_bytes;
-    const uint64_t unit_bytes = UINT64_C(12) * UNIT_ELEMENTS / trainer->ranks;
+    const uint64_t unit_bytes =
+        trainer->run->predicted ? UINT64_C(12) * UNIT_ELEMENTS / trainer->ranks : 0;
     TOY_TRY(toy_micro_begin(trainer, true));
     for (uint32_t u = 0; u < UNITS; u++) {
         TOY_TRY(toy_forward(trainer, u));
@@ -302,11 +307,40 @@ static zero_status step_and_watch(toy_trainer *trainer)
         await_writes(trainer, before + (done - 1) * unit_bytes);
         TOY_TRY(toy_forward(trainer, UNITS - done)); /* compares what it reads */
     }
+    trainer->loss_scale = trainer->run->params.max_norm > 0 ? 2 * LAST_NORM : 1;
     TOY_TRY(toy_backward(trainer, 0));
+    trainer->loss_scale = 1;
     TOY_TRY(toy_micro_end(trainer));
     await_writes(trainer, before + (UNITS - 1) * unit_bytes);
     CHECK_EQ(engine_stats(trainer->engine).steps, trainer->step);
     return toy_update(trainer);
+}
+
+static zero_status watch_clipped(toy_trainer *trainer)
+{
+    for (uint32_t s = 0; s < 3; s++) {
+        TOY_TRY(step_and_watch(trainer));
+    }
+    TOY_TRY(toy_wait(trainer));
+    const zero_stats stats = engine_stats(trainer->engine);
+    CHECK_EQ(stats.steps_speculative, 0);
+    CHECK_EQ(stats.steps_redone, trainer->run->predicted ? 3 : 0);
+    return trainer->run->predicted ? toy_collect_same(trainer, trainer->user, "redone")
+                                   : toy_collect(trainer, trainer->user);
+}
+
+TEST(steps_that_the_last_gradient_clips_are_redone)
+{
+    toy_run run = long_run();
+    run.params.max_norm = LAST_NORM;
+    for (uint32_t ranks = 1; ranks <= 2; ranks++) {
+        toy_state expected;
+        run.predicted = false;
+        CHECK_OK(toy_on_ranks(ranks, &run, watch_clipped, &expected));
+        run.predicted = true;
+        CHECK_OK(toy_on_ranks(ranks, &run, watch_clipped, &expected));
+        toy_state_free(&expected);
+    }
 }
 
 static zero_status watch(toy_trainer *trainer)
