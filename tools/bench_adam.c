@@ -22,6 +22,7 @@
 #endif
 
 #define METRIC "adamw_vs_limit"
+#define METRIC_SPEED "adamw_ns_per_parameter"
 /* Blocks of elements, of which one has one scale where there are scales. */
 #define SAMPLE_STRIDE ((size_t)1281)
 #define SEED UINT64_C(0x5eed)
@@ -492,6 +493,18 @@ static void lay_out(adam_run *run, unsigned char *memory, size_t bytes)
     fill(run);
 }
 
+/* Formats differ in how many parameters the arrays have. */
+static int report_speed(const adam_run *run, bench_report *report, const bench_stat *ours,
+                        const bench_stat *limit)
+{
+    const double scale = 1e9 / (double)run->count;
+    const bench_stat speed = {.median = ours->median * scale,
+                              .min = ours->min * scale,
+                              .max = ours->max * scale,
+                              .repetitions = ours->repetitions};
+    return bench_add(report, METRIC_SPEED, run->name, "ns", &speed, limit->median * scale);
+}
+
 /* Interleaves both sides over one mix of types, then checks and reports. */
 static int run_case(const bench_options *options, bench_report *report, adam_run *run,
                     unsigned char *memory, size_t bytes)
@@ -507,7 +520,8 @@ static int run_case(const bench_options *options, bench_report *report, adam_run
     const bench_side sides[2] = {{time_limit, run}, {time_adamw, run}};
     bench_stat stats[2];
     return bench_interleave(sides, 2, options->repetitions, stats) || check_sample(run) ||
-           bench_add_times(report, METRIC, run->name, &stats[1], &stats[0]);
+           bench_add_times(report, METRIC, run->name, &stats[1], &stats[0]) ||
+           report_speed(run, report, &stats[1], &stats[0]);
 }
 
 /* All mixes, and the folds, on `threads` threads. */
