@@ -88,6 +88,30 @@ OURS = {
     "machine": {"cpu": "some"}, "date": "today", "commit": "abc", "build": {},
     "results": [{"metric": "adamw_vs_copy", "case": "f32 throughout, GPU", "value": 1.6}],
 }  # fmt: skip
+# What bench_torch_adam.py calls. A step takes 4 ms, that of the 2^24 parameters of a quick round.
+TORCH_CPU = """import time
+from types import SimpleNamespace as Space
+threads = []
+class Tensor:
+    def __mul__(self, factor): return self
+    def to(self, dtype): return self
+    def all(self): return threads == [3]
+class AdamW:
+    def __init__(self, params, fused, **numbers): assert fused and len(params) == 16
+    def step(self): time.sleep(0.004)
+set_num_threads = threads.append
+manual_seed = lambda seed: None
+float32 = bfloat16 = None
+nn = Space(Parameter=lambda tensor: Tensor())
+optim = Space(AdamW=AdamW)
+randn = lambda count: Tensor()
+isfinite = lambda tensor: Tensor()
+"""
+OURS_CPU = {
+    "commit": "abc",
+    "results": [{"metric": "adamw_ns_per_parameter", "case": "all fp32", "value": 0.1},
+                {"metric": "adamw_vs_limit", "case": "all fp32", "value": 7}],
+}  # fmt: skip
 
 
 def write_program(folder, path, text):
@@ -272,10 +296,33 @@ def torch_beside_ours(root, folder):
     assert report["results"][0]["repetitions"] == 3
 
 
+def peers_beside_ours_on_the_cpu(root, folder):
+    zero = write_program(folder, "zero", f"echo '{json.dumps(OURS_CPU)}'")
+    with open(f"{folder}/torch.py", "w", encoding="utf-8") as file:
+        file.write(TORCH_CPU)
+    command = [sys.executable, f"{root}/scripts/bench_torch_adam.py", "--zero", zero, "--quick"]
+    with open(f"{folder}/said", "w", encoding="utf-8") as said:
+        subprocess.run(
+            command + ["--threads", "3", "--rounds", "2", "--json", f"{folder}/report"],
+            env={**os.environ, "PYTHONPATH": folder},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    with open(f"{folder}/report", encoding="utf-8") as file:
+        report = json.load(file)
+    (row,) = report["results"]
+    assert row["case"] == "all fp32, against torch fused, f32" and row["repetitions"] == 2
+    assert 0.004e9 / (1 << 24) <= row["reference"] < 0.1e9 / (1 << 24), row
+    assert abs(row["ratio"] - row["reference"] / 0.1) < 1e-9
+    assert [each["case"][:9] for each in report["skipped"]] == ["deepspeed", "deepspeed"]
+    assert "deepspeed" in report["skipped"][0]["reason"]
+
+
 def main():
     failed = 0
     cases = (all_is_well, a_stage_fails, a_stage_hangs, from_a_bundle, some_steps_only,
-             it_is_ended, torch_beside_ours)  # fmt: skip
+             it_is_ended, torch_beside_ours, peers_beside_ours_on_the_cpu)  # fmt: skip
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
             try:
