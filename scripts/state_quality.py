@@ -45,7 +45,8 @@ def train(program, data, seed, steps, master, moments, more):
             sys.exit(f"{' '.join(words)}: {done.stderr.strip()}")
         with open(report, encoding="utf-8") as file:
             result = json.load(file)
-    return {step["step"]: step["val_loss"] for step in result["steps"] if "val_loss" in step}
+    return {step["step"]: step["val_loss"] for step in result["steps"]
+            if step.get("val_loss") is not None}
 
 
 def read_runs(path, more):
