@@ -40,9 +40,9 @@ static const bench_runner runners[] = {
     {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks,
      TAKES_NOTHING},
     {"memory",
-     "bytes of a rank as planned and as measured, by role and tier, at every stage and with state, "
-     "gradients and parameters on disk, beside the paper's formulas; a byte that differs is a "
-     "failure",
+     "bytes of a rank as planned and as measured, by role and tier, at every stage, with small "
+     "states, and with state, gradients and parameters on disk, beside the paper's formulas; a "
+     "byte that differs is a failure",
      bench_footprint, TAKES(GROUP_DIR) | TAKES(GROUP_MODEL)},
     {"offload",
      "offload_step_vs_io: steps with optimizer state on disk against moving the same bytes; "

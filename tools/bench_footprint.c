@@ -91,16 +91,19 @@ static const struct {
     zero_tier param;
     zero_tier grad;
     zero_tier state;
-    bool gpu; /* on the CPU it is the same memory as the one before */
+    bool gpu;   /* on the CPU it is the same memory as the one before */
+    bool small; /* only of bf16 parameters */
 } kinds[FOOTPRINT_MIXES] = {
-    {"0", ZERO_STAGE_0, DEVICE, DEVICE, DEVICE, false},
-    {"1", ZERO_STAGE_1, DEVICE, DEVICE, DEVICE, false},
-    {"2", ZERO_STAGE_2, DEVICE, DEVICE, DEVICE, false},
-    {"3", ZERO_STAGE_3, DEVICE, DEVICE, DEVICE, false},
-    {"3, state host", ZERO_STAGE_3, DEVICE, DEVICE, HOST, true},
-    {"3, state disk", ZERO_STAGE_3, DEVICE, DEVICE, DISK, false},
-    {"3, state, grads disk", ZERO_STAGE_3, DEVICE, DISK, DISK, false},
-    {"3, all disk", ZERO_STAGE_3, DISK, DISK, DISK, false},
+    {"0", ZERO_STAGE_0, DEVICE, DEVICE, DEVICE, false, false},
+    {"1", ZERO_STAGE_1, DEVICE, DEVICE, DEVICE, false, false},
+    {"2", ZERO_STAGE_2, DEVICE, DEVICE, DEVICE, false, false},
+    {"3", ZERO_STAGE_3, DEVICE, DEVICE, DEVICE, false, false},
+    {"3, small states", ZERO_STAGE_3, DEVICE, DEVICE, DEVICE, false, true},
+    {"3, state host", ZERO_STAGE_3, DEVICE, DEVICE, HOST, true, false},
+    {"3, state disk", ZERO_STAGE_3, DEVICE, DEVICE, DISK, false, false},
+    {"3, small states disk", ZERO_STAGE_3, DEVICE, DEVICE, DISK, false, true},
+    {"3, state, grads disk", ZERO_STAGE_3, DEVICE, DISK, DISK, false, false},
+    {"3, all disk", ZERO_STAGE_3, DISK, DISK, DISK, false, false},
 };
 
 static zero_engine_options options_of(const footprint *f, const footprint_mix *mix,
@@ -114,6 +117,8 @@ static zero_engine_options options_of(const footprint *f, const footprint_mix *m
     memcpy(options.tier, mix->tier, sizeof mix->tier);
     options.disk_directories = o->directory_count != 0 ? o->directories : here;
     options.disk_directory_count = o->directory_count != 0 ? o->directory_count : 1;
+    options.master_dtype = mix->small ? ZERO_DTYPE_REMAINDER8 : ZERO_DTYPE_DEFAULT;
+    options.moment_dtype = mix->small ? ZERO_DTYPE_I8 : ZERO_DTYPE_DEFAULT;
     tuning->accum_dtype = f->bf16_sums ? ZERO_DTYPE_BF16 : ZERO_DTYPE_F32;
     /* So that the I/O window is much smaller than the state of a small model. */
     tuning->extent_bytes = 65536;
@@ -125,10 +130,12 @@ static void make_mixes(footprint *f, const bench_target *target)
     const bool formula = zero_dtype_bytes(f->transformer.dtype) == 2;
     for (size_t i = 0; i < FOOTPRINT_MIXES; i++) {
         footprint_mix *mix = &f->mixes[f->mix_count];
-        if (kinds[i].gpu && target->device != ZERO_DEVICE_CUDA) {
+        if ((kinds[i].gpu && target->device != ZERO_DEVICE_CUDA) ||
+            (kinds[i].small && f->transformer.dtype != ZERO_DTYPE_BF16)) {
             continue;
         }
-        *mix = (footprint_mix){.name = kinds[i].name, .stage = kinds[i].stage};
+        *mix = (footprint_mix){
+            .name = kinds[i].name, .stage = kinds[i].stage, .small = kinds[i].small};
         for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
             const zero_tier tier = role == ZERO_ROLE_PARAM  ? kinds[i].param
                                    : role == ZERO_ROLE_GRAD ? kinds[i].grad

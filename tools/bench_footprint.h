@@ -6,13 +6,14 @@
 #include "memory_run.h"
 #include "zero/planner.h"
 
-#define FOOTPRINT_MIXES 8
+#define FOOTPRINT_MIXES 10
 
 /* One mix. Bytes are those of one rank; of measured ones, of the first rank that differs from the
  * plan, else of rank 0. */
 typedef struct footprint_mix {
     const char *name; /* "3, state disk" */
     zero_stage stage;
+    bool small; /* masters are REMAINDER8, moments I8 */
     zero_tier tier[ZERO_ROLE_COUNT_MAX];
     bool measured;
     zero_memory planned;

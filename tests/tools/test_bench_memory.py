@@ -43,7 +43,7 @@ def planned_is_measured(program, *words):
           len(compared) > 30 and all(row["value"] == row["reference"] for row in compared),
           [row for row in compared if row["value"] != row["reference"]])
     disks = [row["case"] for row in compared if row["case"].endswith(", disk")]
-    check("three mixes have files", len(disks) == 3, disks)
+    check("four mixes have files", len(disks) == 4, disks)
     return rows
 
 
@@ -71,12 +71,12 @@ def check_text(program):
         lines = done.stdout.splitlines()
         check(f"79 columns hold it {' '.join(words)}", all(len(line) < 80 for line in lines),
               max(lines, key=len))
-        check("every mix has a bar", len(re.findall(r"^\S.* [pgos|]{3,}$", done.stdout, re.M)) == 7,
+        check("every mix has a bar", len(re.findall(r"^\S.* [pgos|]{3,}$", done.stdout, re.M)) == 9,
               done.stdout)
         check("all is as planned", "all as planned, to the byte" in done.stdout, done.stdout)
     grown = [float(row["ratio"]) for row in rows_of(program, "--quick")
              if row["metric"] == "memory_used_vs_plan"]
-    check("the process grows by no less than the plan", len(grown) in (0, 7) and
+    check("the process grows by no less than the plan", len(grown) in (0, 9) and
           all(ratio < 1.001 for ratio in grown), grown)
 
 
@@ -155,7 +155,7 @@ def check_pictures(program, folder):
           all(float(bar.get("x")) + float(bar.get("width")) < edge for bar in bars))
     page = Page(open(html, encoding="utf-8").read())
     check("the page has the chart, tables, and loads nothing",
-          "svg" in page.names and page.names.count("table") == 7 and not page.loaded
+          "svg" in page.names and page.names.count("table") == 9 and not page.loaded
           and "script" not in page.names, page.loaded)
 
 

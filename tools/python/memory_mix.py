@@ -28,3 +28,5 @@ def note_lines(memory: Report) -> Lines:
     yield top
     yield "come slots that units are gathered to, tables, and what extents on disk pass"
     yield f"through. Grown: {memory['used']} of all ranks, the part of one."
+    if any("small" in mix["name"] for mix in memory["mixes"]):
+        yield "Small states: masters are remainders of 8 bits, moments are codes of 8 bits."
