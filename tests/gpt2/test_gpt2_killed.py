@@ -91,7 +91,8 @@ def ranks_of(parent):
                     text = file.read()
             except OSError:
                 continue
-            if text.split(")")[-1].split()[1] == str(parent):
+            state, its_parent = text.split(")")[-1].split()[:2]
+            if its_parent == str(parent) and state != "Z":
                 found.append(int(name))
     return found
 
@@ -128,6 +129,31 @@ def has_trained(path):
         return "\nexact " in file.read()
 
 
+def waits_of(pid):
+    """What the threads of a process wait for in the kernel."""
+    found = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/wchan", encoding="utf-8") as file:
+            found.append(file.read() or "runs")
+    return f"{pid}: {', '.join(found)}"
+
+
+def errors_of(process, launcher):
+    """What it has said on stderr when it has ended. Of a launcher that hangs when all its ranks are
+    gone nobody is to blame here."""
+    try:
+        return process.communicate(timeout=DEADLINE)[1]
+    except subprocess.TimeoutExpired:
+        left = ranks_of(process.pid) if launcher else [process.pid]
+        told = [waits_of(pid) for pid in left]
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        process.kill()
+        if left:
+            raise Failure(f"{DEADLINE} s after a death there were {told}") from None
+        return process.communicate()[1]
+
+
 def killed_once(job, folder, longest, choose):
     """Start, and kill after a while. Returns whether it had ended before."""
     newest, log = newest_whole(f"{folder}/run/checkpoints"), f"{folder}/log"
@@ -139,7 +165,7 @@ def killed_once(job, folder, longest, choose):
         process.wait(timeout=choose.uniform(0, longest))
     except subprocess.TimeoutExpired:
         killed = kill_one(process, job.launcher, choose)
-    errors = process.communicate(timeout=DEADLINE)[1]
+    errors = errors_of(process, job.launcher)
     if process.returncode == 0 or has_trained(log):
         check_goes_on(newest, log)
     if process.returncode == 0 or (job.full and "No space left on device" in errors and
@@ -158,8 +184,10 @@ def survives(job, choose, folder):
     whole = losses(f"{folder}/whole.csv")
     killed = 0
     while killed < KILLS:
-        while not killed_once(job, folder, longest, choose):
+        patience = longest
+        while not killed_once(job, folder, patience, choose):
             killed += 1
+            patience *= 1.1  # on a busy machine a run may take longer than the one before
         if losses(f"{folder}/parts.csv") != whole:
             raise Failure(f"after {killed} kills the losses are others")
         shutil.rmtree(f"{folder}/run/checkpoints")
