@@ -151,7 +151,8 @@ static inline zero_step_params zero_step_params_init(void)
  *  of an ordinary step in all cases.
  *
  *  A rank whose reduced gradients alone are beyond the limit, or not finite, updates no further
- *  unit speculatively. Units before that move their state twice, and call a callback update twice.
+ *  unit speculatively, nor does one whose zero_step has been called. Units that were updated before
+ *  and are discarded move their state twice, and call a callback update twice.
  *
  *  While at least half of the last 8 steps were clipped, skipped ones apart, predicted steps are
  *  updated after backward like ordinary ones (zero_stats.steps_held_back). An outcome counts four

@@ -80,6 +80,7 @@ static zero_status discard_speculation(zero_engine *engine)
     const zi_device *device = engine->device;
     engine_speculation *speculation = &engine->speculation;
     if (speculation->begun) {
+        zi_optim_end_speculation(engine->optim);
         ZI_TRY(zi_optim_discard(engine->optim));
         /* By then the prediction has read the step buffer's input, which may be replaced.
          */

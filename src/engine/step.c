@@ -24,6 +24,9 @@ static zero_status enqueue_decision(zero_engine *engine, zi_stream *caller, uint
     zi_decide_job job = engine->decide;
     job.input = &buffer->input;
     zi_stream *stream = engine->step_stream;
+    if (engine->speculation.begun) {
+        zi_optim_end_speculation(engine->optim);
+    }
     ZI_TRY(zi_params_step_begin(engine->params, stream));
     ZI_TRY(zi_engine_put_message(engine, caller, buffer, step_buffer, weight));
     ZI_TRY(zi_engine_decide(engine, job, &engine->norm_gather, &engine->part_gather));

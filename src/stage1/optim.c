@@ -284,6 +284,7 @@ void zi_optim_destroy(zi_optim *optim)
     if (optim != NULL) {
         zi_free(optim->jobs);
         zi_free(optim->speculative_jobs);
+        zi_free(optim->speculated);
         if (optim->cpu_stream != NULL) {
             zi_share_close(optim->share, UINT64_MAX);
             optim_ops_of(optim)->stream_destroy(optim_self_of(optim), optim->cpu_stream);

@@ -76,6 +76,9 @@ zero_status zi_optim_begin_speculation(zi_optim *optim, double max_norm);
  * until the step is decided. For every unit that has anything trained, from the last to the first
  * as far as gradients become ready in that order. */
 zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit, const zi_norm_sum *squares);
+/* The step is due: units whose speculative updates have not begun are updated once it is decided.
+ */
+void zi_optim_end_speculation(zi_optim *optim);
 /* Enqueue, before the first unit of a step that began with speculative updates: commit or discard
  * them, by its outcome as below. */
 zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome);

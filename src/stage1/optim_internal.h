@@ -31,11 +31,16 @@ struct zi_optim {
     bool speculative;             /* and it was computed before it was decided */
     /* For steps that may be speculative. */
     zi_update_job *speculative_jobs;
-    /* For tasks: the step under way commits its speculative update; its prediction is known not to
-     * hold; it is not clipped up to this norm. */
+    uint64_t speculations;    /* so far, the one of the step under way included */
+    atomic_uint_fast64_t due; /* of these, so many have steps that are due */
+    /* For tasks: the step under way commits its speculative updates; its prediction is known not to
+     * hold; it is not clipped up to this norm; by unit, whether it has such an update; the first
+     * extent that one has written. */
     int commits;
     bool refuted;
     double norm_limit;
+    bool *speculated;
+    uint32_t lowest_extent;
     uint64_t host_stalled[2]; /* as desc.stalled, of what the CPU updates for a GPU */
     atomic_uint_fast64_t update_ns;
     atomic_uint_fast64_t host_elements;
@@ -57,6 +62,7 @@ typedef struct optim_work {
     zi_step_decision *counted; /* gets the count of the CPU's updates */
     double max_norm;
     const zi_norm_sum *squares;
+    uint64_t speculation;
 } optim_work;
 
 _Static_assert(sizeof(optim_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
@@ -75,6 +81,12 @@ static inline void *optim_self_of(const zi_optim *optim)
 static inline zi_group *zi_optim_gather(const zi_optim *optim, uint32_t flat)
 {
     return optim->desc.groups[optim->layout->flats[flat].sharding][ZI_HOP_UPDATED];
+}
+
+/* For a task of a step: the unit's speculative update is its update. */
+static inline bool zi_optim_adopts(const optim_work *work, uint32_t unit)
+{
+    return work->speculative && work->optim->commits && work->optim->speculated[unit];
 }
 
 /* Put a task on the step stream. */

@@ -110,7 +110,7 @@ static zero_status update_unit(void *argument)
     if (skipped) {
         return ZERO_OK;
     }
-    if (work->speculative && work->optim->commits) {
+    if (zi_optim_adopts(work, work->unit)) {
         return zi_optim_adopt_unit(work);
     }
     ZI_TRY(leave_to_cpu(work, &left));
@@ -138,7 +138,7 @@ static zero_status update_staged_chunk(void *argument)
     if (skipped) {
         return ZERO_OK;
     }
-    if (work->speculative && optim->commits) {
+    if (zi_optim_adopts(work, work->unit)) {
         return zi_optim_adopt_chunk(work);
     }
     if (zi_flat_reads_param(&optim->layout->flats[own.flat]) || !is_asked(optim)) {

@@ -33,6 +33,8 @@ zero_status zi_optim_make_speculation(zi_optim *optim)
 {
     ZI_TRY(zi_calloc(optim->layout->chunk_count, sizeof *optim->speculative_jobs,
                      (void **)&optim->speculative_jobs));
+    ZI_TRY(zi_calloc(optim->layout->unit_count, sizeof *optim->speculated,
+                     (void **)&optim->speculated));
     zi_optim_rebind_speculation(optim);
     return ZERO_OK;
 }
@@ -42,6 +44,9 @@ static zero_status speculative_begin(void *argument)
     const optim_work *work = argument;
     zi_window *window = work->optim->desc.window;
     work->optim->refuted = false;
+    memset(work->optim->speculated, 0,
+           work->optim->layout->unit_count * sizeof *work->optim->speculated);
+    work->optim->lowest_extent = work->optim->layout->state.extent_count;
     /* A little more: it is compared with a product of numbers that were rounded. */
     work->optim->norm_limit = work->max_norm > 0 ? work->max_norm * (1 + 1e-6) : DBL_MAX;
     ZI_TRY(zi_window_speculate(window));
@@ -54,6 +59,7 @@ zero_status zi_optim_begin_speculation(zi_optim *optim, double max_norm)
     optim->down = false;
     optim->begun = false;
     optim->speculative = true;
+    optim->speculations++;
     return zi_optim_enqueue(optim, speculative_begin, &work);
 }
 
@@ -99,11 +105,24 @@ static zero_status walk_up(const zi_optim *optim)
     return zi_window_walk(optim->desc.window, 0, optim->layout->state.extent_count - 1);
 }
 
+static void note_speculated(zi_optim *optim, uint32_t unit)
+{
+    uint32_t first = 0;
+    const uint32_t count = zi_unit_chunks(optim->layout, unit, &first);
+    optim->speculated[unit] = true;
+    for (uint32_t p = first; p < first + count; p++) {
+        /* ZI_NO_INDEX is above all others. */
+        const uint32_t extent = optim->layout->chunks[p].extent;
+        optim->lowest_extent = extent < optim->lowest_extent ? extent : optim->lowest_extent;
+    }
+}
+
 static zero_status speculate_unit(void *argument)
 {
     const optim_work *work = argument;
     zi_optim *optim = work->optim;
-    if (optim->refuted) {
+    if (optim->refuted ||
+        atomic_load_explicit(&optim->due, memory_order_relaxed) >= work->speculation) {
         return ZERO_OK;
     }
     ZI_TRY(copy_unit(optim, work->unit, false));
@@ -111,6 +130,7 @@ static zero_status speculate_unit(void *argument)
     ZI_TRY(optim_ops_of(optim)->drain(optim_self_of(optim), optim->desc.step_stream));
     optim->refuted = is_refuted(optim, work->squares);
     if (!optim->refuted) {
+        note_speculated(optim, work->unit);
         return zi_optim_update_chunks(work);
     }
     zi_window_discard(optim->desc.window);
@@ -124,6 +144,7 @@ zero_status zi_optim_speculate_unit(zi_optim *optim, uint32_t unit, const zi_nor
                              .down = true,
                              .speculates = true,
                              .squares = squares,
+                             .speculation = optim->speculations,
                              .outcome = optim->desc.predicted};
     return zi_optim_enqueue_update(optim, speculate_unit, &work);
 }
@@ -156,7 +177,9 @@ static zero_status validate(void *argument)
     take_speculative_count(optim);
     if (optim->commits) {
         atomic_fetch_add_explicit(&optim->kept, 1, memory_order_relaxed);
-        return zi_window_commit(window);
+        ZI_TRY(zi_window_commit(window));
+        return optim->lowest_extent > 0 ? zi_window_walk(window, 0, optim->lowest_extent - 1)
+                                        : ZERO_OK;
     }
     atomic_fetch_add_explicit(&optim->redone, work->outcome->skip ? 0 : 1, memory_order_relaxed);
     if (optim->refuted) {
@@ -164,6 +187,11 @@ static zero_status validate(void *argument)
     }
     zi_window_discard(window);
     return work->outcome->skip ? ZERO_OK : walk_up(optim);
+}
+
+void zi_optim_end_speculation(zi_optim *optim)
+{
+    atomic_store_explicit(&optim->due, optim->speculations, memory_order_relaxed);
 }
 
 zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome)

@@ -35,6 +35,11 @@ zero_status zi_optim_update_staged(const optim_work *work, uint32_t p, uint32_t 
     return ZERO_OK;
 }
 
+static uint32_t unit_of(const zi_layout *layout, uint32_t p)
+{
+    return layout->flats[layout->chunks[p].flat].unit;
+}
+
 /* The chunk that the update comes to after this one; ZI_NO_INDEX: none that is known to be ready.
  * Speculative updates come a unit at a time. */
 static uint32_t chunk_after(const optim_work *work, uint32_t p)
@@ -42,8 +47,8 @@ static uint32_t chunk_after(const optim_work *work, uint32_t p)
     const zi_layout *layout = work->optim->layout;
     const uint32_t next = work->down ? p - 1 : p + 1; /* none below the first either */
     const bool comes = next < layout->chunk_count &&
-                       (!work->speculates || layout->flats[layout->chunks[next].flat].unit ==
-                                                 layout->flats[layout->chunks[p].flat].unit);
+                       (work->speculates ? unit_of(layout, next) == unit_of(layout, p)
+                                         : !zi_optim_adopts(work, unit_of(layout, next)));
     return comes ? next : ZI_NO_INDEX;
 }
 
