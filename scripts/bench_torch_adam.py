@@ -17,6 +17,8 @@ import subprocess
 import sys
 import time
 
+import bench_torch
+
 METRIC = "adamw_vs_peers"
 TENSORS = 16
 REPETITIONS = 7
@@ -146,10 +148,7 @@ def main():
         )
     for omission in report["skipped"]:
         print(f"skipped: {omission['case']}: {omission['reason']}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=2)
-            file.write("\n")
+    bench_torch.write(args.json, report)
     return 0
 
 

@@ -231,7 +231,7 @@ static void log_turn(const fiber *of)
 
 /* ---- turns ---- */
 
-/* How many wait for what is in the address's class: mostly none. */
+/* The fibers that wait for what is in the address's class: mostly none. */
 static fiber **waiting_for(const void *awaited)
 {
     const uintptr_t address = (uintptr_t)awaited;
