@@ -64,7 +64,7 @@ static uint64_t part_of(uint64_t dimension, uint32_t shrink)
     return (dimension + shrink - 1) / shrink;
 }
 
-/* A `shrink`th of every dimension but the number of layers, heads and experts: matrices have a
+/* A `shrink`th of every dimension but the numbers of blocks, heads and experts: matrices have a
  * shrink^2th of their elements, so that the embedding stays as large beside blocks as it was. */
 static zero_transformer shrunk(const zero_transformer *whole, uint32_t shrink)
 {
@@ -73,6 +73,13 @@ static zero_transformer shrunk(const zero_transformer *whole, uint32_t shrink)
     t.width = part_of(t.width, shrink);
     t.head_width = part_of(head, shrink);
     t.ffn_width = part_of(t.ffn_width, shrink);
+    t.dense_ffn_width = part_of(t.dense_ffn_width, shrink);
+    t.shared_ffn_width = part_of(t.shared_ffn_width, shrink);
+    t.kv_rank = part_of(t.kv_rank, shrink);
+    t.query_rank = part_of(t.query_rank, shrink);
+    t.rope_width = part_of(t.rope_width, shrink);
+    t.value_width = part_of(t.value_width, shrink);
+    t.window = part_of(t.window, shrink);
     t.vocab = part_of(t.vocab, shrink);
     t.positions = part_of(t.positions, shrink);
     t.sequence = part_of(t.sequence, shrink);

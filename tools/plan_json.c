@@ -108,6 +108,19 @@ static json_t *mesh_json(const plan_report *r)
                      b->wire == ZERO_WIRE_ZEROPP ? "zero++" : "engine");
 }
 
+/* Names of what the model's file describes and is not planned. */
+static json_t *left_out_json(const zero_transformer *t)
+{
+    json_t *parts = json_array();
+    for (uint64_t part = 1; part != 0; part <<= 1) {
+        const char *name = zero_transformer_part_name(t->left_out & part);
+        if (name != NULL) {
+            (void)json_array_append_new(parts, json_string(name));
+        }
+    }
+    return parts;
+}
+
 static json_t *settings_json(const plan_report *r)
 {
     json_t *settings = json_array();
@@ -130,16 +143,17 @@ json_t *plan_json(const plan_report *r)
         }
     }
     return json_pack(
-        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:b, s:i, s:o, "
-        "s:s?, s:s?, s:s?, s:s?}",
+        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:b, s:i, "
+        "s:o, s:s?, s:s?, s:s?, s:s?}",
         "model", json_string_nocheck(r->model), "parameters", (json_int_t)r->parameters,
         "parameters_used", (json_int_t)r->parameters_used, "dtype",
         zero_dtype_name(r->transformer.dtype), "layers", (json_int_t)r->transformer.layers, "width",
-        (json_int_t)r->transformer.width, "cluster_name", json_string_nocheck(r->cluster_name),
-        "ranks", (json_int_t)r->ranks, "cluster", cluster_json(&r->cluster), "mesh", mesh_json(r),
-        "settings", settings_json(r), "samples", (json_int_t)r->batch.samples, "sequence",
-        (json_int_t)r->batch.sequence, "micro_steps", (int)r->batch.micro_steps, "recompute",
-        r->batch.recompute != 0, "layers_max", ZERO_FOOTPRINT_LAYERS_MAX, "mixes", mixes,
-        "recommended", r->recommended != NULL ? r->recommended->name : NULL, "advised", r->advised,
-        "advice", r->advice, "untimed", r->untimed[0] != '\0' ? r->untimed : NULL);
+        (json_int_t)r->transformer.width, "left_out", left_out_json(&r->transformer),
+        "cluster_name", json_string_nocheck(r->cluster_name), "ranks", (json_int_t)r->ranks,
+        "cluster", cluster_json(&r->cluster), "mesh", mesh_json(r), "settings", settings_json(r),
+        "samples", (json_int_t)r->batch.samples, "sequence", (json_int_t)r->batch.sequence,
+        "micro_steps", (int)r->batch.micro_steps, "recompute", r->batch.recompute != 0,
+        "layers_max", ZERO_FOOTPRINT_LAYERS_MAX, "mixes", mixes, "recommended",
+        r->recommended != NULL ? r->recommended->name : NULL, "advised", r->advised, "advice",
+        r->advice, "untimed", r->untimed[0] != '\0' ? r->untimed : NULL);
 }

@@ -2,9 +2,10 @@
  *  Transformers by their dimensions: what to plan before a trainer exists.
  *
  *  A zero_transformer describes a decoder of the kinds that are published: GPT-2 and GPT-3, Llama
- *  and Mistral, Qwen, Mixtral. It comes from a preset, from a config.json or the weights as model
- *  hubs have them, or from a caller who sets its fields, and becomes a zero_model with a unit for
- *  the embedding, one for each block, and one for the head.
+ *  and Mistral, Qwen, Mixtral, DeepSeek-V3, Gemma, Phi, gpt-oss, GPT-NeoX, OPT, Falcon, GLM. It
+ * comes from a preset, from a config.json or the weights as model hubs have them, or from a caller
+ * who sets its fields, and becomes a zero_model with a unit for the embedding, one for each block,
+ * and one for the head.
  *
  *  Experimental: it may change in any release 0.x (docs/stability.md). Part of libzero-plan. */
 #ifndef ZERO_TRANSFORMER_H
@@ -29,8 +30,31 @@ typedef enum zero_transformer_flags {
     ZERO_TRANSFORMER_GATED = 8, /**< feed-forward layers have a third matrix, the gate: SwiGLU
                                      (Shazeer, "GLU variants improve transformer", 2020) */
     ZERO_TRANSFORMER_HEAD_NORMS = 16, /**< a norm over each head of queries, one of keys (Qwen 3) */
-    ZERO_TRANSFORMER_ALL = 31         /**< all of these bits */
+    ZERO_TRANSFORMER_NORM_BIASES = 32,   /**< every norm of the residual stream has a bias */
+    ZERO_TRANSFORMER_OUTPUT_BIASES = 64, /**< the matrix that follows attention has a bias */
+    ZERO_TRANSFORMER_FFN_BIASES =
+        128, /**< the matrices of feed-forward layers have, of each expert too */
+    ZERO_TRANSFORMER_ROUTER_BIASES = 256, /**< the router has a bias (gpt-oss) */
+    ZERO_TRANSFORMER_SINKS = 512, /**< each query head has a learned logit that its softmax counts
+                                       (gpt-oss) */
+    ZERO_TRANSFORMER_POST_NORMS =
+        1024, /**< a norm behind attention and one behind the feed-forward layer too (Gemma 2) */
+    ZERO_TRANSFORMER_PARALLEL =
+        2048, /**< attention and the feed-forward layer both read the block's input (GPT-NeoX) */
+    ZERO_TRANSFORMER_ONE_NORM = 4096, /**< of which there is one norm; with PARALLEL (Falcon) */
+    ZERO_TRANSFORMER_CHUNKED = 8192,  /**< a window begins at each multiple of its length: tokens
+                                         attend within such a chunk (Llama 4) */
+    ZERO_TRANSFORMER_ALL = 16383      /**< all of these bits */
 } zero_transformer_flags;
+
+/** Parts of the model in a config.json that a zero_transformer is without, combined with |. */
+typedef enum zero_transformer_parts {
+    ZERO_TRANSFORMER_PART_TOWERS = 1, /**< towers of images or sound, with what joins them to the
+                                           text model */
+    ZERO_TRANSFORMER_PART_PREDICTORS = 2, /**< blocks that predict further tokens (MTP) */
+    ZERO_TRANSFORMER_PART_QUANTIZED = 4   /**< the quantised form of weights: parameters are planned
+                                               in `dtype` */
+} zero_transformer_parts;
 
 /** The part of a block that is a unit, and so is gathered at once. Smaller units need smaller
  * slots, and more collectives. */
@@ -63,11 +87,35 @@ typedef struct zero_transformer {
     zero_dtype dtype; /**< of the parameters. Default: F32 */
     zero_transformer_units units; /**< default: blocks */
     uint64_t tensor_parallel;     /**< ranks that split every matrix between them (Shoeybi et al.,
-                                       "Megatron-LM", 2019); divides heads and ffn_width, and one of
-                                       it and kv_heads divides the other. 0: 1 */
+                                       "Megatron-LM", 2019); divides heads and the widths of
+                                       feed-forward layers, and one of it and kv_heads divides
+                                       the other. 0: 1 */
     uint64_t pipeline_parallel;   /**< stages that the blocks are split over, in [1, layers]. Where
                                        it does not divide them, some have one block less, the
                                        last one among them. 0: 1 */
+    uint64_t dense_layers; /**< blocks at the start that have one feed-forward layer instead of
+                                experts (DeepSeek-V3), at most 65536; 0 without experts */
+    uint64_t expert_every; /**< of the blocks behind those, experts are in each whose number, from
+                                1, this divides; the others have one feed-forward layer (Llama 4).
+                                At most 65536. 0: 1, and 0 without experts */
+    uint64_t dense_ffn_width;  /**< inner elements of the feed-forward layer of a block without
+                                    experts where others have, at most 2^24. 0: ffn_width */
+    uint64_t shared_ffn_width; /**< inner elements of a feed-forward layer that every token passes
+                                    through beside the experts: of all shared experts together, at
+                                    most 2^24. 0: there is none */
+    uint64_t kv_rank;          /**< elements of a token's latent, of which keys and values are made:
+                                    multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024),
+                                    at most 2^20. kv_heads is then 0 or heads. 0: there is none */
+    uint64_t query_rank;       /**< likewise of queries, with kv_rank. 0: one matrix makes them */
+    uint64_t rope_width;  /**< with kv_rank: elements of a head, of head_width, that have rotary
+                               positions; all heads' keys share them. In [1, head_width - 1] */
+    uint64_t value_width; /**< elements of a head's values, at most 2^20. 0: head_width */
+    uint64_t window;      /**< tokens, its own among them, that a token attends to in blocks with a
+                               sliding window, at most 2^24. 0: to all before it */
+    uint64_t full_every;  /**< with a window: tokens attend to all in each block whose number, from
+                               1, this divides, at most 65536. 0: in none */
+    uint64_t left_out;    /**< zero_transformer_parts that zero_transformer_read found and this is
+                               without */
 } zero_transformer;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -81,9 +129,15 @@ static inline zero_transformer zero_transformer_init(void)
     return transformer;
 }
 
+/** A name of a part, for example "multi-token prediction blocks"; NULL for an unknown one.
+ *  - part: one of zero_transformer_parts. */
+ZERO_API const char *zero_transformer_part_name(uint64_t part);
+
 /** The name of preset `index`, 0-based; NULL behind the last one. They are in order of size within
  *  each family: gpt2, llama, gpt3, mixtral, qwen3, and "1t", the trillion of Narayanan et al.,
- *  "Efficient large-scale language model training on GPU clusters", 2021. */
+ *  "Efficient large-scale language model training on GPU clusters", 2021; deepseek, kimi, llama-4,
+ *  gpt-oss, gemma, phi. `sequence` is a length that they were trained with, where they have been
+ *  extended to a longer one that of before. */
 ZERO_API const char *zero_transformer_preset_name(uint32_t index);
 
 /** The dimensions of a published model, in bf16.
@@ -97,7 +151,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_preset(const char *name,
                                                              zero_transformer *transformer);
 
 /** The dimensions in a file of a model hub's, of the model types gpt2, llama, mistral, mixtral,
- *  qwen2, qwen3 and qwen3_moe. What the file holds decides how it is read:
+ *  qwen2, qwen3 and qwen3_moe, and, by a config.json alone, deepseek_v3, kimi_k2, llama4,
+ *  llama4_text, gemma2, gemma3, gemma3_text, phi3, gpt_oss, gpt_neox, opt, falcon and glm4_moe. Of
+ *  a model with towers for images it is the text model (`left_out` says so). What the file holds
+ *  decides how it is read:
  *
  *  - a config.json, of at most 1 MiB;
  *  - weights in safetensors, of which only the header is read, so the first bytes of a download do;
@@ -131,8 +188,10 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_check(const zero_transform
  * block's experts are one tensor for each matrix, by expert.
  *
  *  With tensor_parallel or pipeline_parallel it is the part that the engines of one column hold
- *  (docs/mesh.md): each matrix the first box of the global one, and with stages the first of them,
- *  the embedding and as many blocks as the fullest stage has, without a head.
+ *  (docs/mesh.md): each matrix the first box of the global one, and with stages the embedding and
+ *  the blocks of the stage whose blocks have the most parameters, without a head. Where blocks are
+ *  alike that is the first stage; where they differ, no stage has more: an embedding has as many
+ *  parameters as a head.
  *  - model: out.
  *  - Local call.
  *  - Ownership: the caller destroys the model.

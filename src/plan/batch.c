@@ -35,6 +35,13 @@ static zero_status resolve_mesh(const zero_transformer *t, zero_batch *b)
                 " pipeline stages has at most %" PRIu64 " groups of blocks, and one stage has one",
                 b->interleave, t->pipeline_parallel, zi_transformer_blocks(t));
     }
+    if (b->interleave > 1 && !zi_transformer_alike(t)) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "interleave of the batch is %" PRIu64
+                ", and the transformer's blocks differ in experts or windows, whose groups are not "
+                "planned; leave interleave 1",
+                b->interleave);
+    }
     if (b->sequence % b->context_parallel != 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "context_parallel of the batch, %" PRIu64

@@ -165,12 +165,15 @@ static zero_status time_links(work *w)
 
 /* Ranks of tensor parallelism add up what each block's two halves give, in forward, in backward,
  * and again where they are recomputed, without the last half (Shoeybi et al., 2019, section 3); at
- * the ends what the embedding gives and the head's gradient. A reduce-scatter and a gather of
- * tokens move as many bytes. */
+ * the ends what the embedding gives and the head's gradient. Halves that read the same are added up
+ * at once, and then recomputation needs no sum; a norm behind the last half needs that one too. A
+ * reduce-scatter and a gather of tokens move as many bytes. */
 static zero_status add_partial_sums(work *w, zi_stage stage, double micro_steps)
 {
-    const double again = w->batch.recompute != 0 ? 1 : 0;
-    const double sums = (double)stage.layers * (4 + again) + (stage.head ? 2 : 0);
+    const bool parallel = (w->transformer.flags & ZERO_TRANSFORMER_PARALLEL) != 0;
+    const bool normed = (w->transformer.flags & ZERO_TRANSFORMER_POST_NORMS) != 0;
+    const double again = w->batch.recompute != 0 ? (normed ? 2 : 1) : 0;
+    const double sums = (double)stage.layers * (parallel ? 2 : 4 + again) + (stage.head ? 2 : 0);
     const double bytes = (double)(zi_batch_tokens(&w->batch) * w->transformer.width *
                                   zero_dtype_bytes(w->batch.dtype));
     const zi_exchange e = {.stride = 1,
@@ -188,7 +191,7 @@ static zero_status gather_keys(work *w, zi_stage stage, double micro_steps)
     const zero_transformer *t = &w->transformer;
     const double calls =
         micro_steps * (double)stage.layers * (3 + (w->batch.recompute != 0 ? 1 : 0));
-    const double bytes = 2.0 * (double)(zi_tensor_kv_heads(t) * t->head_width) *
+    const double bytes = (double)(zi_tensor_kv_heads(t) * (t->head_width + t->value_width)) *
                          (double)(w->batch.samples * w->batch.sequence) *
                          (double)zero_dtype_bytes(w->batch.dtype);
     const zi_exchange e = {.stride = (uint32_t)t->tensor_parallel,
@@ -279,20 +282,20 @@ static zero_status pass_ns(const work *w, zi_stage stage, double *ns)
     return ZERO_OK;
 }
 
-/* The last stage has the head, and where stages do not divide the blocks one block less. */
+/* The last stage has the head, and where stages do not divide the blocks one block less; blocks
+ * that differ may make any stage the slowest. */
 static zero_status find_slowest(work *w)
 {
     const zero_transformer *t = &w->transformer;
-    const uint64_t blocks = zi_transformer_blocks(t);
-    const bool even = t->layers % t->pipeline_parallel == 0;
-    const zi_stage inner = {.layers = blocks};
-    double inner_ns = 0;
-    double last_ns = 0;
-    w->stage = (zi_stage){.layers = even ? blocks : blocks - 1, .head = true};
-    if (!even) {
-        ZI_TRY(pass_ns(w, inner, &inner_ns));
-        ZI_TRY(pass_ns(w, w->stage, &last_ns));
-        w->stage = inner_ns > last_ns ? inner : w->stage;
+    const bool alike = zi_transformer_alike(t) && t->layers % t->pipeline_parallel == 0;
+    double most_ns = 0;
+    w->stage = zi_transformer_stage(t, t->pipeline_parallel - 1);
+    for (uint64_t i = t->pipeline_parallel; i > 0 && !alike; i--) {
+        const zi_stage stage = zi_transformer_stage(t, i - 1);
+        double ns = 0;
+        ZI_TRY(pass_ns(w, stage, &ns));
+        w->stage = ns > most_ns ? stage : w->stage;
+        most_ns = larger(ns, most_ns);
     }
     return ZERO_OK;
 }

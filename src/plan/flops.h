@@ -16,12 +16,17 @@
  * clusters", 2021, section 5.1, count them (equation 3 is their sum): two operations for a token
  * and an element of a matrix, of experts only those that the token passes through; attention's
  * scores and what they weigh, without the saving that a causal mask allows; the head's product in
- * its unit. batch: NULL: one sample.
+ * its unit. Of a window's pairs those that the mask leaves count twice, as they do where there is
+ * no window: 2 x window x sequence - window^2 in a sample, and in chunks their squares. batch:
+ * NULL: one sample.
  *
  * Errors: those of zero_activation_bytes' arguments; INVALID_ARGUMENT for a unit that the model
  * lacks, and for 2^63 operations or more. */
 zero_status zi_transformer_flops(const zero_transformer *transformer, const zero_batch *batch,
                                  uint64_t unit, uint64_t *forward_flops);
+
+/* How many keys a query meets, on average over a sample. t, b: resolved. */
+double zi_keys_of(const zero_transformer *t, const zero_batch *b, bool windowed);
 
 /* Operations of a rank's micro-step, forward and backward. */
 typedef struct zi_micro_flops {
@@ -32,8 +37,10 @@ typedef struct zi_micro_flops {
 } zi_micro_flops;
 
 /* Recomputation ends with the input of a block's last product: what that gives is the residual
- * stream of the next block, which was kept. t, b: resolved. Counted are those of a stage's rank:
- * ranks of tensor parallelism divide them evenly. */
+ * stream of the next block, which was kept (zi_transformer_last). t, b: resolved. Counted are those
+ * of a stage's rank: ranks of tensor parallelism divide them evenly, and `products` has the copies
+ * that each of them computes.
+ */
 zi_micro_flops zi_micro_flops_of(const zero_transformer *t, const zero_batch *b, zi_stage stage);
 
 /* Bytes of a GPU's memory that kernels between products move in a micro-step: norms, activation

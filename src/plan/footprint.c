@@ -28,35 +28,82 @@ typedef struct token_elements {
     uint64_t work;   /* gradients under way in a block */
 } token_elements;
 
-static token_elements footprint_elements_of(const zero_transformer *t, const zero_batch *b)
+static bool footprint_has(const zero_transformer *t, uint32_t flag)
 {
-    const uint64_t queries = zi_tensor_part(t, t->heads) * t->head_width;
-    const uint64_t keys = zi_tensor_kv_heads(t) * t->head_width;
+    return (t->flags & flag) != 0;
+}
+
+/* Outputs of the norms before a block's two halves and the stream between them, which halves that
+ * read the same do without; inputs of norms behind halves. */
+static uint64_t streams_of(const zero_transformer *t)
+{
+    const uint64_t norms = footprint_has(t, ZERO_TRANSFORMER_ONE_NORM) ? 1 : 2;
+    const uint64_t between = footprint_has(t, ZERO_TRANSFORMER_PARALLEL) ? 0 : 1;
+    return norms + between + (footprint_has(t, ZERO_TRANSFORMER_POST_NORMS) ? 2 : 0);
+}
+
+/* Queries, keys, values and what attention makes of them. Latents have a norm, whose input and
+ * output are kept, and each rank of tensor parallelism has all of them. */
+static uint64_t attention_elements(const zero_transformer *t)
+{
+    const uint64_t heads = zi_tensor_part(t, t->heads);
+    const uint64_t latents =
+        t->kv_rank != 0 ? 2 * t->query_rank + 2 * t->kv_rank + t->rope_width : 0;
+    return (heads + zi_tensor_kv_heads(t)) * (t->head_width + t->value_width) + latents;
+}
+
+static token_elements elements_of_block(const zero_transformer *t, const zero_batch *b,
+                                        zi_block_kind kind)
+{
+    const zero_transformer alike = zi_transformer_kind(t, kind);
     const uint64_t gated = (t->flags & ZERO_TRANSFORMER_GATED) != 0;
     const uint64_t inner =
-        zi_tensor_part(t, t->ffn_width) * (t->experts != 0 ? t->experts_used : 1);
+        zi_tensor_part(t, alike.ffn_width) * (alike.experts != 0 ? alike.experts_used : 1) +
+        zi_tensor_part(t, alike.shared_ffn_width);
     /* Ranks of tensor parallelism split what lies between products by tokens, or not at all. */
     const uint64_t width = b->sequence_parallel != 0 ? zi_tensor_part(t, t->width) : t->width;
-    /* Two norms' outputs and the stream between them; queries, keys, values and what attention
-     * makes of them; the feed-forward layer before and after its activation. */
-    const uint64_t kept = 3 * width + 2 * queries + 2 * keys + (2 + gated) * inner + t->experts;
+    /* The feed-forward layer is kept before and after its activation. */
+    const uint64_t kept =
+        streams_of(t) * width + attention_elements(t) + (2 + gated) * inner + alike.experts;
     return (token_elements){
         .stream = width, .block = kept, .work = 2 * width + (1 + gated) * inner};
+}
+
+/* Of a stage's blocks together, or with recomputation of the one that keeps the most. */
+static token_elements footprint_elements_of(const zero_transformer *t, const zero_batch *b,
+                                            zi_stage stage)
+{
+    token_elements all = {0};
+    for (int kind = 0; kind < ZI_BLOCK_KINDS; kind++) {
+        const uint64_t layers = zi_stage_count(&stage, (zi_block_kind)kind);
+        const token_elements one = elements_of_block(t, b, (zi_block_kind)kind);
+        if (layers == 0) {
+            continue;
+        }
+        all.stream = one.stream;
+        all.block =
+            b->recompute != 0 ? zi_max_u64(all.block, one.block) : all.block + layers * one.block;
+        all.work = zi_max_u64(all.work, one.work);
+    }
+    return all;
 }
 
 /* Statistics in fp32: mean and deviation of each norm, the sum of each head's softmax. */
 static uint64_t statistics_of(const zero_transformer *t)
 {
-    return sizeof(float) * (4 + zi_tensor_part(t, t->heads));
+    const uint64_t latents = (t->kv_rank != 0 ? 1U : 0U) + (t->query_rank != 0 ? 1U : 0U);
+    const uint64_t norms = (footprint_has(t, ZERO_TRANSFORMER_ONE_NORM) ? 1U : 2U) +
+                           (footprint_has(t, ZERO_TRANSFORMER_POST_NORMS) ? 2U : 0U) + latents;
+    return sizeof(float) * (2 * norms + zi_tensor_part(t, t->heads));
 }
 
 zero_status zi_activation_bytes(const zero_transformer *t, const zero_batch *b, zi_stage stage,
                                 uint64_t *bytes)
 {
-    const token_elements each = footprint_elements_of(t, b);
+    const token_elements each = footprint_elements_of(t, b, stage);
     const uint64_t width = zero_dtype_bytes(b->dtype);
     const uint64_t blocks = b->recompute != 0 ? 1 : stage.layers;
-    const uint64_t elements = (stage.layers + 1) * each.stream + blocks * each.block + each.work +
+    const uint64_t elements = (stage.layers + 1) * each.stream + each.block + each.work +
                               each.stream; /* the head's norm */
     const uint64_t token = elements * width + blocks * statistics_of(t);
     const uint64_t logits = stage.head ? b->logit_rows * zi_tensor_part(t, t->vocab) * width : 0;
@@ -72,13 +119,16 @@ zero_status zi_activation_bytes(const zero_transformer *t, const zero_batch *b, 
 
 /* The size, in blocks, of what the first stage keeps at once: with one forward, one backward in
  * turn as many micro-steps as there are stages, and where groups of blocks are interleaved a group
- * of each further stage besides (Korthikanti et al., 2022, section 4.2.3). */
+ * of each further stage besides (Korthikanti et al., 2022, section 4.2.3). Where stages differ, the
+ * blocks are those of the fullest one. */
 static zi_stage kept_stage(const zero_transformer *t, const zero_batch *b)
 {
-    const uint64_t blocks = zi_transformer_blocks(t);
+    const zi_stage fullest = zi_transformer_fullest(t);
+    const uint64_t blocks = fullest.layers;
     const uint64_t stages = t->pipeline_parallel;
     const uint64_t more = b->interleave > 1 ? zi_div_up(blocks * (stages - 1), b->interleave) : 0;
     return (zi_stage){.layers = zi_min_u64(blocks * stages + more, blocks * b->micro_steps),
+                      .dense = fullest.dense * zi_min_u64(stages, b->micro_steps),
                       .head = stages == 1};
 }
 

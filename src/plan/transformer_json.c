@@ -1,134 +1,15 @@
-/* Owns reading a config.json, as model hubs have it, into a transformer. Invariant: what a
- * zero_transformer cannot describe is refused, never left out. */
+/* Owns reading a config.json, as model hubs have it, into a transformer: what belongs to no type of
+ * model. Invariant: what a zero_transformer cannot describe is refused, or named in `left_out`. */
 #include <inttypes.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/error.h"
+#include "plan/transformer_families.h"
 #include "plan/transformer_files.h"
 
-/* The properties of a model type, whatever its file says, and its defaults for keys that a file
- * leaves out. These are the defaults of the types' configurations in transformers 5;
- * scripts/check_configs.py compares. */
-typedef struct family {
-    const char *type;
-    uint32_t flags;
-    bool tied;              /* unless the file says otherwise */
-    bool old_names;         /* n_layer rather than num_hidden_layers */
-    bool experts;           /* blocks choose from them */
-    uint64_t head_width;    /* if the key is missing; 0: width / heads */
-    uint64_t kv_heads;      /* if the key is missing, not if it is null; 0: as many as heads */
-    const char *expert_ffn; /* the key of their inner width; NULL: of every ffn's */
-} family;
-
-#define GATED ZERO_TRANSFORMER_GATED
-#define QWEN2 (GATED | ZERO_TRANSFORMER_QKV_BIASES)
-#define QWEN3 (GATED | ZERO_TRANSFORMER_HEAD_NORMS)
-
-static const family families[] = {
-    {"gpt2", ZERO_TRANSFORMER_BIASES, true, true, false, 0, 0, NULL},
-    {"llama", GATED, false, false, false, 0, 0, NULL},
-    {"mistral", GATED, false, false, false, 0, 8, NULL},
-    {"mixtral", GATED, false, false, true, 0, 8, NULL},
-    {"qwen2", QWEN2, false, false, false, 0, 32, NULL},
-    {"qwen3", QWEN3, false, false, false, 128, 32, NULL},
-    {"qwen3_moe", QWEN3, false, false, true, 0, 4, "moe_intermediate_size"},
-};
-#define FAMILY_COUNT (sizeof families / sizeof families[0])
-
-static zero_status find_family(const zi_json *json, const family **found)
-{
-    const char *type = NULL;
-    char names[128] = "";
-    size_t used = 0;
-    ZI_TRY(zi_json_text(json, (zi_json_key){.name = "model_type", .required = true}, &type));
-    for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        if (strcmp(families[i].type, type) == 0) {
-            *found = &families[i];
-            return ZERO_OK;
-        }
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",
-                                 families[i].type);
-    }
-    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-            "\"model_type\" of %s is \"%.64s\"; the types known are %s: set the dimensions instead "
-            "(zero plan layers=N,width=N,...)",
-            json->path, type, names);
-}
-
-/* A dimension and its key, by the old names and the new ones; NULL: there is none. */
-typedef struct dimension {
-    const char *name[2];
-    size_t offset;
-    bool required[2];
-} dimension;
-
-#define FIELD(field) offsetof(zero_transformer, field)
-
-static const dimension dimensions[] = {
-    {{"num_hidden_layers", "n_layer"}, FIELD(layers), {true, true}},
-    {{"hidden_size", "n_embd"}, FIELD(width), {true, true}},
-    {{"num_attention_heads", "n_head"}, FIELD(heads), {true, true}},
-    {{"num_key_value_heads", NULL}, FIELD(kv_heads), {false, false}},
-    {{"head_dim", NULL}, FIELD(head_width), {false, false}},
-    {{"intermediate_size", "n_inner"}, FIELD(ffn_width), {true, false}},
-    {{"vocab_size", "vocab_size"}, FIELD(vocab), {true, true}},
-    {{NULL, "n_positions"}, FIELD(positions), {false, true}},
-    {{"max_position_embeddings", "n_positions"}, FIELD(sequence), {true, true}},
-};
-
-/* Upper bounds are those of zero_transformer_check, which names them. A 0 would be its default,
- * and in a file it is none. */
-static zero_status transformer_json_read_number(const zi_json *json, const char *name,
-                                                bool required, uint64_t *value)
-{
-    return zi_json_number(json, (zi_json_key){name, required, 1, INT64_MAX}, value);
-}
-
-/* Their number has two names: newer files of a type have the other one. */
-static zero_status read_experts(const zi_json *json, zero_transformer *t)
-{
-    uint64_t local = 0;
-    ZI_TRY(transformer_json_read_number(json, "num_experts", false, &t->experts));
-    ZI_TRY(transformer_json_read_number(json, "num_local_experts", false, &local));
-    if (t->experts == 0 && local == 0) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "%s has no \"num_experts\" or \"num_local_experts\"",
-                json->path);
-    }
-    if (t->experts != 0 && local != 0 && t->experts != local) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "%s has \"num_experts\" %" PRIu64 " and \"num_local_experts\" %" PRIu64
-                "; leave the one out that is wrong",
-                json->path, t->experts, local);
-    }
-    t->experts = t->experts != 0 ? t->experts : local;
-    return transformer_json_read_number(json, "num_experts_per_tok", true, &t->experts_used);
-}
-
-static zero_status read_dimensions(const zi_json *json, const family *kind, zero_transformer *t)
-{
-    for (size_t i = 0; i < sizeof dimensions / sizeof dimensions[0]; i++) {
-        const dimension *d = &dimensions[i];
-        const char *name = d->name[kind->old_names];
-        uint64_t *value = (uint64_t *)(void *)((unsigned char *)t + d->offset);
-        if (name != NULL) {
-            ZI_TRY(transformer_json_read_number(json, name, d->required[kind->old_names], value));
-        }
-    }
-    if (json_object_get(json->root, "num_key_value_heads") == NULL) {
-        t->kv_heads = kind->kv_heads;
-    }
-    if (kind->experts) {
-        ZI_TRY(read_experts(json, t));
-    }
-    if (kind->expert_ffn != NULL) {
-        ZI_TRY(transformer_json_read_number(json, kind->expert_ffn, true, &t->ffn_width));
-    }
-    return ZERO_OK;
-}
-
-static zero_status read_dtype(const zi_json *json, zero_dtype *dtype)
+/* text: the part that describes the text model, which may leave it to all of the file. */
+static zero_status read_dtype(const zi_json *json, const zi_json *text, zero_dtype *dtype)
 {
     static const struct {
         const char *name;
@@ -138,6 +19,8 @@ static zero_status read_dtype(const zi_json *json, zero_dtype *dtype)
     const char *name = "float32";
     ZI_TRY(zi_json_text(json, (zi_json_key){.name = "torch_dtype"}, &name));
     ZI_TRY(zi_json_text(json, (zi_json_key){.name = "dtype"}, &name));
+    ZI_TRY(zi_json_text(text, (zi_json_key){.name = "torch_dtype"}, &name));
+    ZI_TRY(zi_json_text(text, (zi_json_key){.name = "dtype"}, &name));
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(types[i].name, name) == 0) {
             *dtype = types[i].dtype;
@@ -158,25 +41,26 @@ static bool is_set(const zi_json *json, const char *name)
            !(json_is_object(value) && json_object_size(value) == 0);
 }
 
-/* A language model's name ends so. Others have another head, or none. */
-static bool is_language_model(const char *architecture)
+/* A language model's name ends so, and that of one with towers. Others have another head, or none.
+ */
+static bool is_language_model(const char *architecture, bool towers)
 {
-    static const char *const ends[] = {"ForCausalLM", "LMHeadModel"};
+    static const char *const ends[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"};
     const size_t length = strlen(architecture);
     bool found = false;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; i < (towers ? 3 : 2); i++) {
         const size_t end = strlen(ends[i]);
         found = found || (length >= end && strcmp(architecture + length - end, ends[i]) == 0);
     }
     return found;
 }
 
-static zero_status check_architectures(const zi_json *json)
+static zero_status check_architectures(const zi_json *json, bool towers)
 {
     const json_t *names = json_object_get(json->root, "architectures");
     for (size_t i = 0; i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
-        if (name == NULL || !is_language_model(name)) {
+        if (name == NULL || !is_language_model(name, towers)) {
             ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                     "\"architectures\" of %s has \"%.64s\", which has another head than a "
                     "language model, or none; name one that ends in ForCausalLM or LMHeadModel",
@@ -189,8 +73,8 @@ static zero_status check_architectures(const zi_json *json)
 /* Features that change a model's tensors in ways that a zero_transformer has no field for. */
 static zero_status refuse_others(const zi_json *json)
 {
-    static const char *const flags[] = {"attention_bias", "mlp_bias", "add_cross_attention"};
-    static const char *const others[] = {"mlp_only_layers", "pruned_heads", "quantization_config"};
+    static const char *const flags[] = {"mlp_bias", "add_cross_attention"};
+    static const char *const others[] = {"mlp_only_layers", "pruned_heads"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         bool set = false;
         ZI_TRY(zi_json_flag(json, (zi_json_key){.name = flags[i]}, &set));
@@ -209,27 +93,112 @@ static zero_status refuse_others(const zi_json *json)
         }
     }
     uint64_t every = 1;
-    ZI_TRY(transformer_json_read_number(json, "decoder_sparse_step", false, &every));
+    ZI_TRY(zi_json_number(json, (zi_json_key){"decoder_sparse_step", false, 1, INT64_MAX}, &every));
     if (every != 1) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "%s has experts in some of its blocks only (\"decoder_sparse_step\" %" PRIu64
                 "), which no zero_transformer describes",
                 json->path, every);
     }
-    return check_architectures(json);
+    return ZERO_OK;
+}
+
+/* Weights that are published in a quantised form and are trained in another: parameters are planned
+ * without it. Other forms have tensors of their own. */
+static zero_status read_quantization(const zi_json *json, uint64_t *left_out)
+{
+    static const char *const methods[] = {"fp8", "mxfp4"};
+    const json_t *value = json_object_get(json->root, "quantization_config");
+    const char *method = json_string_value(json_object_get(value, "quant_method"));
+    if (!is_set(json, "quantization_config")) {
+        return ZERO_OK;
+    }
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+        if (method != NULL && strcmp(method, methods[i]) == 0) {
+            *left_out |= ZERO_TRANSFORMER_PART_QUANTIZED;
+            return ZERO_OK;
+        }
+    }
+    ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+            "%s has a \"quantization_config\" of the method \"%.64s\"; fp8 and mxfp4 are known: "
+            "plan the model without it",
+            json->path, method != NULL ? method : "");
+}
+
+static zero_status read_predictors(const zi_json *json, uint64_t *left_out)
+{
+    static const char *const names[] = {"num_nextn_predict_layers", "num_mtp_layers"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        uint64_t count = 0;
+        ZI_TRY(zi_json_number(json, (zi_json_key){names[i], false, 0, INT64_MAX}, &count));
+        *left_out |= count != 0 ? ZERO_TRANSFORMER_PART_PREDICTORS : 0;
+    }
+    return ZERO_OK;
+}
+
+/* A model with towers. */
+typedef struct wrapper {
+    const char *type;
+    const char *text_type;
+    bool
+        head; /* it has the head, which is tied unless it says otherwise; else the text model has */
+} wrapper;
+
+/* Find the text model in a file of all kinds. text: out; a part of json, or it itself. found: out,
+ * NULL where there are no towers. */
+static zero_status find_text(const zi_json *json, zi_json *text, const char **type,
+                             const wrapper **found)
+{
+    static const wrapper wrappers[] = {{"llama4", "llama4_text", false},
+                                       {"gemma3", "gemma3_text", true}};
+    *text = *json;
+    *found = NULL;
+    ZI_TRY(zi_json_text(json, (zi_json_key){.name = "model_type", .required = true}, type));
+    for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++) {
+        *found = strcmp(*type, wrappers[i].type) == 0 ? &wrappers[i] : *found;
+    }
+    if (*found == NULL) {
+        return ZERO_OK;
+    }
+    text->root = json_object_get(json->root, "text_config");
+    if (!json_is_object(text->root)) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "%s is of the type %s and has no \"text_config\", which has the dimensions of its "
+                "text model",
+                json->path, *type);
+    }
+    *type = (*found)->text_type;
+    return zi_json_text(text, (zi_json_key){.name = "model_type"}, type);
+}
+
+static zero_status read_tied(const zi_json *json, uint32_t *flags)
+{
+    bool tied = true;
+    ZI_TRY(zi_json_flag(json, (zi_json_key){.name = "tie_word_embeddings"}, &tied));
+    *flags &= ~(uint32_t)ZERO_TRANSFORMER_TIED_HEAD;
+    *flags |= tied ? (uint32_t)ZERO_TRANSFORMER_TIED_HEAD : 0;
+    return ZERO_OK;
 }
 
 zero_status zi_transformer_of_config(const zi_json *json, zero_transformer *t)
 {
+    zi_json text;
+    const zi_family *family = NULL;
+    const wrapper *towers = NULL;
+    const char *type = NULL;
     *t = (zero_transformer){.struct_bytes = sizeof *t};
-    const family *kind = families;
-    ZI_TRY(find_family(json, &kind));
-    bool tied = kind->tied;
-    t->head_width = kind->head_width;
-    ZI_TRY(read_dimensions(json, kind, t));
-    ZI_TRY(zi_json_flag(json, (zi_json_key){.name = "tie_word_embeddings"}, &tied));
-    ZI_TRY(read_dtype(json, &t->dtype));
-    ZI_TRY(refuse_others(json));
-    t->flags = kind->flags | (tied ? (uint32_t)ZERO_TRANSFORMER_TIED_HEAD : 0);
+    ZI_TRY(find_text(json, &text, &type, &towers));
+    ZI_TRY(zi_family_find(&text, type, &family));
+    ZI_TRY(zi_family_read(family, &text, t));
+    if (towers != NULL) {
+        t->left_out |= ZERO_TRANSFORMER_PART_TOWERS;
+        ZI_TRY(towers->head ? read_tied(json, &t->flags) : ZERO_OK);
+        ZI_TRY(read_quantization(&text, &t->left_out));
+    }
+    ZI_TRY(read_dtype(json, &text, &t->dtype));
+    ZI_TRY(refuse_others(&text));
+    ZI_TRY(check_architectures(json, towers != NULL));
+    ZI_TRY(read_quantization(json, &t->left_out));
+    ZI_TRY(read_predictors(&text, &t->left_out));
     return zero_transformer_check(t);
 }

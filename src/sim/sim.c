@@ -147,9 +147,8 @@ static zero_status count_flops(const sim_request *r, uint32_t unit, unit_flops *
     uint64_t all = 0;
     ZI_TRY(zi_transformer_flops(t, &r->batch, unit, &all));
     ZI_TRY(zi_transformer_unit(t, unit, &products));
-    flops->attention = products.attends ? 4.0 * (double)t->heads * (double)t->head_width *
-                                              (double)r->batch.sequence * tokens
-                                        : 0.0;
+    flops->attention =
+        2.0 * (double)products.pair * zi_keys_of(t, &r->batch, products.windowed) * tokens;
     flops->products = (double)all - flops->attention;
     return ZERO_OK;
 }
@@ -169,12 +168,17 @@ static double left_out(const sim_request *r, uint32_t unit_count)
 {
     const zero_transformer *t = &r->transformer;
     const double tokens = (double)r->batch.samples * (double)r->batch.sequence;
-    const double inner = (double)t->ffn_width * (t->experts != 0 ? (double)t->experts_used : 1.0);
-    return 2 * tokens * inner * (double)t->width * (double)t->layers / (unit_count - 2);
+    const zi_stage all = zi_transformer_all(t);
+    double last = 0;
+    for (int kind = 0; kind < ZI_BLOCK_KINDS; kind++) {
+        last += (double)zi_transformer_last(t, (zi_block_kind)kind) *
+                (double)zi_stage_count(&all, (zi_block_kind)kind);
+    }
+    return 2 * tokens * last / (unit_count - 2);
 }
 
-/* A unit's part of what kernels between products move: blocks have all but the loss, and are alike.
- */
+/* A unit's part of what kernels between products move: blocks have all but the loss, and an even
+ * share each. */
 static double element_ns(const sim_request *r, uint32_t unit, uint32_t unit_count, double bytes)
 {
     const bool block = unit != 0 && unit + 1 != unit_count;

@@ -50,7 +50,18 @@ static const field transformer_fields[] = {FIELD(struct_bytes),
                                            FIELD(dtype),
                                            FIELD(units),
                                            FIELD(tensor_parallel),
-                                           FIELD(pipeline_parallel)};
+                                           FIELD(pipeline_parallel),
+                                           FIELD(dense_layers),
+                                           FIELD(expert_every),
+                                           FIELD(dense_ffn_width),
+                                           FIELD(shared_ffn_width),
+                                           FIELD(kv_rank),
+                                           FIELD(query_rank),
+                                           FIELD(rope_width),
+                                           FIELD(value_width),
+                                           FIELD(window),
+                                           FIELD(full_every),
+                                           FIELD(left_out)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_cluster
 static const field cluster_fields[] = {FIELD(struct_bytes),

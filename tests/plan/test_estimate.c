@@ -340,6 +340,62 @@ TEST(uneven_stages_wait_for_the_fullest)
                8 * (3 * matrices / 50e12 + 3.5 * attention / 25e12) / 8, 1e-6);
 }
 
+/* Of 61 blocks over 16 stages the first has three without experts and the last three and the head;
+ * those between have four with experts, and take longest. */
+TEST(stages_that_differ_wait_for_the_slowest)
+{
+    machine m = machine_of("deepseek-v3");
+    m.transformer.pipeline_parallel = 16;
+    const double tokens = 4096;
+    const double attention =
+        7168 * 1536.0 + 1536.0 * 128 * 192 + 7168 * 576.0 + 512.0 * 128 * 256 + 128 * 128 * 7168.0;
+    const double block = attention + 9 * 3 * 7168 * 2048.0 + 256 * 7168.0;
+    const double pairs = 4096 * 128 * 320.0;
+    const zero_estimate e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_PRODUCTS),
+               2 * tokens * 4 * (3 * block / 50e12 + 3.5 * pairs / 25e12), 1e-6);
+}
+
+/* Blocks whose halves read the same add up partial sums once in each pass. */
+TEST(parallel_halves_add_up_once)
+{
+    machine m = machine_of("llama-7b");
+    m.transformer.tensor_parallel = 8;
+    m.batch.recompute = 1;
+    zero_estimate e = estimate_of(&m);
+    const double sum = 2 * 7.0 / 8 * 2 * 4096 * 4096 / 100e9;
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_ACTIVATIONS), (32 * 5 + 2) * sum, 1e-6);
+    m.transformer.flags |= ZERO_TRANSFORMER_PARALLEL;
+    e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_ACTIVATIONS), (32 * 2 + 2) * sum, 1e-6);
+    m.transformer.flags = ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_POST_NORMS;
+    e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_ACTIVATIONS), (32 * 6 + 2) * sum, 1e-6);
+}
+
+/* Ranks of tensor parallelism make all latents, each of them. */
+TEST(latents_are_made_by_each_rank)
+{
+    machine m = machine_of("deepseek-v3");
+    const zero_estimate one = estimate_of(&m);
+    m.transformer.tensor_parallel = 8;
+    const zero_estimate eight = estimate_of(&m);
+    const double latents = 2 * 4096.0 * 61 * 7168 * (1536 + 576);
+    CHECK_NEAR(8 * term(&eight, ZERO_ESTIMATE_PRODUCTS) - term(&one, ZERO_ESTIMATE_PRODUCTS),
+               7 * 3 * latents / 50e12, 1e-6);
+    CHECK_NEAR(eight.flops * 8 / one.flops, 1.0, 1e-9);
+}
+
+TEST(groups_of_blocks_that_differ_are_refused)
+{
+    machine m = machine_of("gpt-oss-20b");
+    zero_estimate e = zero_estimate_init();
+    m.transformer.pipeline_parallel = 4;
+    m.batch.interleave = 2;
+    CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
+                ZERO_ERR_INVALID_ARGUMENT, "differ in experts or windows");
+}
+
 /* Sixteen ranks have a sixteenth of the tokens, which attend to all; they gather what others have
  * of keys and values twice and scatter once, over two nodes of one rank of each part. */
 TEST(ranks_share_the_tokens_of_a_sample)

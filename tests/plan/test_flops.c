@@ -2,6 +2,7 @@
  * from the published dimensions. */
 #include "harness.h"
 
+#include "plan/batch.h"
 #include "plan/flops.h"
 #include "zero/planner.h"
 #include "zero/zero.h"
@@ -54,6 +55,68 @@ TEST(of_experts_only_those_used_are_counted)
     CHECK_EQ(flops_of(&t, NULL, 1), 32768 * (2 * elements + UINT64_C(4) * 32768 * 4096));
 }
 
+/* Queries and keys of 192 elements and values of 128 in each of 128 heads, made of latents of 1536
+ * and 512 and 64 elements that all heads share; a dense layer, then eight of 256 experts, a shared
+ * one and the router. */
+TEST(latents_shared_experts_and_dense_layers_are_counted)
+{
+    const zero_transformer t = preset("deepseek-v3");
+    const uint64_t attention = UINT64_C(7168) * 1536 + UINT64_C(1536) * 128 * 192 +
+                               UINT64_C(7168) * (512 + 64) + UINT64_C(512) * 128 * (128 + 128) +
+                               UINT64_C(128) * 128 * 7168;
+    const uint64_t pairs = UINT64_C(4096) * 128 * (192 + 128);
+    const uint64_t dense = UINT64_C(3) * 7168 * 18432;
+    const uint64_t experts = UINT64_C(9) * 3 * 7168 * 2048 + UINT64_C(256) * 7168;
+    CHECK_EQ(flops_of(&t, NULL, 3), 2 * 4096 * (attention + pairs + dense));
+    CHECK_EQ(flops_of(&t, NULL, 4), 2 * 4096 * (attention + pairs + experts));
+}
+
+/* Each third block has experts: the third, the sixth and so on. */
+TEST(experts_are_in_each_nth_block)
+{
+    zero_transformer t = preset("llama-4-scout");
+    t.expert_every = 3;
+    const uint64_t dense = flops_of(&t, NULL, 1);
+    const uint64_t experts = flops_of(&t, NULL, 3);
+    CHECK_EQ(flops_of(&t, NULL, 2), dense);
+    CHECK_EQ(flops_of(&t, NULL, 6), experts);
+    CHECK_EQ(experts - dense, UINT64_C(2) * 8192 * 5120 * 16); /* the router's: both have 16384 */
+}
+
+/* Of a window of 128 tokens in 4096 each query meets 128 keys, less at the start; without one half
+ * of 4096 on average, and both count twice. A chunk is a sample of its own. */
+TEST(a_window_leaves_few_pairs)
+{
+    zero_transformer t = preset("gpt-oss-20b");
+    const uint64_t element = UINT64_C(2) * 64 * (64 + 64); /* operations of a pair */
+    CHECK_EQ(flops_of(&t, NULL, 2) - flops_of(&t, NULL, 1),
+             element * (UINT64_C(4096) * 4096 - (UINT64_C(2) * 4096 * 128 - 128 * 128)));
+    t.flags |= ZERO_TRANSFORMER_CHUNKED;
+    CHECK_EQ(flops_of(&t, NULL, 2) - flops_of(&t, NULL, 1),
+             element * (UINT64_C(4096) * 4096 - UINT64_C(32) * 128 * 128));
+    t.window = 3000;
+    CHECK_EQ(flops_of(&t, NULL, 2) - flops_of(&t, NULL, 1),
+             element * (UINT64_C(4096) * 4096 - 3000 * 3000 - 1096 * 1096));
+    t.window = 4096;
+    CHECK_EQ(flops_of(&t, NULL, 1), flops_of(&t, NULL, 2));
+}
+
+/* Sums over a stage are those of its units. */
+TEST(a_step_takes_what_its_units_take)
+{
+    const char *name = NULL;
+    for (uint32_t i = 0; (name = zero_transformer_preset_name(i)) != NULL; i++) {
+        zero_transformer t = zero_transformer_init();
+        zero_batch b = zero_batch_init();
+        zi_transformer_counts counts;
+        const zero_transformer given = preset(name);
+        CHECK_OK(zi_transformer_resolve(&given, &t, &counts));
+        CHECK_OK(zi_batch_resolve(NULL, &t, &b));
+        const zi_micro_flops all = zi_micro_flops_of(&t, &b, zi_transformer_all(&t));
+        CHECK_NEAR(all.model / (3 * forward_of(&given, NULL)), 1.0, 1e-12);
+    }
+}
+
 /* Narayanan et al., 2021, equation 3, which counts forward of blocks four times, backward being
  * twice as much and recomputation once, and the head three times. */
 TEST(sums_are_those_of_the_published_formula)
@@ -89,7 +152,8 @@ TEST(training_takes_six_operations_a_parameter_and_token)
 /* However a block is cut, its units take together what it takes. */
 TEST(smaller_units_take_the_same_together)
 {
-    static const char *const names[] = {"gpt2", "llama-7b", "qwen3-235b"};
+    static const char *const names[] = {"gpt2",        "llama-7b",         "qwen3-235b",
+                                        "deepseek-v3", "llama-4-maverick", "gpt-oss-20b"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         zero_transformer t = preset(names[i]);
         const double whole = forward_of(&t, NULL);

@@ -150,6 +150,48 @@ TEST(activations_of_a_block_are_the_published_ones)
     CHECK_NEAR(block, 32.0, 0.05); /* and the statistics of norms and softmax */
 }
 
+/* Bytes that a token keeps of block `layers`: of a model with it, and of one without. */
+static double kept_of_block(zero_transformer *t, uint64_t layers)
+{
+    zero_batch batch = zero_batch_init();
+    uint64_t bytes[2] = {0, 0};
+    batch.logit_rows = 1;
+    for (int i = 0; i < 2; i++) {
+        t->layers = layers + (uint64_t)i;
+        CHECK_OK(zero_activation_bytes(t, &batch, &bytes[i]));
+    }
+    return (double)(bytes[1] - bytes[0]) / (double)t->sequence;
+}
+
+/* Latents before and after their norms, keys that all heads share, 128 heads of queries and keys of
+ * 192 elements and of values and results of 128; three streams, and the one between blocks; gate,
+ * up and their product of a dense layer, or of eight experts and a shared one; statistics of four
+ * norms and 128 heads in fp32. */
+TEST(activations_of_latents_and_shared_experts_are_counted)
+{
+    zero_transformer t = zero_transformer_init();
+    CHECK_OK(zero_transformer_preset("deepseek-v3", &t));
+    const double common = 4 * 7168 + 2 * 1536 + 2 * 512 + 64 + 128 * 2 * (192 + 128);
+    const double statistics = 4 * (4 * 2 + 128);
+    CHECK_NEAR(kept_of_block(&t, 1), 2 * (common + 3 * 18432) + statistics, 1e-9);
+    CHECK_NEAR(kept_of_block(&t, 4), 2 * (common + 3 * 9 * 2048 + 256) + statistics, 1e-9);
+}
+
+/* Norms behind both halves keep their inputs. Halves that read the same have no stream between
+ * them, and one norm. */
+TEST(activations_of_norms_are_counted)
+{
+    zero_transformer t = zero_transformer_init();
+    CHECK_OK(zero_transformer_preset("llama-7b", &t));
+    const double plain = kept_of_block(&t, 2);
+    t.flags |= ZERO_TRANSFORMER_POST_NORMS;
+    CHECK_NEAR(kept_of_block(&t, 2) - plain, 2 * 2 * 4096 + 4 * 4, 1e-9);
+    t.flags = ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_PARALLEL;
+    CHECK_NEAR(kept_of_block(&t, 2) - plain, -2 * 4096, 1e-9);
+    t.flags |= ZERO_TRANSFORMER_ONE_NORM;
+    CHECK_NEAR(kept_of_block(&t, 2) - plain, -2 * 2 * 4096 - 2 * 4, 1e-9);
+}
+
 TEST(recomputation_keeps_a_stream_for_each_block)
 {
     zero_batch batch = zero_batch_init();

@@ -97,6 +97,37 @@ def check_dimensions(program):
               done.stderr)
 
 
+def check_left_out(program):
+    """Llama 4 as a hub has it: its text model is planned, and the towers are named."""
+    text = {"hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
+            "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 8192,
+            "intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1,
+            "vocab_size": 202048, "max_position_embeddings": 8192}
+    whole = {"model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"],
+             "torch_dtype": "bfloat16", "text_config": text, "vision_config": {"hidden_size": 1408}}
+    named = mixes(program, "llama-4-scout")[0]
+    given = ("layers=48,width=5120,heads=40,kv_heads=8,head_width=128,ffn_width=8192,"
+             "dense_ffn_width=16384,shared_ffn_width=8192,experts=16,experts_used=1,expert_every=1,"
+             "vocab=202048,sequence=8192,window=8192,full_every=4,gated=1,chunked=1")
+    report = mixes(program, given)[0]
+    check("dimensions of experts and windows describe a preset", named["mixes"] == report["mixes"]
+          and named["left_out"] == [], report["parameters"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "config.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(whole, file)
+        report = mixes(program, path)[0]
+        page = os.path.join(folder, "page.html")
+        done = run(program, path, "--html", page)
+        with open(page, encoding="utf-8") as file:
+            html = file.read()
+    said = "planned without towers of images or sound"
+    check("a file's text model is planned as the preset", report["mixes"] == named["mixes"] and
+          report["left_out"] == ["towers of images or sound"], report["left_out"])
+    check("the table and the page name what is not planned", said in done.stdout.splitlines() and
+          said in html, done.stdout[:300])
+
+
 def check_figures(program):
     report, rows = mixes(program, "gpt3-175b", "dgx-a100", "--nodes", "16", "--recompute")
     parameters, ranks = report["parameters"], report["ranks"]
@@ -362,8 +393,8 @@ def check_weights(program):
 def main():
     program = sys.argv[1]
     for part in (check_table, check_python, check_names, check_words, check_dimensions,
-                 check_figures, check_options, check_times, check_settings, check_advice,
-                 check_mesh, check_page, check_files, check_weights, check_refusals):
+                 check_left_out, check_figures, check_options, check_times, check_settings,
+                 check_advice, check_mesh, check_page, check_files, check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0

@@ -1,12 +1,15 @@
 /* Owns the tests of transformers by their dimensions: how many parameters they have, the models
  * that are made of them, files of model hubs, and what is refused. */
+#include "counted_files.h"
 #include "one_file.h"
 
 #include "zero/planner.h"
 #include "zero/zero.h"
 
-/* Totals that the hubs count in the weights. Those of gpt3-175b and 1t, and what a token passes
- * through with experts, were added up by hand from the published dimensions. */
+/* Totals that the hubs count in the weights; from deepseek-v3 on, those of the models that
+ * transformers makes (scripts/check_configs.py --presets). Those of gpt3-175b and 1t, and what a
+ * token passes through with experts, were added up by hand from the published dimensions: of
+ * deepseek-v3, for one, 37.0e9 in the report, without the embedding. */
 typedef struct published {
     const char *name;
     uint64_t total;
@@ -26,6 +29,14 @@ static const published counts[] = {
     {"1t", 1008038758400, 1008038758400},
     {"mixtral-8x7b", 46702792704, 12879925248},
     {"qwen3-235b", 235093634560, 22190763520},
+    {"deepseek-v3", 671026404352, 37552282624},
+    {"kimi-k2", 1026408209408, 32861477888},
+    {"llama-4-scout", 107769861120, 17172894720},
+    {"llama-4-maverick", 400711848960, 17184691200},
+    {"gpt-oss-20b", 20914757184, 4187440704},
+    {"gpt-oss-120b", 116829156672, 5711982912},
+    {"gemma-3-27b", 27009346304, 27009346304},
+    {"phi-4", 14659507200, 14659507200},
 };
 #define COUNTED (sizeof counts / sizeof counts[0])
 
@@ -64,7 +75,11 @@ TEST(blocks_are_cut_into_smaller_units)
     static const struct {
         const char *name;
         uint32_t units[ZERO_TRANSFORMER_UNITS_COUNT];
-    } cases[] = {{"gpt2", {1, 2, 6}}, {"llama-7b", {1, 2, 7}}, {"qwen3-235b", {1, 2, 8}}};
+    } cases[] = {{"gpt2", {1, 2, 6}},
+                 {"llama-7b", {1, 2, 7}},
+                 {"qwen3-235b", {1, 2, 8}},
+                 {"gpt-oss-20b", {1, 2, 8}},
+                 {"gemma-3-27b", {1, 2, 7}}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         zero_transformer t = zero_transformer_init();
         zero_model *models[ZERO_TRANSFORMER_UNITS_COUNT];
@@ -84,6 +99,28 @@ TEST(blocks_are_cut_into_smaller_units)
         for (int units = 0; units < ZERO_TRANSFORMER_UNITS_COUNT; units++) {
             zero_model_destroy(models[units]);
         }
+    }
+}
+
+/* Three blocks have one layer instead of experts, four matrices fewer: a router, and those of the
+ * shared expert. */
+TEST(blocks_that_differ_are_units_of_their_own)
+{
+    static const uint32_t counts_of[] = {61, 2 * 61, 3 * 8 + 58 * 12};
+    for (int units = 0; units < ZERO_TRANSFORMER_UNITS_COUNT; units++) {
+        zero_transformer t = zero_transformer_init();
+        zero_model *model = NULL;
+        CHECK_OK(zero_transformer_preset("deepseek-v3", &t));
+        t.units = (zero_transformer_units)units;
+        CHECK_OK(zero_transformer_model(&t, &model));
+        CHECK_EQ(zero_model_unit_count(model), 2 + counts_of[units]);
+        CHECK_EQ(zero_model_element_count(model), UINT64_C(671026404352));
+        const uint32_t tensors = zero_model_tensor_count(model);
+        CHECK_EQ(tensors, 1 + 3 * 12 + 58 * 16 + 2);
+        CHECK(strcmp(zero_model_tensor_name(model, 12), "block.0.down.weight") == 0);
+        CHECK(strcmp(zero_model_tensor_name(model, tensors - 3), "block.60.shared_down.weight") ==
+              0);
+        zero_model_destroy(model);
     }
 }
 
@@ -173,8 +210,9 @@ static zero_tensor_desc desc_at(const zero_model *model, uint32_t tensor)
  * have, and norms and biases that are added after the sum are whole. */
 TEST(a_part_has_a_box_of_each_tensor)
 {
-    static const char *const names[] = {"llama-70b", "gpt2-xl", "mixtral-8x7b", "qwen3-235b"};
-    static const uint64_t ranks[] = {16, 5, 8, 8}; /* of keys: 8, 25, 8 and 4 heads */
+    static const char *const names[] = {"llama-70b",  "gpt2-xl",     "mixtral-8x7b",
+                                        "qwen3-235b", "deepseek-v3", "gpt-oss-20b"};
+    static const uint64_t ranks[] = {16, 5, 8, 8, 8, 8}; /* of keys: 8, 25, 8, 4, 128, 8 heads */
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         zero_transformer t = zero_transformer_init();
         zero_model *whole = NULL;
@@ -201,8 +239,11 @@ TEST(a_part_has_a_box_of_each_tensor)
                 CHECK_EQ(own.box_first[d], 0);
             }
             CHECK(smaller <= 1);
-            CHECK(smaller == 1 || own.dims == 1 || strstr(own.name, "position") != NULL ||
-                  strstr(own.name, "router") != NULL);
+            CHECK(smaller == 1 || own.flags == ZERO_TENSOR_NO_DECAY ||
+                  strstr(own.name, "position") != NULL || strstr(own.name, "router") != NULL ||
+                  strstr(own.name, "query_down") != NULL || strstr(own.name, "kv_down") != NULL);
+            CHECK_EQ(smaller == 1 && strcmp(own.name + strlen(own.name) - 5, "sinks") == 0,
+                     strstr(own.name, "sinks") != NULL);
             cut += smaller;
         }
         CHECK(cut > 4 * t.layers);
@@ -232,6 +273,27 @@ TEST(a_stage_is_the_first_one)
         zero_model_destroy(whole);
         zero_model_destroy(stage);
     }
+}
+
+/* Of 61 blocks over 16 stages the first has three without experts and one with, and the second four
+ * with. */
+TEST(of_stages_that_differ_the_fullest_is_planned)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_model *stage = NULL;
+    CHECK_OK(zero_transformer_preset("deepseek-v3", &t));
+    t.pipeline_parallel = 16;
+    CHECK_OK(zero_transformer_model(&t, &stage));
+    CHECK_EQ(zero_model_unit_count(stage), 5);
+    CHECK(strcmp(zero_model_tensor_name(stage, 1), "block.4.attention_norm.weight") == 0);
+    CHECK(strcmp(zero_model_tensor_name(stage, 64), "block.7.shared_down.weight") == 0);
+    const uint64_t experts = UINT64_C(257) * 3 * 7168 * 2048 + UINT64_C(256) * 7168;
+    const uint64_t attention = 7168 * UINT64_C(1536) + 1536 + 1536 * UINT64_C(128) * 192 +
+                               7168 * UINT64_C(576) + 512 + 512 * UINT64_C(128) * 256 +
+                               UINT64_C(128) * 128 * 7168;
+    CHECK_EQ(zero_model_element_count(stage),
+             UINT64_C(129280) * 7168 + 4 * (experts + attention + UINT64_C(2) * 7168));
+    zero_model_destroy(stage);
 }
 
 /* ---- files ---- */
@@ -288,135 +350,6 @@ TEST(files_of_model_hubs_are_read)
     folder_destroy(&home);
 }
 
-/* The parameters that transformers 5 makes of such files, counted by scripts/check_configs.py: each
- * type as it writes its files, without keys that have defaults, and with those that change the
- * count. */
-#define SMALL                                                                  \
-    "\"hidden_size\": 48, \"num_hidden_layers\": 3, \"num_attention_heads\": " \
-    "12, " COMMON_DIMENSIONS
-#define WIDE                                                                   \
-    "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": " \
-    "32, " COMMON_DIMENSIONS
-#define COMMON_DIMENSIONS \
-    "\"intermediate_size\": 80, \"vocab_size\": 97, \"max_position_embeddings\": 32"
-
-static const struct {
-    const char *text;
-    uint64_t total;
-} counted_files[] = {
-    {"{\"model_type\": \"gpt2\", \"n_embd\": 48, \"n_layer\": 3, \"n_head\": 12, \"vocab_size\": "
-     "97, \"n_positions\": 32}",
-     91104},
-    {"{\"model_type\": \"gpt2\", \"n_embd\": 48, \"n_layer\": 3, \"n_head\": 12, \"vocab_size\": "
-     "97, \"n_positions\": 32, \"tie_word_embeddings\": false}",
-     95760},
-    {"{\"model_type\": \"gpt2\", \"n_embd\": 48, \"n_layer\": 3, \"n_head\": 12, \"vocab_size\": "
-     "97, \"n_positions\": 32, \"n_inner\": null}",
-     91104},
-    {"{\"model_type\": \"gpt2\", \"n_embd\": 48, \"n_layer\": 3, \"n_head\": 12, \"vocab_size\": "
-     "97, \"n_positions\": 32, \"n_inner\": 40}",
-     46872},
-    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4}", 62640},
-    {"{\"model_type\": \"llama\", " SMALL
-     ", \"num_key_value_heads\": 4, \"tie_word_embeddings\": true}",
-     57984},
-    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4, \"head_dim\": 16}",
-     117936},
-    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": null}", 71856},
-    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 0}",
-     62640},
-    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4, \"num_local_experts\": 6}",
-     62640},
-    {"{\"model_type\": \"llama\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 6}",
-     62640},
-    {"{\"model_type\": \"llama\", " WIDE "}", 108096},
-    {"{\"model_type\": \"mistral\", " SMALL ", \"num_key_value_heads\": 4}", 62640},
-    {"{\"model_type\": \"mistral\", " SMALL
-     ", \"num_key_value_heads\": 4, \"tie_word_embeddings\": true}",
-     57984},
-    {"{\"model_type\": \"mistral\", " SMALL ", \"num_key_value_heads\": 4, \"head_dim\": 16}",
-     117936},
-    {"{\"model_type\": \"mistral\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 0}",
-     62640},
-    {"{\"model_type\": \"mistral\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_local_experts\": 6}",
-     62640},
-    {"{\"model_type\": \"mistral\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 6}",
-     62640},
-    {"{\"model_type\": \"mistral\", " WIDE "}", 89664},
-    {"{\"model_type\": \"mixtral\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_local_experts\": 4}",
-     166896},
-    {"{\"model_type\": \"mixtral\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_local_experts\": 4, "
-     "\"tie_word_embeddings\": true}",
-     162240},
-    {"{\"model_type\": \"mixtral\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_local_experts\": 4, "
-     "\"head_dim\": 16}",
-     222192},
-    {"{\"model_type\": \"mixtral\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_local_experts\": 6}",
-     236304},
-    {"{\"model_type\": \"mixtral\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 6}",
-     236304},
-    {"{\"model_type\": \"mixtral\", " WIDE
-     ", \"num_experts_per_tok\": 2, \"num_local_experts\": 4}",
-     228672},
-    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4}", 62880},
-    {"{\"model_type\": \"qwen2\", " SMALL
-     ", \"num_key_value_heads\": 4, \"tie_word_embeddings\": true}",
-     58224},
-    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4, \"head_dim\": 16}",
-     118896},
-    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": null}", 72288},
-    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 0}",
-     62880},
-    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4, \"num_local_experts\": 6}",
-     62880},
-    {"{\"model_type\": \"qwen2\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 6}",
-     62880},
-    {"{\"model_type\": \"qwen2\", " WIDE "}", 108672},
-    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4}", 634800},
-    {"{\"model_type\": \"qwen3\", " SMALL
-     ", \"num_key_value_heads\": 4, \"tie_word_embeddings\": true}",
-     630144},
-    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4, \"head_dim\": 16}",
-     118032},
-    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": null}", 929712},
-    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 0}",
-     634800},
-    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4, \"num_local_experts\": 6}",
-     634800},
-    {"{\"model_type\": \"qwen3\", " SMALL ", \"num_key_value_heads\": 4, \"num_experts\": 6}",
-     634800},
-    {"{\"model_type\": \"qwen3\", " WIDE "}", 3205440},
-    {"{\"model_type\": \"qwen3_moe\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 4, "
-     "\"moe_intermediate_size\": 24}",
-     70152},
-    {"{\"model_type\": \"qwen3_moe\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 4, "
-     "\"moe_intermediate_size\": 24, \"tie_word_embeddings\": true}",
-     65496},
-    {"{\"model_type\": \"qwen3_moe\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 4, "
-     "\"moe_intermediate_size\": 24, \"head_dim\": 16}",
-     125520},
-    {"{\"model_type\": \"qwen3_moe\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, "
-     "\"num_local_experts\": 6}",
-     91176},
-    {"{\"model_type\": \"qwen3_moe\", " SMALL
-     ", \"num_key_value_heads\": 4, \"num_experts_per_tok\": 2, \"num_experts\": 6, "
-     "\"moe_intermediate_size\": 24}",
-     91176},
-    {"{\"model_type\": \"qwen3_moe\", " WIDE
-     ", \"num_experts_per_tok\": 2, \"num_experts\": 4, \"moe_intermediate_size\": 24}",
-     96588},
-};
-
 TEST(files_have_the_parameters_that_transformers_counts)
 {
     folder home = folder_create("config.json");
@@ -430,6 +363,68 @@ TEST(files_have_the_parameters_that_transformers_counts)
             TEST_FAIL("%s: %" PRIu64 " instead of %" PRIu64, counted_files[i].text, total,
                       counted_files[i].total);
         }
+    }
+    folder_destroy(&home);
+}
+
+/* Parts of a file's model that are not planned are named. */
+TEST(what_is_left_out_is_said)
+{
+    static const struct {
+        const char *text;
+        uint64_t left_out;
+    } cases[] = {
+        {"{\"model_type\": \"gemma3_text\", " SMALL "}", 0},
+        {"{\"model_type\": \"gemma3\", \"text_config\": {" SMALL "}, \"architectures\": "
+         "[\"Gemma3ForConditionalGeneration\"]}",
+         ZERO_TRANSFORMER_PART_TOWERS},
+        {"{\"model_type\": \"glm4_moe\", " SMALL
+         ", \"num_key_value_heads\": 4, \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, "
+         "\"moe_intermediate_size\": 24, \"num_nextn_predict_layers\": 1, "
+         "\"quantization_config\": {\"quant_method\": \"fp8\"}}",
+         ZERO_TRANSFORMER_PART_PREDICTORS | ZERO_TRANSFORMER_PART_QUANTIZED},
+    };
+    folder home = folder_create("config.json");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        zero_transformer t = zero_transformer_init();
+        write_bytes(&home, cases[i].text, strlen(cases[i].text));
+        CHECK_OK(zero_transformer_read(home.file, &t));
+        CHECK_EQ(t.left_out, cases[i].left_out);
+    }
+    folder_destroy(&home);
+    CHECK(strstr(zero_transformer_part_name(ZERO_TRANSFORMER_PART_TOWERS), "images") != NULL);
+    CHECK(zero_transformer_part_name(0) == NULL && zero_transformer_part_name(8) == NULL);
+}
+
+/* The file's list, or what its type does without one. */
+TEST(windows_are_read)
+{
+    static const struct {
+        const char *text;
+        uint64_t window;
+        uint64_t full_every;
+    } cases[] = {
+        {"{\"model_type\": \"gemma2\", " SMALL "}", 4096, 2},
+        {"{\"model_type\": \"gemma2\", " SMALL ", \"sliding_window\": null}", 0, 0},
+        {"{\"model_type\": \"gemma3_text\", " SMALL ", \"sliding_window\": 8}", 8, 6},
+        {"{\"model_type\": \"gemma3_text\", " SMALL ", \"sliding_window_pattern\": 2}", 4096, 2},
+        {"{\"model_type\": \"gemma3_text\", " SMALL
+         ", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", "
+         "\"full_attention\"]}",
+         4096, 3},
+        {"{\"model_type\": \"gemma3_text\", " SMALL
+         ", \"layer_types\": [\"full_attention\", \"full_attention\", \"full_attention\"]}",
+         0, 0},
+        {"{\"model_type\": \"phi3\", " SMALL "}", 0, 0},
+        {"{\"model_type\": \"phi3\", " SMALL ", \"sliding_window\": 2047}", 2047, 0},
+    };
+    folder home = folder_create("config.json");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        zero_transformer t = zero_transformer_init();
+        write_bytes(&home, cases[i].text, strlen(cases[i].text));
+        CHECK_OK(zero_transformer_read(home.file, &t));
+        CHECK_EQ(t.window, cases[i].window);
+        CHECK_EQ(t.full_every, cases[i].full_every);
     }
     folder_destroy(&home);
 }
@@ -467,6 +462,33 @@ static const refusal refused_files[] = {
      "\"num_local_experts\" 6"},
     {"{\"model_type\": \"mixtral\", " SMALL "}", "\"num_local_experts\""},
     {"{" LLAMA_7B ", \"dtype\": \"int8\"}", "\"int8\""},
+    {"{" LLAMA_7B ", \"quantization_config\": {\"quant_method\": \"gptq\"}}", "\"gptq\""},
+    {"{\"model_type\": \"llama4\"}", "no \"text_config\""},
+    {"{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"t5\"}}", "\"t5\""},
+    {"{\"model_type\": \"gemma3\", \"text_config\": {" SMALL "}, \"architectures\": "
+     "[\"Gemma3ForSequenceClassification\"]}",
+     "\"Gemma3ForSequenceClassification\""},
+    {"{\"model_type\": \"gemma2\", " SMALL
+     ", \"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\"]}",
+     "block 1 breaks the pattern"},
+    {"{\"model_type\": \"gemma2\", " SMALL ", \"layer_types\": [\"full_attention\"]}",
+     "1 entries for 3 blocks"},
+    {"{\"model_type\": \"gemma2\", " SMALL
+     ", \"layer_types\": [\"linear_attention\", \"full_attention\", \"full_attention\"]}",
+     "\"linear_attention\""},
+    {"{\"model_type\": \"opt\", " SMALL ", \"ffn_dim\": 80, \"do_layer_norm_before\": false}",
+     "\"do_layer_norm_before\""},
+    {"{\"model_type\": \"opt\", " SMALL ", \"ffn_dim\": 80, \"word_embed_proj_dim\": 24}",
+     "\"word_embed_proj_dim\""},
+    {"{\"model_type\": \"llama4_text\", " SMALL
+     ", \"num_local_experts\": 4, \"num_experts_per_tok\": 1, \"intermediate_size_mlp\": 80, "
+     "\"moe_layers\": [1]}",
+     "\"moe_layers\""},
+    {"{\"model_type\": \"deepseek_v3\", " SMALL "}", "\"n_routed_experts\""},
+    {"{\"model_type\": \"deepseek_v3\", " SMALL
+     ", \"n_routed_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, "
+     "\"moe_layer_freq\": 2}",
+     "\"moe_layer_freq\""},
 };
 
 TEST(files_that_describe_no_transformer_are_refused)
@@ -564,6 +586,14 @@ static const change changes[] = {
     SET(tensor_parallel, 24, "tensor_parallel 24 does not divide heads, 12"),
     SET(tensor_parallel, UINT64_MAX, "tensor_parallel"),
     SET(pipeline_parallel, 13, "pipeline_parallel of the transformer is 13; it is in [0, 12]"),
+    SET(dense_layers, 1, "dense_layers of the transformer is 1 without experts"),
+    SET(expert_every, 2, "expert_every of the transformer is 2 without experts"),
+    SET(shared_ffn_width, 8, "shared_ffn_width of the transformer is 8 without experts"),
+    SET(query_rank, 8, "query_rank of the transformer is 8 without kv_rank"),
+    SET(rope_width, 8, "rope_width of the transformer is 8 without kv_rank"),
+    SET(kv_rank, 8, "rope_width 0 is not in [1, 63]"),
+    SET(full_every, 2, "full_every of the transformer is 2 without window"),
+    SET(window, UINT64_MAX, "window"),
 };
 
 TEST(dimensions_that_describe_nothing_are_refused)
@@ -580,8 +610,14 @@ TEST(dimensions_that_describe_nothing_are_refused)
     }
     zero_transformer t = zero_transformer_init();
     CHECK_OK(zero_transformer_preset("gpt2", &t));
-    t.flags = 32;
-    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "flags 0x20");
+    t.flags = 1 << 14;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "flags 0x4000");
+    t.flags = ZERO_TRANSFORMER_ONE_NORM;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "without the flag parallel");
+    t.flags = ZERO_TRANSFORMER_HEAD_NORMS;
+    t.kv_rank = t.rope_width = 16;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "leave biases");
+    t.kv_rank = t.rope_width = 0;
     t.flags = 0;
     t.units = ZERO_TRANSFORMER_UNITS_COUNT;
     CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "units is 3");
@@ -601,6 +637,12 @@ TEST(the_largest_dimensions_are_refused_without_overflow)
     t.ffn_width = UINT64_C(1) << 24;
     t.vocab = t.positions = t.sequence = UINT64_C(1) << 24;
     t.experts = t.experts_used = 65536;
+    t.shared_ffn_width = t.dense_ffn_width = UINT64_C(1) << 24;
+    t.value_width = UINT64_C(1) << 20;
     t.flags = ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_BIASES;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "more than 2^50 parameters");
+    t.kv_rank = t.query_rank = UINT64_C(1) << 20;
+    t.rope_width = 1;
+    t.flags = ZERO_TRANSFORMER_GATED | ZERO_TRANSFORMER_FFN_BIASES;
     CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "more than 2^50 parameters");
 }

@@ -5,7 +5,7 @@ from html import escape
 
 from chart import colours_of, page_head, part
 from output import GIB, Lines, Report, show
-from plan_text import find_recommended, mesh_lines, option_lines, role_tier
+from plan_text import find_recommended, left_out_lines, mesh_lines, option_lines, role_tier
 
 TIERS = ("device", "host", "disk")
 # Of a chart, in its own units: where bars begin, how long one is that just fits, where all end.
@@ -31,6 +31,7 @@ def head_lines(report: Report) -> Lines:
            f"{report['cluster']['nodes']} nodes; {report['samples']} x {report['sequence']} tokens "
            f"of a rank at once, activations "
            f"{'recomputed' if report['recompute'] else 'kept'}.")
+    yield from left_out_lines(report)
     yield from mesh_lines(report)
     yield "</p>"
 

@@ -2,7 +2,7 @@
 time of a step, and the first mix that fits."""
 
 from output import GIB, Lines, Report, plural, show
-from plan_text import find_recommended, mesh_lines, offloaded, option_lines
+from plan_text import find_recommended, left_out_lines, mesh_lines, offloaded, option_lines
 
 BAR = 12
 TIERS = ("device", "host", "disk")
@@ -47,6 +47,7 @@ def head_lines(report: Report) -> Lines:
     if report["parameters_used"] != report["parameters"]:
         line += f", {count_text(report['parameters_used'])} used by a token"
     yield f"{line}, {report['dtype']}, {report['layers']} layers of width {report['width']}"
+    yield from left_out_lines(report)
     yield (f"{report['cluster_name']}: {ranks} rank{plural(ranks)}, {cluster['nodes']} "
            f"node{plural(cluster['nodes'])} of {cluster['ranks_per_node']}")
     yield from mesh_lines(report)

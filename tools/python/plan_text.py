@@ -19,6 +19,12 @@ def find_recommended(report: Report) -> Report | None:
     return next((mix for mix in report["mixes"] if mix["name"] == name), None)
 
 
+def left_out_lines(report: Report) -> Lines:
+    """A line for each part that the model's file describes and that is not planned."""
+    for part in report["left_out"]:
+        yield f"planned without {part}"
+
+
 def mesh_lines(report: Report) -> Lines:
     """A line for the mesh around the engine, and one for what a peer does; none without either."""
     mesh = report["mesh"]
