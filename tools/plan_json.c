@@ -98,14 +98,14 @@ static json_t *cluster_json(const zero_cluster *cluster)
 static json_t *mesh_json(const plan_report *r)
 {
     const zero_batch *b = &r->batch;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s}", "tensor",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s}", "tensor",
                      (json_int_t)r->transformer.tensor_parallel, "pipeline",
                      (json_int_t)r->transformer.pipeline_parallel, "interleave",
                      (json_int_t)(b->interleave != 0 ? b->interleave : 1), "context",
-                     (json_int_t)(b->context_parallel != 0 ? b->context_parallel : 1),
-                     "engine_ranks", (json_int_t)r->world, "sequence_parallel",
-                     (int)b->sequence_parallel, "fp8", (int)b->fp8, "wire",
-                     b->wire == ZERO_WIRE_ZEROPP ? "zero++" : "engine");
+                     (json_int_t)(b->context_parallel != 0 ? b->context_parallel : 1), "expert",
+                     (json_int_t)r->transformer.expert_parallel, "engine_ranks",
+                     (json_int_t)r->world, "sequence_parallel", (int)b->sequence_parallel, "fp8",
+                     (int)b->fp8, "wire", b->wire == ZERO_WIRE_ZEROPP ? "zero++" : "engine");
 }
 
 /* Names of what the model's file describes and is not planned. */

@@ -64,6 +64,7 @@ static int print_help(void)
            "  --pipeline P   stages that the blocks are split over, likewise\n"
            "  --interleave V groups of blocks that a stage has\n"
            "  --context C    ranks that split the tokens of a sample; --samples is of them all\n"
+           "  --expert E     ranks that share a block's experts, and send tokens to one another\n"
            "  --sequence-parallel  ranks of --tensor split the stream between matrices too\n"
            "  --fp8          matrices of blocks are multiplied in fp8\n"
            "  --wire zero++  parameters and gradients are sent as that peer quantises them, which\n"
@@ -155,6 +156,7 @@ static const line_row line_rows[] = {
     NUMBER_OF(OF_PLAN, "pipeline", pipeline, 1, 65536),
     NUMBER_OF(OF_PLAN, "interleave", mesh.interleave, 1, 65536),
     NUMBER_OF(OF_PLAN, "context", mesh.context_parallel, 1, 65536),
+    NUMBER_OF(OF_PLAN, "expert", expert, 1, 65536),
     {"sequence-parallel", LINE_SET, AT(mesh.sequence_parallel), 1, 0, NULL, OF_PLAN},
     {"fp8", LINE_SET, AT(mesh.fp8), 1, 0, NULL, OF_PLAN},
     {"wire", LINE_OTHER, 0, 0, 0, read_wire, OF_PLAN},
@@ -241,7 +243,8 @@ static bool has_mix(const mix_kind *kind, const plan_report *report)
     const uint32_t near = node_of_column(report);
     const bool grouped = near > 1 || report->transformer.tensor_parallel == 1;
     const bool divides = grouped && report->world > near && report->world % near == 0;
-    return (!kind->hybrid || divides) && (!on_disk || report->cluster.disk_bytes != 0);
+    const bool whole = report->transformer.expert_parallel == 1;
+    return (!kind->hybrid || (divides && whole)) && (!on_disk || report->cluster.disk_bytes != 0);
 }
 
 /* A cluster without rates is planned without times. */
@@ -374,6 +377,7 @@ int plan_line_describe(const plan_line *line, plan_report *report)
     report->transformer.units = line->units;
     report->transformer.tensor_parallel = plan_max(line->tensor, 1);
     report->transformer.pipeline_parallel = plan_max(line->pipeline, 1);
+    report->transformer.expert_parallel = plan_max(line->expert, 1);
     report->cluster.nodes = line->nodes != 0 ? line->nodes : report->cluster.nodes;
     if (zero_cluster_check(&report->cluster) != ZERO_OK ||
         zero_transformer_check(&report->transformer) != ZERO_OK) {

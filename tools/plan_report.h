@@ -68,6 +68,7 @@ typedef struct plan_line {
     zero_transformer_units units;
     uint64_t tensor; /* 0: 1 */
     uint64_t pipeline;
+    uint64_t expert;
     zero_batch mesh; /* its fields of a mesh or a peer */
     bool recompute;
     const char *json_path;

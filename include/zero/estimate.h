@@ -32,7 +32,7 @@ typedef enum zero_estimate_term {
     ZERO_ESTIMATE_DISK_READS = 5,
     ZERO_ESTIMATE_DISK_WRITES = 6,
     ZERO_ESTIMATE_UPDATE = 7,      /**< bound by the memory of the GPU or of the host */
-    ZERO_ESTIMATE_ACTIVATIONS = 8, /**< sent between ranks of tensor, pipeline and context
+    ZERO_ESTIMATE_ACTIVATIONS = 8, /**< sent between ranks of tensor, pipeline, context and expert
                                         parallelism, over links */
     ZERO_ESTIMATE_BUBBLE = 9,      /**< of pipeline parallelism: a rank has no micro-step yet, or no
                                         more */
@@ -81,7 +81,8 @@ static inline zero_estimate zero_estimate_init(void)
  *  zero_footprint_of's to say.
  *
  *  The mesh around the engine is that of Narayanan et al., 2021: neighbouring ranks are those of
- *  tensor parallelism, then those of context parallelism, then those that have other samples;
+ *  tensor parallelism, then those of context parallelism, then those that have other samples, of
+ *  which neighbours share experts;
  *  pipeline stages are furthest apart. Each micro-step takes as long as in the slowest stage, and
  *  filling and draining the pipeline as long as in the others (section 2.2).
  *  - options, batch: as in zero_footprint_of.

@@ -100,6 +100,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_activation_bytes(const zero_transforme
 
 /** The bytes of a rank that trains the transformer on the cluster. Inside a mesh (tensor_parallel,
  *  pipeline_parallel) the engine's world is a column of it: the cluster's ranks divided by both.
+ *  With expert_parallel a second engine has the experts, in a world of a column's ranks divided by
+ *  it, with the same options.
  *  - options: of the engine; NULL: all defaults. `device` is taken as given: ZERO_DEVICE_CUDA is
  *    what a cluster has.
  *  - batch: NULL: one sample, everything kept.

@@ -116,6 +116,9 @@ typedef struct zero_transformer {
                                1, this divides, at most 65536. 0: in none */
     uint64_t left_out;    /**< zero_transformer_parts that zero_transformer_read found and this is
                                without */
+    uint64_t expert_parallel; /**< ranks that share the experts of each block, and send tokens to
+                                   one another (Lepikhin et al., "GShard", 2020); divides experts.
+                                   0: 1 */
 } zero_transformer;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -192,6 +195,7 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_check(const zero_transform
  *  the blocks of the stage whose blocks have the most parameters, without a head. Where blocks are
  *  alike that is the first stage; where they differ, no stage has more: an embedding has as many
  *  parameters as a head.
+ *  With expert_parallel it has no experts, which are another model: zero_transformer_experts.
  *  - model: out.
  *  - Local call.
  *  - Ownership: the caller destroys the model.
@@ -199,6 +203,14 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_check(const zero_transform
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_model(const zero_transformer *transformer,
                                                             zero_model **model);
+
+/** Describe the experts that a rank of expert_parallel holds of the same blocks: the first of each
+ *  tensor, as boxes of all experts'. They are an engine of their own, in a world of the ranks that
+ *  hold the same ones.
+ *  - model: out; NULL: no block has experts, or zero_transformer_model has them.
+ *  - The rest as in zero_transformer_model. */
+ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_experts(const zero_transformer *transformer,
+                                                              zero_model **model);
 
 /** How many parameters it has, whole, and how many of them a token passes through: all but those of
  *  the experts that the router has not chosen.

@@ -48,6 +48,12 @@ static zero_status resolve_mesh(const zero_transformer *t, zero_batch *b)
                 ", does not divide its sequence, %" PRIu64,
                 b->context_parallel, b->sequence);
     }
+    if (b->wire == ZERO_WIRE_ZEROPP && t->expert_parallel > 1) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "wire of the batch is that of ZeRO++, which is not planned with expert_parallel "
+                "%" PRIu64 "; leave either out",
+                t->expert_parallel);
+    }
     if (b->sequence_parallel > 1 || b->fp8 > 1 || (uint32_t)b->wire >= ZERO_WIRE_COUNT) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "sequence_parallel %" PRIu32 ", fp8 %" PRIu32
@@ -68,6 +74,12 @@ zero_status zi_mesh_columns(const zero_transformer *t, const zero_batch *b, uint
                 t->tensor_parallel, t->pipeline_parallel, b->context_parallel, ranks);
     }
     *column = (uint32_t)(ranks / parts);
+    if (*column % t->expert_parallel != 0) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "expert_parallel %" PRIu64 " does not divide the %" PRIu32
+                " ranks that hold the same part of the model",
+                t->expert_parallel, *column);
+    }
     return ZERO_OK;
 }
 

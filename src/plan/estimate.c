@@ -10,6 +10,7 @@
 #include "plan/cluster.h"
 #include "plan/estimate_traffic.h"
 #include "plan/flops.h"
+#include "plan/part_plans.h"
 #include "plan/transformer.h"
 
 #define NS 1e9
@@ -34,16 +35,17 @@ typedef struct work {
     zero_transformer transformer;
     zero_cluster cluster;
     zero_batch batch;
-    uint32_t column;      /* ranks that hold one part of the model: the engine's world */
-    zi_stage stage;       /* the slowest of the pipeline */
-    zi_micro_flops flops; /* of a micro-step of it */
-    double element_bytes; /* likewise, that kernels between products move */
-    double model_flops;   /* of a micro-step in all stages */
-    zi_traffic traffic;   /* of a step */
-    double local_ns;      /* of links, without latencies, at full rates */
-    double fabric_ns;     /* likewise */
-    double local_bytes;   /* that a rank receives */
-    double fabric_bytes;  /* likewise */
+    uint32_t column;              /* ranks that hold one part of the model: the engine's world */
+    zi_stage stage;               /* the slowest of the pipeline */
+    zi_micro_flops flops;         /* of a micro-step of it */
+    double element_bytes;         /* likewise, that kernels between products move */
+    double model_flops;           /* of a micro-step in all stages */
+    zi_traffic traffic;           /* of a step; collectives without the experts' engine's */
+    zi_exchange experts[ZI_HOPS]; /* of the experts' engine; of size 0 where there is none */
+    double local_ns;              /* of links, without latencies, at full rates */
+    double fabric_ns;             /* likewise */
+    double local_bytes;           /* that a rank receives */
+    double fabric_bytes;          /* likewise */
     double term_ns[ZERO_ESTIMATE_TERMS];
 } work;
 
@@ -147,18 +149,31 @@ static zero_status exchange_zeropp(work *w)
     return exchange_column(w, &scatter, 1, ZERO_ESTIMATE_REDUCTIONS);
 }
 
+/* Parameters in both passes, gradients of each micro-step. */
+static zero_status exchange_passes(work *w, const zi_exchange hops[ZI_HOPS])
+{
+    ZI_TRY(exchange_column(w, &hops[ZI_HOP_GATHER], 1, ZERO_ESTIMATE_GATHERS));
+    return exchange_column(w, &hops[ZI_HOP_SCATTER], 1, ZERO_ESTIMATE_REDUCTIONS);
+}
+
+/* Once a step. */
+static zero_status exchange_update(work *w, const zi_exchange hops[ZI_HOPS])
+{
+    ZI_TRY(exchange_column(w, &hops[ZI_HOP_UPDATED], 1, ZERO_ESTIMATE_GATHERS));
+    ZI_TRY(exchange_column(w, &hops[ZI_HOP_BOUNDARY], 1, ZERO_ESTIMATE_REDUCTIONS));
+    return exchange_column(w, &hops[ZI_HOP_REPLICA], 2, ZERO_ESTIMATE_REDUCTIONS);
+}
+
 static zero_status time_links(work *w)
 {
-    const zi_traffic *t = &w->traffic;
-    if (w->batch.wire == ZERO_WIRE_ZEROPP) {
-        ZI_TRY(exchange_zeropp(w));
-    } else {
-        ZI_TRY(exchange_column(w, &t->hops[ZI_HOP_GATHER], 1, ZERO_ESTIMATE_GATHERS));
-        ZI_TRY(exchange_column(w, &t->hops[ZI_HOP_SCATTER], 1, ZERO_ESTIMATE_REDUCTIONS));
+    ZI_TRY(w->batch.wire == ZERO_WIRE_ZEROPP ? exchange_zeropp(w)
+                                             : exchange_passes(w, w->traffic.hops));
+    ZI_TRY(exchange_update(w, w->traffic.hops));
+    if (w->experts[0].size != 0) {
+        ZI_TRY(exchange_passes(w, w->experts));
+        ZI_TRY(exchange_update(w, w->experts));
     }
-    ZI_TRY(exchange_column(w, &t->hops[ZI_HOP_UPDATED], 1, ZERO_ESTIMATE_GATHERS));
-    ZI_TRY(exchange_column(w, &t->hops[ZI_HOP_BOUNDARY], 1, ZERO_ESTIMATE_REDUCTIONS));
-    return exchange_column(w, &t->hops[ZI_HOP_REPLICA], 2, ZERO_ESTIMATE_REDUCTIONS);
+    return ZERO_OK;
 }
 
 /* ---- activations ---- */
@@ -201,6 +216,42 @@ static zero_status gather_keys(work *w, zi_stage stage, double micro_steps)
     return estimate_exchange(w, &e, 1, ZERO_ESTIMATE_ACTIVATIONS);
 }
 
+/* Ranks that share experts send each token to those of its experts and what they make of it back,
+ * in forward and in backward, and to them again where activations are recomputed. Experts are taken
+ * as equally busy. Each rank has a part of its own from each other one, so that no link carries for
+ * others: what comes from other nodes comes to the rank itself. Ranks of tensor parallelism each
+ * send all, or where they split the stream their part, which they then gather. */
+static zero_status send_tokens(work *w, zi_stage stage, double micro_steps)
+{
+    const zero_transformer *t = &w->transformer;
+    const zero_cluster *c = &w->cluster;
+    const uint64_t size = t->expert_parallel;
+    const uint64_t near = t->tensor_parallel < c->ranks_per_node
+                              ? zi_min_u64(size, zi_div_up(c->ranks_per_node, t->tensor_parallel))
+                              : 1; /* members on a node */
+    const double calls = size > 1 ? micro_steps * (double)zi_stage_count(&stage, ZI_BLOCK_MAIN) *
+                                        (4 + (w->batch.recompute != 0 ? 1 : 0))
+                                  : 0;
+    const double split = w->batch.sequence_parallel != 0 ? (double)t->tensor_parallel : 1;
+    const double bytes = calls * (double)(zi_batch_tokens(&w->batch) * t->experts_used * t->width) *
+                         (double)zero_dtype_bytes(w->batch.dtype) / split;
+    const double local = bytes * (double)(near - 1) / (double)size;
+    const double fabric = bytes * (double)(size - near) / (double)size;
+    ZI_TRY(need(c->local_bytes_per_s, "local_bytes_per_s", local));
+    ZI_TRY(need(c->fabric_bytes_per_s, "fabric_bytes_per_s", fabric));
+    ZI_TRY(need(c->fabric_permille, "fabric_permille", fabric));
+    const double local_ns = NS * seconds(local, (double)c->local_bytes_per_s);
+    const double fabric_ns = NS * seconds(fabric, estimate_share(w, c->fabric_bytes_per_s));
+    w->local_ns += local_ns;
+    w->fabric_ns += fabric_ns;
+    w->local_bytes += local;
+    w->fabric_bytes += fabric;
+    w->term_ns[ZERO_ESTIMATE_ACTIVATIONS] +=
+        larger(local_ns, seconds(fabric_ns, (double)c->fabric_permille / 1000)) +
+        calls * (double)(size > near ? c->fabric_latency_ns : c->local_latency_ns);
+    return ZERO_OK;
+}
+
 /* A stage receives the residual stream from the one before, and its gradient from the one behind,
  * for each of its groups of blocks. Ranks of tensor parallelism send a part each, and gather within
  * the node (Narayanan et al., 2021, section 4.1). A pair is a gather over two, whose members
@@ -223,6 +274,7 @@ static zero_status pass_on(work *w)
 static zero_status exchange_in_stage(work *w, zi_stage stage, double micro_steps)
 {
     ZI_TRY(add_partial_sums(w, stage, micro_steps));
+    ZI_TRY(send_tokens(w, stage, micro_steps));
     return gather_keys(w, stage, micro_steps);
 }
 
@@ -418,19 +470,37 @@ static zero_status estimate_finish(const work *w, zero_estimate *made)
     return ZERO_OK;
 }
 
-/* The plan's traffic. */
+/* Bytes of no collective move one after the other. */
+static void add_traffic(zi_traffic *all, const zi_traffic *more)
+{
+    all->link_in += more->link_in;
+    all->link_out += more->link_out;
+    all->link_copies += more->link_copies;
+    all->update_device += more->update_device;
+    all->update_host += more->update_host;
+    all->disk_read += more->disk_read;
+    all->disk_write += more->disk_write;
+}
+
+/* The plans' traffic. */
 static zero_status count_traffic(const zero_transformer *transformer,
                                  const zero_engine_options *options, work *w)
 {
-    zero_model *model = NULL;
-    zero_plan *plan = NULL;
-    ZI_TRY(zero_transformer_model(transformer, &model));
-    const zero_status status = zero_plan_create(model, options, w->column, &plan);
-    zero_model_destroy(model);
+    zi_part_plans plans;
+    const zero_status status = zi_part_plans_make(transformer, options, w->column, &plans);
     if (status == ZERO_OK) {
-        w->traffic = zi_traffic_of(plan->layout, w->batch.micro_steps);
-        zero_plan_destroy(plan);
+        w->traffic = zi_traffic_of(plans.main->layout, w->batch.micro_steps);
     }
+    if (status == ZERO_OK && plans.experts != NULL) {
+        const zi_traffic experts = zi_traffic_of(plans.experts->layout, w->batch.micro_steps);
+        add_traffic(&w->traffic, &experts);
+        for (int i = 0; i < ZI_HOPS;
+             i++) { /* ranks of its world lie all that share experts apart */
+            w->experts[i] = experts.hops[i];
+            w->experts[i].stride *= (uint32_t)w->transformer.expert_parallel;
+        }
+    }
+    zi_part_plans_destroy(&plans);
     return status;
 }
 

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "core/error.h"
 #include "core/sized.h"
@@ -13,6 +12,7 @@
 #include "plan/activations.h"
 #include "plan/batch.h"
 #include "plan/cluster.h"
+#include "plan/part_plans.h"
 #include "plan/transformer.h"
 
 void zero_footprint_init_sized(zero_footprint *footprint, size_t struct_bytes)
@@ -63,10 +63,12 @@ static token_elements elements_of_block(const zero_transformer *t, const zero_ba
     /* Ranks of tensor parallelism split what lies between products by tokens, or not at all. */
     const uint64_t width = b->sequence_parallel != 0 ? zi_tensor_part(t, t->width) : t->width;
     /* The feed-forward layer is kept before and after its activation. */
-    const uint64_t kept =
-        streams_of(t) * width + attention_elements(t) + (2 + gated) * inner + alike.experts;
+    /* Experts of other ranks' tokens have what these send; on average as much as is sent. */
+    const uint64_t received = t->expert_parallel > 1 ? alike.experts_used * t->width : 0;
+    const uint64_t kept = streams_of(t) * width + attention_elements(t) + (2 + gated) * inner +
+                          alike.experts + received;
     return (token_elements){
-        .stream = width, .block = kept, .work = 2 * width + (1 + gated) * inner};
+        .stream = width, .block = kept, .work = 2 * width + (1 + gated) * inner + received};
 }
 
 /* Of a stage's blocks together, or with recomputation of the one that keeps the most. */
@@ -146,19 +148,32 @@ zero_status zero_activation_bytes(const zero_transformer *transformer, const zer
     return zi_activation_bytes(&t, &b, kept_stage(&t, &b), bytes);
 }
 
+static zero_status add_plan_memory(const zero_plan *plan, zero_footprint *footprint)
+{
+    zero_memory memory = zero_memory_init();
+    ZI_TRY(zero_plan_memory(plan, &memory));
+    for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
+        footprint->role_bytes[role] += memory.bytes[role];
+    }
+    for (int tier = 0; tier < ZERO_TIER_COUNT_MAX; tier++) {
+        footprint->need_bytes[tier] += memory.tier_bytes[tier];
+    }
+    return ZERO_OK;
+}
+
 static zero_status plan_state(const zero_transformer *transformer,
                               const zero_engine_options *options, uint32_t world,
-                              zero_memory *memory)
+                              zero_footprint *footprint)
 {
-    zero_model *model = NULL;
-    zero_plan *plan = NULL;
-    ZI_TRY(zero_transformer_model(transformer, &model));
-    zero_status status = zero_plan_create(model, options, world, &plan);
-    zero_model_destroy(model);
+    zi_part_plans plans;
+    zero_status status = zi_part_plans_make(transformer, options, world, &plans);
     if (status == ZERO_OK) {
-        status = zero_plan_memory(plan, memory);
-        zero_plan_destroy(plan);
+        status = add_plan_memory(plans.main, footprint);
     }
+    if (status == ZERO_OK && plans.experts != NULL) {
+        status = add_plan_memory(plans.experts, footprint);
+    }
+    zi_part_plans_destroy(&plans);
     return status;
 }
 
@@ -170,7 +185,6 @@ zero_status zero_footprint_of(const zero_transformer *transformer, const zero_cl
     zero_batch b;
     zero_cluster c;
     zi_transformer_counts counts;
-    zero_memory state = zero_memory_init();
     zero_footprint made = {.struct_bytes = sizeof made};
     uint32_t column = 0;
     ZI_TRY(zero_activation_bytes(transformer, batch, &made.activation_bytes));
@@ -178,9 +192,7 @@ zero_status zero_footprint_of(const zero_transformer *transformer, const zero_cl
     ZI_TRY(zi_batch_resolve(batch, &t, &b));
     ZI_TRY(zi_cluster_resolve(cluster, &c));
     ZI_TRY(zi_mesh_columns(&t, &b, c.nodes * c.ranks_per_node, &column));
-    ZI_TRY(plan_state(transformer, options, column, &state));
-    memcpy(made.role_bytes, state.bytes, sizeof made.role_bytes);
-    memcpy(made.need_bytes, state.tier_bytes, sizeof made.need_bytes);
+    ZI_TRY(plan_state(transformer, options, column, &made));
     made.need_bytes[ZERO_TIER_DEVICE] += made.activation_bytes + c.device_reserve_bytes;
     made.need_bytes[ZERO_TIER_HOST] += c.host_reserve_bytes / c.ranks_per_node;
     for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {

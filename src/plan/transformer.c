@@ -68,6 +68,7 @@ static zero_status check_bounds(const zero_transformer *t)
         {"value_width", t->value_width, 0, WIDTH_MAX},
         {"window", t->window, 0, ROWS_MAX},
         {"full_every", t->full_every, 0, LAYERS_MAX},
+        {"expert_parallel", t->expert_parallel, 0, LAYERS_MAX},
     };
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         const bound *b = &bounds[i];
@@ -192,6 +193,12 @@ static zero_status check_parts(const zero_transformer *t)
                 ", and ffn_width, %" PRIu64 "; set a divisor of both",
                 parts, t->heads, t->ffn_width);
     }
+    if (t->expert_parallel > 1 && (t->experts == 0 || t->experts % t->expert_parallel != 0)) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "expert_parallel %" PRIu64 " does not divide experts, %" PRIu64
+                "; each rank needs as many of them",
+                t->expert_parallel, t->experts);
+    }
     if (t->shared_ffn_width % parts != 0 || t->dense_ffn_width % parts != 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "tensor_parallel %" PRIu64 " does not divide shared_ffn_width, %" PRIu64
@@ -232,6 +239,7 @@ zero_status zi_transformer_resolve(const zero_transformer *given, zero_transform
     t->dtype = t->dtype != ZERO_DTYPE_DEFAULT ? t->dtype : ZERO_DTYPE_F32;
     t->tensor_parallel = zi_max_u64(t->tensor_parallel, 1);
     t->pipeline_parallel = zi_max_u64(t->pipeline_parallel, 1);
+    t->expert_parallel = zi_max_u64(t->expert_parallel, 1);
     ZI_TRY(check_latents(t));
     ZI_TRY(check_parts(t));
     return zi_transformer_count(t, counts);
@@ -265,23 +273,45 @@ zero_status zero_transformer_parameters(const zero_transformer *transformer, uin
     return ZERO_OK;
 }
 
-zero_status zero_transformer_model(const zero_transformer *transformer, zero_model **model)
+typedef zero_status (*add_units)(const zero_transformer *t, zero_model *model);
+
+static zero_status make_model(const zero_transformer *t, add_units add, zero_model **model)
 {
-    zero_transformer t;
-    zi_transformer_counts counts;
-    if (model == NULL) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "model is NULL; pass the address of a zero_model pointer");
-    }
-    *model = NULL;
-    ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
     zero_model *made = NULL;
     ZI_TRY(zero_model_create(&made));
-    const zero_status status = zi_transformer_add_units(&t, made);
+    const zero_status status = add(t, made);
     if (status != ZERO_OK) {
         zero_model_destroy(made);
         return status;
     }
     *model = made;
     return ZERO_OK;
+}
+
+static zero_status resolve_for_model(const zero_transformer *transformer, zero_transformer *t,
+                                     zero_model **model)
+{
+    zi_transformer_counts counts;
+    if (model == NULL) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "model is NULL; pass the address of a zero_model pointer");
+    }
+    *model = NULL;
+    return zi_transformer_resolve(transformer, t, &counts);
+}
+
+zero_status zero_transformer_model(const zero_transformer *transformer, zero_model **model)
+{
+    zero_transformer t;
+    ZI_TRY(resolve_for_model(transformer, &t, model));
+    return make_model(&t, zi_transformer_add_units, model);
+}
+
+zero_status zero_transformer_experts(const zero_transformer *transformer, zero_model **model)
+{
+    zero_transformer t;
+    ZI_TRY(resolve_for_model(transformer, &t, model));
+    const zi_stage stage = zi_transformer_fullest(&t);
+    const bool none = t.expert_parallel == 1 || stage.dense == stage.layers;
+    return none ? ZERO_OK : make_model(&t, zi_transformer_add_experts, model);
 }

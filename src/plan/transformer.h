@@ -65,8 +65,9 @@ zero_status zi_transformer_count(const zero_transformer *t, zi_transformer_count
 /* The stage whose blocks have the most parameters, the first of such. */
 zi_stage zi_transformer_fullest(const zero_transformer *t);
 
-/* The units of zero_transformer_model. */
+/* The units of zero_transformer_model, and those of zero_transformer_experts. */
 zero_status zi_transformer_add_units(const zero_transformer *t, zero_model *model);
+zero_status zi_transformer_add_experts(const zero_transformer *t, zero_model *model);
 
 /* The products of a token with a unit of zero_transformer_model, in one part. */
 typedef struct zi_transformer_products {

@@ -8,6 +8,7 @@ zero_transformer zi_transformer_whole(const zero_transformer *t)
     zero_transformer whole = *t;
     whole.tensor_parallel = 1;
     whole.pipeline_parallel = 1;
+    whole.expert_parallel = 1;
     return whole;
 }
 

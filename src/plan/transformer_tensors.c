@@ -177,10 +177,11 @@ static void add_ffn(const zero_transformer *t, tensor_list *list, const char *co
     }
 }
 
+static const char *const own[3][2] = {
+    {"gate.weight", "gate.bias"}, {"up.weight", "up.bias"}, {"down.weight", "down.bias"}};
+
 static void list_ffn(const zero_transformer *t, tensor_list *list)
 {
-    static const char *const own[3][2] = {
-        {"gate.weight", "gate.bias"}, {"up.weight", "up.bias"}, {"down.weight", "down.bias"}};
     static const char *const shared[3][2] = {{"shared_gate.weight", "shared_gate.bias"},
                                              {"shared_up.weight", "shared_up.bias"},
                                              {"shared_down.weight", "shared_down.bias"}};
@@ -193,12 +194,28 @@ static void list_ffn(const zero_transformer *t, tensor_list *list)
             add_tensor(list, "router.bias", 0, 0, t->experts);
         }
     }
-    add_ffn(t, list, own, t->experts, t->ffn_width);
+    if (t->experts == 0 || t->expert_parallel == 1) {
+        add_ffn(t, list, own, t->experts, t->ffn_width);
+    }
     if (t->shared_ffn_width != 0) {
         add_ffn(t, list, shared, 0, t->shared_ffn_width);
     }
     if (tensors_have(t, ZERO_TRANSFORMER_POST_NORMS)) {
         add_norm(list, t, (const char *const[]){"ffn_post_norm.weight", "ffn_post_norm.bias"});
+    }
+}
+
+/* The experts of a block that a rank of expert parallelism has. */
+static void list_experts(const zero_transformer *t, tensor_list *list)
+{
+    *list = (tensor_list){.dtype = t->dtype};
+    add_ffn(t, list, own, t->experts, t->ffn_width);
+    for (uint32_t i = 0; i < list->count; i++) {
+        zero_tensor_desc *desc = &list->descs[i];
+        if (desc->global_shape[0] == 0) {
+            memcpy(desc->global_shape, desc->shape, sizeof desc->global_shape);
+        }
+        desc->shape[0] /= t->expert_parallel;
     }
 }
 
@@ -250,23 +267,22 @@ static uint32_t unit_end(const zero_transformer *t, const tensor_list *list, uin
 
 /* One block by itself: "block.3", or where its parts are units "block.3.1", with the tensors
  * "block.3.key.weight" and so on. */
-static zero_status add_one_block(const zero_transformer *t, zero_model *model, uint64_t block)
+static zero_status add_one_block(const zero_transformer *t, zero_model *model, uint64_t block,
+                                 const tensor_list *list)
 {
-    tensor_list list;
     char names[TENSORS_MAX][48];
     char unit[48];
     const bool parts = t->units != ZERO_TRANSFORMER_UNITS_BLOCK;
-    list_block(t, zi_transformer_kind_at(t, block), &list);
-    for (uint32_t i = 0; i < list.count; i++) {
+    for (uint32_t i = 0; i < list->count; i++) {
         (void)snprintf(names[i], sizeof names[i], "block.%" PRIu64 ".%s", block,
-                       list.descs[i].name);
+                       list->descs[i].name);
     }
     uint32_t part = 0;
-    for (uint32_t first = 0, end = 0; first < list.count; first = end) {
-        end = unit_end(t, &list, first);
+    for (uint32_t first = 0, end = 0; first < list->count; first = end) {
+        end = unit_end(t, list, first);
         zero_tensor_desc descs[TENSORS_MAX];
         for (uint32_t i = first; i < end; i++) {
-            descs[i - first] = list.descs[i];
+            descs[i - first] = list->descs[i];
             descs[i - first].name = names[i];
         }
         const int length = snprintf(unit, sizeof unit, "block.%" PRIu64, block);
@@ -295,7 +311,21 @@ static zero_status add_blocks(const zero_transformer *t, zero_model *model)
                              NULL, NULL);
     }
     for (uint64_t block = stage.first; block < stage.first + stage.layers; block++) {
-        ZI_TRY(add_one_block(t, model, block));
+        list_block(t, zi_transformer_kind_at(t, block), &list);
+        ZI_TRY(add_one_block(t, model, block, &list));
+    }
+    return ZERO_OK;
+}
+
+zero_status zi_transformer_add_experts(const zero_transformer *t, zero_model *model)
+{
+    const zi_stage stage = zi_transformer_fullest(t);
+    tensor_list list;
+    list_experts(t, &list);
+    for (uint64_t block = stage.first; block < stage.first + stage.layers; block++) {
+        if (zi_transformer_kind_at(t, block) == ZI_BLOCK_MAIN) {
+            ZI_TRY(add_one_block(t, model, block, &list));
+        }
     }
     return ZERO_OK;
 }

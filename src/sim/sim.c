@@ -115,13 +115,14 @@ typedef struct sim_request {
 static zero_status sim_check_whole(const sim_request *r)
 {
     const uint64_t parts = r->transformer.tensor_parallel * r->transformer.pipeline_parallel *
-                           r->batch.context_parallel;
+                           r->batch.context_parallel * r->transformer.expert_parallel;
     if (parts != 1 || r->batch.fp8 != 0 || r->batch.wire != ZERO_WIRE_ENGINE) {
-        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
-                "tensor_parallel x pipeline_parallel x context_parallel is %" PRIu64
-                ", fp8 %" PRIu32 " and wire %d, and a simulated rank has the whole model in the "
-                "engine's types; leave them out, or use zero_estimate_of",
-                parts, r->batch.fp8, (int)r->batch.wire);
+        ZI_FAIL(
+            ZERO_ERR_UNSUPPORTED,
+            "tensor_parallel x pipeline_parallel x expert_parallel x context_parallel is %" PRIu64
+            ", fp8 %" PRIu32 " and wire %d, and a simulated rank has the whole model in the "
+            "engine's types; leave them out, or use zero_estimate_of",
+            parts, r->batch.fp8, (int)r->batch.wire);
     }
     return ZERO_OK;
 }

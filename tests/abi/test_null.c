@@ -123,6 +123,8 @@ static void on_transformer(const rig *r)
     REFUSES(zero_transformer_parameters(NULL, &count, &count));
     CHECK_OK(zero_transformer_preset("gpt2", &t));
     REFUSES(zero_transformer_model(&t, NULL));
+    REFUSES(zero_transformer_experts(&t, NULL));
+    REFUSES(zero_transformer_experts(NULL, &model));
     CHECK(zero_transformer_part_name(0) == NULL);
     CHECK_OK(zero_transformer_parameters(&t, NULL, NULL));
     CHECK(zero_transformer_preset_name(UINT32_MAX) == NULL);
@@ -472,7 +474,7 @@ static const struct {
     {on_model_reads, "zero_model_element_count zero_model_tensor_count zero_model_tensor_count_of "
                      "zero_model_tensor_desc zero_model_tensor_name zero_model_unit_count"},
     {on_tensor_array, "zero_engine_fill zero_tensor_export zero_tensor_import"},
-    {on_transformer, "zero_transformer_check zero_transformer_model "
+    {on_transformer, "zero_transformer_check zero_transformer_experts zero_transformer_model "
                      "zero_transformer_parameters zero_transformer_part_name "
                      "zero_transformer_preset zero_transformer_preset_name zero_transformer_read"},
     {on_cluster, "zero_cluster_check zero_cluster_field_at zero_cluster_preset "

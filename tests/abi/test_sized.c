@@ -61,7 +61,8 @@ static const field transformer_fields[] = {FIELD(struct_bytes),
                                            FIELD(value_width),
                                            FIELD(window),
                                            FIELD(full_every),
-                                           FIELD(left_out)};
+                                           FIELD(left_out),
+                                           FIELD(expert_parallel)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_cluster
 static const field cluster_fields[] = {FIELD(struct_bytes),

@@ -396,6 +396,36 @@ TEST(groups_of_blocks_that_differ_are_refused)
                 ZERO_ERR_INVALID_ARGUMENT, "differ in experts or windows");
 }
 
+/* Eight ranks share the experts, of which two nodes have four each: of what a token's two experts
+ * are sent in forward and give back, and of the gradients of both, half crosses nodes, each rank's
+ * over its own part of the fabric. Halves of matrices add up besides. */
+TEST(tokens_go_to_their_experts_and_back)
+{
+    machine m = machine_of("mixtral-8x7b");
+    zero_estimate e[2];
+    m.transformer.tensor_parallel = 2;
+    m.batch.sequence = 1024;
+    e[0] = estimate_of(&m);
+    m.transformer.expert_parallel = 8;
+    e[1] = estimate_of(&m);
+    const double sent = 32 * 2.0 * 1024 * 4096 * 2 / 2; /* half of a call's in each block */
+    CHECK_NEAR(term(&e[1], ZERO_ESTIMATE_ACTIVATIONS) - term(&e[0], ZERO_ESTIMATE_ACTIVATIONS),
+               4 * sent / 5e9, 1e-6);
+    CHECK_NEAR(e[1].flops, e[0].flops, 1);
+    CHECK_EQ(e[1].term_ns[ZERO_ESTIMATE_PRODUCTS], e[0].term_ns[ZERO_ESTIMATE_PRODUCTS]);
+    CHECK(e[1].term_ns[ZERO_ESTIMATE_REDUCTIONS] < e[0].term_ns[ZERO_ESTIMATE_REDUCTIONS]);
+    m.batch.recompute = 1;
+    const zero_estimate again = estimate_of(&m);
+    m.transformer.expert_parallel = 1;
+    const zero_estimate alone = estimate_of(&m);
+    CHECK_NEAR(term(&again, ZERO_ESTIMATE_ACTIVATIONS) - term(&alone, ZERO_ESTIMATE_ACTIVATIONS),
+               5 * sent / 5e9, 1e-6);
+    m.transformer.expert_parallel = 8;
+    m.batch.wire = ZERO_WIRE_ZEROPP;
+    CHECK_FAILS(zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e[0]),
+                ZERO_ERR_INVALID_ARGUMENT, "not planned with expert_parallel 8");
+}
+
 /* Sixteen ranks have a sixteenth of the tokens, which attend to all; they gather what others have
  * of keys and values twice and scatter once, over two nodes of one rank of each part. */
 TEST(ranks_share_the_tokens_of_a_sample)
@@ -426,6 +456,7 @@ TEST(a_mesh_of_one_is_none)
         const zero_estimate none = estimate_of(&m);
         m.transformer.tensor_parallel = 1;
         m.transformer.pipeline_parallel = 1;
+        m.transformer.expert_parallel = 1;
         m.batch.interleave = 1;
         m.batch.context_parallel = 1;
         m.batch.sequence_parallel = 1;

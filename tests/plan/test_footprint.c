@@ -360,6 +360,47 @@ TEST(a_part_needs_what_the_plan_of_its_engine_says)
 }
 
 /* The deepest that fits fits, and one layer more does not; on every machine and tier. */
+/* Of 16 ranks 8 share the experts, so that two hold the same ones; all 16 hold the rest. Whatever
+ * is split is split over these. */
+TEST(experts_are_split_over_those_that_hold_them)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_cluster c = zero_cluster_init();
+    zero_engine_options options = zero_engine_options_init();
+    zero_footprint f = zero_footprint_init();
+    uint64_t total = 0;
+    CHECK_OK(zero_transformer_preset("mixtral-8x7b", &t));
+    CHECK_OK(zero_cluster_preset("dgx-h100", &c));
+    c.nodes = 2;
+    options.device = ZERO_DEVICE_CUDA;
+    CHECK_OK(zero_transformer_parameters(&t, &total, NULL));
+    const double experts = 32.0 * 8 * 3 * 4096 * 14336;
+    const double rest = (double)total - experts;
+    t.expert_parallel = 8;
+    for (int stage = 0; stage < 4; stage += 3) {
+        options.stage = (zero_stage)stage;
+        CHECK_OK(zero_footprint_of(&t, &c, &options, NULL, &f));
+        const double held = stage == 0 ? rest + experts / 8 : rest / 16 + experts / 8 / 2;
+        CHECK_NEAR((double)f.role_bytes[ZERO_ROLE_PARAM] / (2 * held), 1.0, 1e-4);
+        CHECK_NEAR((double)f.role_bytes[ZERO_ROLE_MOMENT1] / (4 * held), 1.0, 1e-4);
+    }
+    /* A token's two experts receive it. */
+    zero_batch batch = zero_batch_init();
+    uint64_t bytes[2] = {0, 0};
+    CHECK_OK(zero_activation_bytes(&t, &batch, &bytes[1]));
+    t.expert_parallel = 1;
+    CHECK_OK(zero_activation_bytes(&t, &batch, &bytes[0]));
+    CHECK_EQ(bytes[1] - bytes[0], (32 + 1) * UINT64_C(2) * 4096 * 2 * 32768);
+    options.shard_group = 8;
+    t.expert_parallel = 8;
+    CHECK_FAILS(zero_footprint_of(&t, &c, &options, NULL, &f), ZERO_ERR_INVALID_ARGUMENT,
+                "shard_group 8 with expert_parallel 8");
+    options.shard_group = 0;
+    t.tensor_parallel = 4;
+    CHECK_FAILS(zero_footprint_of(&t, &c, &options, NULL, &f), ZERO_ERR_INVALID_ARGUMENT,
+                "expert_parallel 8 does not divide the 4 ranks");
+}
+
 TEST(the_deepest_model_fits_and_no_deeper_one)
 {
     static const char *const models[] = {"llama-13b", "gpt3-175b", "gpt2", "mixtral-8x7b"};

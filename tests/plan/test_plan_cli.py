@@ -128,6 +128,30 @@ def check_left_out(program):
           said in html, done.stdout[:300])
 
 
+def check_experts(program):
+    line = ("deepseek-v3", "dgx-h200", "--nodes", "64", "--recompute", "--units", "layers")
+    alone, rows = mixes(program, *line)
+    shared, shared_rows = mixes(program, *line, "--expert", "64")
+    check("ranks share experts", shared["mesh"]["expert"] == 64 and alone["mesh"]["expert"] == 1 and
+          shared["parameters"] == alone["parameters"], shared["mesh"])
+    check("groups within a node are of one engine", "3 in a node" in rows and
+          "3 in a node" not in shared_rows, list(shared_rows))
+    check("slots hold a 64th of a block's experts",
+          shared_rows["3"]["role_bytes"]["param slots"] * 8 <
+          rows["3"]["role_bytes"]["param slots"], shared_rows["3"]["role_bytes"])
+    check("tokens travel", shared_rows["3"]["time"]["term_ns"]["activations"] > 0 and
+          rows["3"]["time"]["term_ns"]["activations"] == 0)
+    text = run(program, *line, "--expert", "64").stdout
+    check("the table says which engines there are", "experts' of 8, 64 to a block" in text and
+          "an engine of their own" in text, text[:400])
+    for words, said in ((("llama-7b", "--expert", "2"), "does not divide experts, 0"),
+                        (("deepseek-v3", "--expert", "64"), "does not divide the 8 ranks"),
+                        (("mixtral-8x7b", "--expert", "8", "--wire", "zero++"), "ZeRO++")):
+        done = run(program, *words)
+        check(f"{' '.join(words)}: refused", done.returncode == 1 and said in done.stderr,
+              done.stderr)
+
+
 def check_figures(program):
     report, rows = mixes(program, "gpt3-175b", "dgx-a100", "--nodes", "16", "--recompute")
     parameters, ranks = report["parameters"], report["ranks"]
@@ -224,7 +248,7 @@ def check_mesh(program):
     mesh = ("--tensor", "8", "--pipeline", "12", "--interleave", "2")
     report, rows = mixes(program, *line, *mesh)
     check("a mesh is in JSON", report["ranks"] == 192 and report["mesh"] == {
-        "tensor": 8, "pipeline": 12, "interleave": 2, "context": 1, "engine_ranks": 2,
+        "tensor": 8, "pipeline": 12, "interleave": 2, "context": 1, "expert": 1, "engine_ranks": 2,
         "sequence_parallel": False, "fp8": False, "wire": "engine"}, report["mesh"])
     # The first stage: a twelfth of the blocks and the embedding, an eighth of each; all positions.
     part = (report["parameters"] - 52307 * 12288) / 96 + (50257 / 8 + 2048) * 12288
@@ -393,8 +417,9 @@ def check_weights(program):
 def main():
     program = sys.argv[1]
     for part in (check_table, check_python, check_names, check_words, check_dimensions,
-                 check_left_out, check_figures, check_options, check_times, check_settings,
-                 check_advice, check_mesh, check_page, check_files, check_weights, check_refusals):
+                 check_left_out, check_experts, check_figures, check_options, check_times,
+                 check_settings, check_advice, check_mesh, check_page, check_files, check_weights,
+                 check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0

@@ -296,6 +296,40 @@ TEST(of_stages_that_differ_the_fullest_is_planned)
     zero_model_destroy(stage);
 }
 
+/* An eighth of the experts of each block that has some, and a half of each of their matrices. */
+TEST(experts_are_a_model_of_their_own)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_model *models[3] = {NULL, NULL, NULL}; /* all, all but experts, experts */
+    CHECK_OK(zero_transformer_preset("llama-4-maverick", &t));
+    t.tensor_parallel = 2;
+    CHECK_OK(zero_transformer_model(&t, &models[0]));
+    CHECK_OK(zero_transformer_experts(&t, &models[2]));
+    CHECK(models[2] == NULL);
+    t.expert_parallel = 8;
+    CHECK_OK(zero_transformer_model(&t, &models[1]));
+    CHECK_OK(zero_transformer_experts(&t, &models[2]));
+    CHECK_EQ(zero_model_unit_count(models[2]), 24);
+    CHECK_EQ(zero_model_tensor_count(models[2]), 24 * 3);
+    CHECK(strcmp(zero_model_tensor_name(models[2], 0), "block.1.gate.weight") == 0);
+    const zero_tensor_desc down = desc_at(models[2], 2);
+    CHECK_BYTES(down.shape, ((const uint64_t[]){16, 5120, 4096}), 3 * sizeof(uint64_t));
+    CHECK_BYTES(down.global_shape, ((const uint64_t[]){128, 5120, 8192}), 3 * sizeof(uint64_t));
+    CHECK_EQ(zero_model_element_count(models[1]) + 8 * zero_model_element_count(models[2]),
+             zero_model_element_count(models[0]));
+    t.dense_layers = 48;
+    zero_model *none = NULL;
+    CHECK_OK(zero_transformer_experts(&t, &none));
+    CHECK(none == NULL);
+    CHECK_FAILS(zero_transformer_experts(&t, NULL), ZERO_ERR_INVALID_ARGUMENT, "model is NULL");
+    t.expert_parallel = 3;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT,
+                "expert_parallel 3 does not divide experts, 128");
+    for (int i = 0; i < 3; i++) {
+        zero_model_destroy(models[i]);
+    }
+}
+
 /* ---- files ---- */
 
 /* A family's file, and the preset that it describes. */

@@ -28,11 +28,14 @@ def left_out_lines(report: Report) -> Lines:
 def mesh_lines(report: Report) -> Lines:
     """A line for the mesh around the engine, and one for what a peer does; none without either."""
     mesh = report["mesh"]
-    if mesh["engine_ranks"] != report["ranks"] or mesh["context"] > 1:
+    if mesh["engine_ranks"] != report["ranks"] or mesh["context"] > 1 or mesh["expert"] > 1:
         line = f"mesh: tensor {mesh['tensor']} x pipeline {mesh['pipeline']}"
         if mesh["interleave"] > 1:
             line += f" ({mesh['interleave']} groups of blocks)"
         line += f", engines of {mesh['engine_ranks']} ranks"
+        if mesh["expert"] > 1:
+            line += (f", experts' of {mesh['engine_ranks'] // mesh['expert']}, "
+                     f"{mesh['expert']} to a block")
         if mesh["context"] > 1:
             line += f", {mesh['context']} to a sample"
         yield line + (", stream split" if mesh["sequence_parallel"] else "")
@@ -48,6 +51,8 @@ def option_lines(report: Report, mix: Report) -> Lines:
     yield f"  options.stage = ZERO_STAGE_{mix['stage']};"
     if report["mesh"]["engine_ranks"] != report["ranks"]:
         yield ("  options.model_parallel = row; /* the ranks of a sample's parts: docs/mesh.md */")
+    if report["mesh"]["expert"] > 1:
+        yield "  /* the experts are an engine of their own: docs/plan.md, --expert */"
     if mix["shard_group"]:
         yield f"  options.shard_group = {mix['shard_group']};"
     for role, tier in offloaded(mix).items():
