@@ -2,7 +2,7 @@
  * the plain step, with plain steps before, between and after; and what is not legal around captures
  * is refused without harm. The same over several ranks and NCCL's double, with RANKS (toy_nccl.c).
  */
-#include "saved_runs.h"
+#include "small_runs.h"
 
 #include "reads.h"
 
@@ -72,19 +72,31 @@ static zero_status capture(toy_trainer *trainer, const zero_step_params *params,
 /* A rank's course in a test. */
 typedef struct course {
     toy_run run;
-    bool changing; /* hyper-parameters */
-    bool evaluate; /* between plain steps and launches */
+    const zero_hyper *hyper; /* NULL: those of params_of */
+    bool changing;           /* hyper-parameters */
+    bool evaluate;           /* between plain steps and launches */
     uint32_t rounds;
-    uint64_t steps; /* that the launches and plain steps came to */
-    float *weight;  /* of the GPU: what divides where they change; NULL: the number of samples */
+    uint64_t steps;   /* that the launches and plain steps came to */
+    float *weight;    /* of the GPU: what divides where they change; NULL: the number of samples */
+    uint64_t stalled; /* what the last step said */
 } course;
+
+static zero_step_params course_params(const course *c, uint64_t step, bool changing)
+{
+    zero_step_params params = params_of(step, changing);
+    params.grad_weight = c->weight;
+    if (c->hyper != NULL) {
+        params.hyper = *c->hyper;
+        params.hyper.adamw.lr /= changing ? (float)(step + 1) : 1.0f; /* every optimizer's first */
+    }
+    return params;
+}
 
 /* The next step's, whose weight the stream writes when the last step has read its own. */
 static zero_step_params next_params(course *c)
 {
     const uint64_t step = c->steps++;
-    zero_step_params params = params_of(step, c->changing);
-    params.grad_weight = c->weight;
+    const zero_step_params params = course_params(c, step, c->changing);
     if (c->weight != NULL) {
         /* As floats about 0.7, 3 and 12. */
         const int bytes = 0x3f + (int)(step % 3);
@@ -134,8 +146,8 @@ static zero_status launch_steps(toy_trainer *trainer, course *c, cudaGraphExec_t
 static zero_status train_with_launches(toy_trainer *trainer, course *c)
 {
     cudaGraphExec_t graph_exec = NULL;
-    zero_step_params unused = params_of(7, true); /* those of the launches are set before */
-    unused.grad_weight = c->weight;
+    /* Those of the launches are set before. */
+    const zero_step_params unused = course_params(c, 7, true);
     TOY_TRY(plain_steps(trainer, c, 1));
     TOY_TRY(capture(trainer, &unused, &graph_exec));
     for (uint32_t i = 0; i < c->rounds; i++) {
@@ -161,12 +173,16 @@ static zero_status compare_with_plain(zero_world *world, course *c, course_fn fn
     c->steps = 0;
     TOY_TRY(toy_open(&trainer, &c->run, world));
     TOY_TRY(fn(&trainer, c));
+    TOY_TRY(toy_wait(&trainer));
+    c->stalled = trainer.result.stalled;
     TOY_TRY(toy_collect(&trainer, &state));
     toy_close(&trainer);
     const uint32_t steps = (uint32_t)c->steps;
     c->steps = 0;
     TOY_TRY(toy_open(&trainer, &c->run, world));
     TOY_TRY(plain_steps(&trainer, c, steps));
+    TOY_TRY(toy_wait(&trainer));
+    CHECK_EQ(trainer.result.stalled, c->stalled);
     TOY_TRY(toy_collect_same(&trainer, &state, what));
     toy_close(&trainer);
     toy_state_free(&state);
@@ -178,6 +194,7 @@ static zero_status compare(zero_world *world, void *user)
     course own = *(const course *)user; /* ranks are threads */
     own.weight = own.changing ? toy_scalar_open(1) : NULL;
     TOY_TRY(compare_with_plain(world, &own, train_with_launches, "launches"));
+    CHECK(own.run.options.master_dtype != ZERO_DTYPE_REMAINDER8 || own.stalled > 0);
     if (own.weight != NULL) {
         toy_scalar_close(own.weight);
     }
@@ -216,6 +233,33 @@ TEST_CALL(as_late_as_possible, train(FAKE_CUDA_LAZY, ZERO_DTYPE_F32, 1, false));
 TEST_CALL(at_once, train(FAKE_CUDA_EAGER, ZERO_DTYPE_BF16, 2, true));
 TEST_CALL(at_random, train(FAKE_CUDA_RANDOM, ZERO_DTYPE_F16, 2, true));
 TEST_CALL(when_waited_for, train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F32, 2, false));
+
+/* Launches encode and decode states as plain steps do, and count what rounds to nothing. */
+TEST(small_states_have_the_same_bits)
+{
+    static const small_mix mixes[] = {
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_BF16, ADAMW},
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8, ZERO_DTYPE_I8, ADAMW},
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_I8, ADAMW},
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_I8, ZERO_OPTIMIZER_LION},
+    };
+    for (uint32_t m = 0; m < sizeof mixes / sizeof mixes[0]; m++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            zero_hyper hyper = zero_hyper_init(mixes[m].optimizer);
+            course c = {.run = small_run(&mixes[m]), .hyper = &hyper, .changing = i % 2 == 1};
+            hyper.adamw.lr = 1e-5f; /* of any optimizer */
+            c.rounds = 2;
+            c.run.micro_steps = 1 + i % 2;
+            c.run.options.stage = (zero_stage)((m + i) % 4);
+            for (int role = ZERO_ROLE_MASTER; i > 1 && role < ZI_SHARD_ROLES; role++) {
+                c.run.options.tier[role] = ZERO_TIER_HOST;
+            }
+            fake_cuda_start(FAKE_CUDA_RANDOM, test_seed * 16 + 4 * m + i);
+            CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, compare, &c));
+            CHECK(fake_cuda_check());
+        }
+    }
+}
 
 /* ---- ranks that give different numbers to launches ---- */
 
