@@ -12,7 +12,8 @@
 
 ZERO_BEGIN
 
-/** Normal values (Box-Muller) for elements [first, first + count) of stream `stream` under `seed`.
+/** Normal values (Box-Muller) for elements [first, first + count) of stream `stream` under `seed`,
+ *  the same bits on every machine.
  *  - values: out, host memory, count floats; NULL: nothing is done.
  *  - Threads: any. */
 ZERO_API void zero_random_normal(uint64_t seed, uint64_t stream, uint64_t first, uint64_t count,

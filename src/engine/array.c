@@ -220,14 +220,38 @@ static bool find_source(const zero_engine *engine, uint32_t tensor, zero_fill_fn
     return fn != NULL || desc.initial.data != NULL;
 }
 
+/* This rank's elements of a tensor's parameter and its master := the source's values, each of which
+ * is asked for once: the ranges of both begin or end alike, or one is within the other. */
+static zero_status fill_tensor(fill_job *job, uint32_t tensor, const value_source *source)
+{
+    static const zero_role roles[] = {ZERO_ROLE_PARAM, ZERO_ROLE_MASTER};
+    uint64_t first = UINT64_MAX;
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        const engine_shard shard = zi_engine_shard(job->engine, tensor, roles[i]);
+        if (shard.count != 0) {
+            first = zi_min_u64(first, shard.tensor_first);
+            end = zi_max_u64(end, shard.tensor_first + shard.count);
+        }
+    }
+    for (engine_values values = {.from = source->dtype, .tensor = tensor}; first < end;
+         first += values.count) {
+        values.first = first;
+        values.count = zi_min_u64(STAGED_COUNT, end - first);
+        take_values(source, tensor, first, values.count, job->staging);
+        ZI_TRY(put_values(job, ZERO_ROLE_PARAM, &values));
+        ZI_TRY(put_values(job, ZERO_ROLE_MASTER, &values));
+    }
+    return ZERO_OK;
+}
+
 /* Fill parameters and masters of all tensors, each rank from its own source. */
 static zero_status fill_tensors(fill_job *job, zero_fill_fn fn, void *user)
 {
     for (uint32_t t = 0; t < job->engine->layout->tensor_count; t++) {
         value_source source;
         if (find_source(job->engine, t, fn, user, &source)) {
-            ZI_TRY(fill_shard(job, t, ZERO_ROLE_PARAM, &source));
-            ZI_TRY(fill_shard(job, t, ZERO_ROLE_MASTER, &source));
+            ZI_TRY(fill_tensor(job, t, &source));
         }
     }
     return ZERO_OK;

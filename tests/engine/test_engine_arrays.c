@@ -634,6 +634,30 @@ TEST(rank_0_fills_for_all)
     toy_state_free(&expected);
 }
 
+static void fill_counted(void *user, uint32_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    *(uint64_t *)user += count;
+    toy_fill(NULL, tensor, first, count, values);
+}
+
+static zero_status count_asked(toy_trainer *trainer)
+{
+    uint64_t asked = 0;
+    TOY_TRY(zero_engine_fill(trainer->engine, fill_counted, &asked));
+    CHECK_EQ(asked, trainer->run->model->element_count);
+    return ZERO_OK;
+}
+
+/* A rank alone compares no samples. */
+TEST(a_rank_is_asked_once_for_a_parameter_and_its_master)
+{
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+        run.options.stage = (zero_stage)stage;
+        CHECK_OK(toy_on_ranks(1, &run, count_asked, NULL));
+    }
+}
+
 /* ---- values that are out of range ---- */
 
 static const toy_model *ranged_model(zero_dtype dtype)

@@ -7,6 +7,7 @@
  * stay in the first-level cache. */
 #include "kernels/cpu/lanes.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #include "kernels/cpu/coded_update.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/update_form.h"
+#include "kernels/math/normal.h"
 #include "optimizer/optimizer.h"
 
 #define JOIN_(left, right) left##right
@@ -595,6 +597,41 @@ static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count,
     zi_norm_merge(sum, &adder.sum);
 }
 
+/* Pairs that are drawn at a time. */
+#define DRAWN_PAIRS 64
+
+/* Pairs [from, from + count) of the draw. One loop for each part, so that compilers vectorise it.
+ */
+ALWAYS_INLINE void draw_pairs(const zi_lanes_normal *normal, size_t from, size_t count)
+{
+    _Alignas(64) uint32_t words[2][DRAWN_PAIRS];
+    _Alignas(64) double radius[DRAWN_PAIRS];
+    const uint64_t pair = normal->first / 2 + from;
+    float *values = normal->values + 2 * from;
+    for (size_t i = 0; i < count; i++) {
+        const zi_philox_words drawn = zi_philox(normal->seed, pair + i, normal->stream);
+        words[0][i] = drawn.word[0];
+        words[1][i] = drawn.word[1];
+    }
+    for (size_t i = 0; i < count; i++) {
+        radius[i] = sqrt(-2.0 * zi_log(zi_unit_open(words[0][i])));
+    }
+    for (size_t i = 0; i < count; i++) {
+        const zi_circle at = zi_circle_at(zi_unit_open(words[1][i]));
+        values[2 * i] = normal->mean + normal->stddev * (float)(radius[i] * at.cosine);
+        values[2 * i + 1] = normal->mean + normal->stddev * (float)(radius[i] * at.sine);
+    }
+}
+
+static void lanes_normal(const zi_lanes_normal *normal)
+{
+    size_t done = 0;
+    for (; normal->pairs - done >= DRAWN_PAIRS; done += DRAWN_PAIRS) {
+        draw_pairs(normal, done, DRAWN_PAIRS);
+    }
+    draw_pairs(normal, done, normal->pairs - done);
+}
+
 const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {
     .struct_bytes = sizeof(zi_cpu_lanes),
     .name = TEXT(ZI_LANES_SUFFIX),
@@ -604,4 +641,5 @@ const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {
     .cast = lanes_cast,
     .scale = lanes_scale,
     .square_sum = lanes_square_sum,
+    .normal = lanes_normal,
 };

@@ -43,6 +43,17 @@ typedef struct zi_lanes_rounding {
     uint64_t first;
 } zi_lanes_rounding;
 
+/* Normal values of neighbouring elements: zero_random_normal. */
+typedef struct zi_lanes_normal {
+    uint64_t seed;
+    uint64_t stream;
+    uint64_t first; /* a pair's: even */
+    size_t pairs;
+    float mean;
+    float stddev;
+    float *values; /* 2 * pairs */
+} zi_lanes_normal;
+
 typedef struct zi_cpu_lanes {
     size_t struct_bytes;
     const char *name;
@@ -58,6 +69,7 @@ typedef struct zi_cpu_lanes {
     void (*scale)(float *target, const void *source, zero_dtype source_dtype, float scale,
                   size_t count);
     void (*square_sum)(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum);
+    void (*normal)(const zi_lanes_normal *normal);
 } zi_cpu_lanes;
 
 /* Tables that this machine can run, slowest first: at least one. */

@@ -28,4 +28,11 @@ ZI_LANE uint64_t zi_f64_bits(double value)
     return bits;
 }
 
+ZI_LANE double zi_f64_from_bits(uint64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 #endif
