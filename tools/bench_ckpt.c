@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench_busy.h"
 #include "bench_ckpt_raw.h"
 #include "offload_rank.h"
 
@@ -33,8 +34,11 @@
 /* Of this time. */
 #define STALL_AIM 0.005
 /* So many steps share it. Long ones stage all of the state before the first update. */
-static const uint32_t stall_steps[] = {4, 16};
-#define STALLS 2
+static const struct {
+    uint32_t steps;
+    bool busy; /* backward computes on all cores; else it sleeps, as it would beside a GPU */
+} stalls[] = {{4, false}, {16, false}, {4, true}, {16, true}};
+#define STALLS (sizeof stalls / sizeof stalls[0])
 
 typedef struct ckpt_bench {
     const bench_options *options;
@@ -53,6 +57,8 @@ typedef struct ckpt_bench {
     double save_s;     /* the last save's; 0: there was none */
     uint32_t steps;    /* of the stall's sides */
     double backward_s; /* of a step of the stall's sides */
+    zi_pool *busy;     /* where backward computes: a thread for each core */
+    uint64_t rounds;   /* of a layer; 0: it sleeps */
     double *calls_s;   /* of each of them: what beginning and ending its save took */
     uint32_t calls;
     bool reflink;              /* of saves and loads */
@@ -306,14 +312,22 @@ static double raw_read_side(void *argument)
 
 /* ---- sides: steps ---- */
 
-/* Backward sleeps, as it would beside a GPU. */
+static void pass_layer(const ckpt_bench *b)
+{
+    if (b->rounds != 0) {
+        bench_busy(b->busy, b->rounds);
+    } else {
+        bench_sleep(b->backward_s / b->layers);
+    }
+}
+
 static int take_step(const ckpt_bench *b)
 {
     const zero_stream host = zero_stream_host();
     const zero_step_params params = zero_step_params_init();
     int failed = BENCH_TRY(zero_micro_begin(b->engine, ZERO_MICRO_LAST));
     for (uint32_t unit = b->layers; unit-- > 0 && !failed;) {
-        bench_sleep(b->backward_s / b->layers);
+        pass_layer(b);
         failed = BENCH_TRY(zero_unit_grads_acquire(b->engine, unit, host)) ||
                  BENCH_TRY(zero_unit_grads_ready(b->engine, unit, host));
     }
@@ -446,26 +460,30 @@ static int measure_moves(ckpt_bench *b, bench_report *report)
 }
 
 /* A disk sustains a save in so many steps if they take longer than it does. */
-static int measure_steps(ckpt_bench *b, uint32_t steps, const char *name, bench_report *report)
+static int measure_steps(ckpt_bench *b, uint32_t stall, bench_report *report)
 {
     const bench_side sides[] = {{steps_with_save_side, b}, {steps_side, b}};
     const double interval = b->save_s * SUSTAINED > INTERVAL_S || b->options->scale == BENCH_TINY
                                 ? b->save_s * SUSTAINED
                                 : INTERVAL_S;
     bench_stat stats[2];
-    b->steps = steps;
-    b->backward_s = interval / steps;
+    b->steps = stalls[stall].steps;
+    b->backward_s = interval / b->steps;
+    b->rounds = stalls[stall].busy ? bench_busy_rounds(b->busy, b->backward_s / b->layers) : 0;
     b->calls = 0;
-    if (bench_interleave(sides, 2, bench_long_repetitions(b->options), stats) != 0) {
+    const int failed = bench_interleave(sides, 2, bench_long_repetitions(b->options), stats);
+    b->rounds = 0;
+    if (failed != 0) {
         return 1;
     }
     const bench_stat calls = bench_stat_of(b->calls_s, b->calls);
     const bench_stat aim = {.median = interval * STALL_AIM};
+    const char *name = b->stalls[stall];
     return bench_add_times(report, METRIC_STALL, name, &stats[0], &stats[1]) ||
            bench_add_times(report, METRIC_CALLS, name, &calls, &aim);
 }
 
-static int measure_stall(ckpt_bench *b, uint32_t steps, const char *name, bench_report *report)
+static int measure_stall(ckpt_bench *b, uint32_t stall, bench_report *report)
 {
     if (b->save_s == 0 && save_side(b) < 0) {
         return 1;
@@ -475,7 +493,7 @@ static int measure_stall(ckpt_bench *b, uint32_t steps, const char *name, bench_
     if (b->calls_s == NULL) {
         return bench_fail("no memory left for times");
     }
-    const int failed = measure_steps(b, steps, name, report);
+    const int failed = measure_steps(b, stall, report);
     free(b->calls_s);
     return failed;
 }
@@ -552,8 +570,9 @@ static void name_cases(ckpt_bench *b)
     (void)snprintf(b->one_rank, sizeof b->one_rank, "%.3g GB, 1 rank", gb);
     (void)snprintf(b->other_ranks, sizeof b->other_ranks, "%.3g GB of 1 rank, by %d", gb,
                    LOAD_RANKS);
-    for (int i = 0; i < STALLS; i++) {
-        (void)snprintf(b->stalls[i], sizeof b->stalls[i], "%.3g GB, %u steps", gb, stall_steps[i]);
+    for (uint32_t i = 0; i < STALLS; i++) {
+        (void)snprintf(b->stalls[i], sizeof b->stalls[i], "%.3g GB, %u steps%s", gb,
+                       stalls[i].steps, stalls[i].busy ? ", busy cores" : "");
     }
     (void)snprintf(b->on_disk, sizeof b->on_disk, "%.3g GB, state on disk", gb);
 }
@@ -563,13 +582,14 @@ static int measure(ckpt_bench *b, bench_report *report)
     const uint64_t staging = b->bytes + (b->bytes >> 3) + ((uint64_t)64 << 20);
     int failed = describe(b, &b->model) || BENCH_TRY(zero_world_create_self(&b->world)) ||
                  create(b, b->world, staging, ZERO_TIER_DEVICE, &b->engine) ||
-                 for_shards(b, b->engine, SHARD_FILL) || raw_open(&b->raw, b->run, b->bytes);
+                 for_shards(b, b->engine, SHARD_FILL) || raw_open(&b->raw, b->run, b->bytes) ||
+                 BENCH_TRY(zi_pool_create(zero_world_cpus(b->world), &b->busy));
     if (failed == 0 && bench_wants(b->options, b->one_rank)) {
         failed = measure_moves(b, report);
     }
-    for (int i = 0; i < STALLS && failed == 0; i++) {
+    for (uint32_t i = 0; i < STALLS && failed == 0; i++) {
         if (bench_wants(b->options, b->stalls[i])) {
-            failed = measure_stall(b, stall_steps[i], b->stalls[i], report);
+            failed = measure_stall(b, i, report);
         }
     }
     return failed != 0 || (bench_wants(b->options, b->on_disk) && measure_on_disk(b, report) != 0);
@@ -579,6 +599,18 @@ static int leave_out(const ckpt_bench *b, const char *reason, bench_report *repo
 {
     return b->options->named ? bench_fail("%s", reason)
                              : bench_skip(report, METRIC_SAVE, NULL, reason);
+}
+
+/* As bench_wants, which would say that a case runs. */
+static bool wants_any(const ckpt_bench *b)
+{
+    const char *filter = b->options->case_filter;
+    bool wants =
+        filter == NULL || strstr(b->one_rank, filter) != NULL || strstr(b->on_disk, filter) != NULL;
+    for (uint32_t i = 0; i < STALLS; i++) {
+        wants = wants || strstr(b->stalls[i], filter) != NULL;
+    }
+    return wants;
 }
 
 int bench_ckpt(const bench_options *options, bench_report *report)
@@ -591,10 +623,7 @@ int bench_ckpt(const bench_options *options, bench_report *report)
     char reason[512];
     b.bytes = b.layers * PARTS * b.part * STATE_BYTES;
     name_cases(&b);
-    const char *filter = options->case_filter;
-    if (filter != NULL && strstr(b.one_rank, filter) == NULL &&
-        strstr(b.stalls[0], filter) == NULL && strstr(b.stalls[1], filter) == NULL &&
-        strstr(b.on_disk, filter) == NULL) {
+    if (!wants_any(&b)) {
         return 0;
     }
     if (!bench_disks_suffice(&place, 3 * b.bytes, reason, sizeof reason)) {
@@ -608,6 +637,7 @@ int bench_ckpt(const bench_options *options, bench_report *report)
     (void)snprintf(reason, sizeof reason, "--dir %.300s takes no direct I/O: %s",
                    place.directories[0], strerror(refused));
     const int failed = refused == 0 ? measure(&b, report) : leave_out(&b, reason, report);
+    zi_pool_destroy(b.busy);
     zero_engine_destroy(b.engine);
     zero_model_destroy(b.model);
     zero_world_destroy(b.world);

@@ -60,6 +60,8 @@ json_t *bench_head_json(const bench_report *report)
     const int optimised = 0;
 #endif
     char cpu[256];
+    char cpu_family[32];
+    char cpu_model[32]; /* names of processors that hypervisors give are often less than one */
     char os[256];
     char date[32] = "unknown";
     struct utsname names;
@@ -70,15 +72,17 @@ json_t *bench_head_json(const bench_report *report)
     const bool named = uname(&names) == 0;
     (void)getloadavg(&load, 1);
     file_value("/proc/cpuinfo", "model name", ':', cpu, sizeof cpu);
+    file_value("/proc/cpuinfo", "cpu family", ':', cpu_family, sizeof cpu_family);
+    file_value("/proc/cpuinfo", "model\t", ':', cpu_model, sizeof cpu_model);
     file_value("/etc/os-release", "PRETTY_NAME", '=', os, sizeof os);
     if (gmtime_r(&now, &parts) != NULL) {
         (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &parts);
     }
-    json_t *machine =
-        json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:f}", "cpu", cpu, "architecture",
-                  named ? names.machine : "unknown", "cores", (json_int_t)core_count(),
-                  "memory_bytes", (json_int_t)memory_bytes(), "kernel",
-                  named ? names.release : "unknown", "os", os, "load_1min", load);
+    json_t *machine = json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:f}", "cpu", cpu, "cpu_family", cpu_family,
+        "cpu_model", cpu_model, "architecture", named ? names.machine : "unknown", "cores",
+        (json_int_t)core_count(), "memory_bytes", (json_int_t)memory_bytes(), "kernel",
+        named ? names.release : "unknown", "os", os, "load_1min", load);
     if (report->gpu != NULL && json_object_set(machine, "gpu", report->gpu) != 0) {
         json_decref(machine);
         return NULL;
