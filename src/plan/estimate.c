@@ -8,6 +8,7 @@
 #include "core/sized.h"
 #include "plan/batch.h"
 #include "plan/cluster.h"
+#include "plan/estimate.h"
 #include "plan/estimate_traffic.h"
 #include "plan/flops.h"
 #include "plan/part_plans.h"
@@ -470,6 +471,46 @@ static zero_status estimate_finish(const work *w, zero_estimate *made)
     return ZERO_OK;
 }
 
+/* Everything but what a plan moves. */
+static zero_status begin_work(const zero_transformer *transformer, const zero_cluster *cluster,
+                              const zero_batch *batch, work *w)
+{
+    zi_transformer_counts counts;
+    ZI_TRY(zi_transformer_resolve(transformer, &w->transformer, &counts));
+    ZI_TRY(zi_batch_resolve(batch, &w->transformer, &w->batch));
+    ZI_TRY(zi_cluster_resolve(cluster, &w->cluster));
+    ZI_TRY(zi_mesh_columns(&w->transformer, &w->batch, w->cluster.nodes * w->cluster.ranks_per_node,
+                           &w->column));
+    ZI_TRY(need_compute(w));
+    return count_compute(w);
+}
+
+static zero_status finish_work(work *w, zero_estimate *made)
+{
+    time_compute(w);
+    ZI_TRY(time_links(w));
+    ZI_TRY(time_mesh(w));
+    ZI_TRY(time_bubble(w));
+    ZI_TRY(time_tiers(w));
+    return estimate_finish(w, made);
+}
+
+zero_status zi_estimate_of_plan(const zero_transformer *transformer, const zero_cluster *cluster,
+                                const zero_plan *plan, const zero_batch *batch, zero_estimate *made)
+{
+    work w = {0};
+    *made = (zero_estimate){.struct_bytes = sizeof *made};
+    ZI_TRY(begin_work(transformer, cluster, batch, &w));
+    if (plan != NULL) {
+        w.traffic = zi_traffic_of(plan->layout, w.batch.micro_steps);
+    } else {
+        for (int hop = 0; hop < ZI_HOPS; hop++) {
+            w.traffic.hops[hop] = (zi_exchange){.stride = 1, .size = 1};
+        }
+    }
+    return finish_work(&w, made);
+}
+
 /* Bytes of no collective move one after the other. */
 static void add_traffic(zi_traffic *all, const zi_traffic *more)
 {
@@ -509,21 +550,9 @@ zero_status zero_estimate_of(const zero_transformer *transformer, const zero_clu
                              zero_estimate *estimate)
 {
     work w = {0};
-    zi_transformer_counts counts;
     zero_estimate made = {.struct_bytes = sizeof made};
-    ZI_TRY(zi_transformer_resolve(transformer, &w.transformer, &counts));
-    ZI_TRY(zi_batch_resolve(batch, &w.transformer, &w.batch));
-    ZI_TRY(zi_cluster_resolve(cluster, &w.cluster));
-    ZI_TRY(zi_mesh_columns(&w.transformer, &w.batch, w.cluster.nodes * w.cluster.ranks_per_node,
-                           &w.column));
-    ZI_TRY(need_compute(&w));
-    ZI_TRY(count_compute(&w));
+    ZI_TRY(begin_work(transformer, cluster, batch, &w));
     ZI_TRY(count_traffic(transformer, options, &w));
-    time_compute(&w);
-    ZI_TRY(time_links(&w));
-    ZI_TRY(time_mesh(&w));
-    ZI_TRY(time_bubble(&w));
-    ZI_TRY(time_tiers(&w));
-    ZI_TRY(estimate_finish(&w, &made));
+    ZI_TRY(finish_work(&w, &made));
     return ZI_SIZED_OUT(zero_estimate, estimate, &made);
 }

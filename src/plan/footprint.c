@@ -12,6 +12,7 @@
 #include "plan/activations.h"
 #include "plan/batch.h"
 #include "plan/cluster.h"
+#include "plan/footprint.h"
 #include "plan/part_plans.h"
 #include "plan/transformer.h"
 
@@ -148,33 +149,54 @@ zero_status zero_activation_bytes(const zero_transformer *transformer, const zer
     return zi_activation_bytes(&t, &b, kept_stage(&t, &b), bytes);
 }
 
-static zero_status add_plan_memory(const zero_plan *plan, zero_footprint *footprint)
+static zero_status add_plan_memory(const zero_plan *plan, zero_memory *all)
 {
     zero_memory memory = zero_memory_init();
     ZI_TRY(zero_plan_memory(plan, &memory));
     for (int role = 0; role < ZERO_ROLE_COUNT_MAX; role++) {
-        footprint->role_bytes[role] += memory.bytes[role];
+        all->bytes[role] += memory.bytes[role];
     }
     for (int tier = 0; tier < ZERO_TIER_COUNT_MAX; tier++) {
-        footprint->need_bytes[tier] += memory.tier_bytes[tier];
+        all->tier_bytes[tier] += memory.tier_bytes[tier];
     }
     return ZERO_OK;
 }
 
 static zero_status plan_state(const zero_transformer *transformer,
                               const zero_engine_options *options, uint32_t world,
-                              zero_footprint *footprint)
+                              zero_memory *memory)
 {
     zi_part_plans plans;
     zero_status status = zi_part_plans_make(transformer, options, world, &plans);
     if (status == ZERO_OK) {
-        status = add_plan_memory(plans.main, footprint);
+        status = add_plan_memory(plans.main, memory);
     }
     if (status == ZERO_OK && plans.experts != NULL) {
-        status = add_plan_memory(plans.experts, footprint);
+        status = add_plan_memory(plans.experts, memory);
     }
     zi_part_plans_destroy(&plans);
     return status;
+}
+
+zero_status zi_footprint_of_memory(const zero_memory *state, const zero_cluster *c,
+                                   zero_footprint *made)
+{
+    memcpy(made->role_bytes, state->bytes, sizeof made->role_bytes);
+    memcpy(made->need_bytes, state->tier_bytes, sizeof made->need_bytes);
+    made->need_bytes[ZERO_TIER_DEVICE] += made->activation_bytes + c->device_reserve_bytes;
+    made->need_bytes[ZERO_TIER_HOST] += c->host_reserve_bytes / c->ranks_per_node;
+    for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
+        if (made->need_bytes[tier] > INT64_MAX) {
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                    "a rank needs %" PRIu64 " bytes of the %s, and at most 2^63 - 1 are counted; "
+                    "make the model, the batch or the cluster's reserves smaller",
+                    made->need_bytes[tier], zero_tier_name((zero_tier)tier));
+        }
+    }
+    made->have_bytes[ZERO_TIER_DEVICE] = c->device_bytes;
+    made->have_bytes[ZERO_TIER_HOST] = c->host_bytes / c->ranks_per_node;
+    made->have_bytes[ZERO_TIER_DISK] = c->disk_bytes / c->ranks_per_node;
+    return ZERO_OK;
 }
 
 zero_status zero_footprint_of(const zero_transformer *transformer, const zero_cluster *cluster,
@@ -185,6 +207,7 @@ zero_status zero_footprint_of(const zero_transformer *transformer, const zero_cl
     zero_batch b;
     zero_cluster c;
     zi_transformer_counts counts;
+    zero_memory state = zero_memory_init();
     zero_footprint made = {.struct_bytes = sizeof made};
     uint32_t column = 0;
     ZI_TRY(zero_activation_bytes(transformer, batch, &made.activation_bytes));
@@ -192,20 +215,8 @@ zero_status zero_footprint_of(const zero_transformer *transformer, const zero_cl
     ZI_TRY(zi_batch_resolve(batch, &t, &b));
     ZI_TRY(zi_cluster_resolve(cluster, &c));
     ZI_TRY(zi_mesh_columns(&t, &b, c.nodes * c.ranks_per_node, &column));
-    ZI_TRY(plan_state(transformer, options, column, &made));
-    made.need_bytes[ZERO_TIER_DEVICE] += made.activation_bytes + c.device_reserve_bytes;
-    made.need_bytes[ZERO_TIER_HOST] += c.host_reserve_bytes / c.ranks_per_node;
-    for (int tier = 0; tier < ZERO_TIER_COUNT; tier++) {
-        if (made.need_bytes[tier] > INT64_MAX) {
-            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                    "a rank needs %" PRIu64 " bytes of the %s, and at most 2^63 - 1 are counted; "
-                    "make the model, the batch or the cluster's reserves smaller",
-                    made.need_bytes[tier], zero_tier_name((zero_tier)tier));
-        }
-    }
-    made.have_bytes[ZERO_TIER_DEVICE] = c.device_bytes;
-    made.have_bytes[ZERO_TIER_HOST] = c.host_bytes / c.ranks_per_node;
-    made.have_bytes[ZERO_TIER_DISK] = c.disk_bytes / c.ranks_per_node;
+    ZI_TRY(plan_state(transformer, options, column, &state));
+    ZI_TRY(zi_footprint_of_memory(&state, &c, &made));
     return ZI_SIZED_OUT(zero_footprint, footprint, &made);
 }
 
