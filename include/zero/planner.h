@@ -10,6 +10,8 @@
 #include "zero/cluster.h"
 #include "zero/estimate.h"
 #include "zero/footprint.h"
+#include "zero/run.h"
+#include "zero/search.h"
 #include "zero/sim.h"
 #include "zero/transformer.h"
 

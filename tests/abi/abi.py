@@ -70,7 +70,8 @@ def compiles_alone(args, name, compiler, standard):
     run(command + flags + ["-x", language, "-fsyntax-only", "-"], input=text)
 
 
-PLAN_HEADERS = ("cluster.h", "estimate.h", "footprint.h", "planner.h", "sim.h", "transformer.h")
+PLAN_HEADERS = ("cluster.h", "estimate.h", "footprint.h", "planner.h", "run.h", "search.h",
+                "sim.h", "transformer.h")
 PRIVATE = "ZERO_PRIVATE"
 
 

@@ -179,6 +179,36 @@ static void on_estimate(const rig *r)
     CHECK(zero_estimate_term_name((zero_estimate_term)UINT32_MAX) == NULL);
 }
 
+static void on_search(const rig *r)
+{
+    (void)r;
+    zero_search *search = NULL;
+    const zero_search_request request = zero_search_request_init();
+    REFUSES(zero_search_create(NULL, &search));
+    REFUSES(zero_search_create(&request, &search));
+    REFUSES(zero_search_create(&request, NULL));
+    zero_search_destroy(NULL);
+    CHECK(zero_search_plan_at(NULL, 0) == NULL);
+    CHECK(zero_search_nearest(NULL) == NULL);
+}
+
+static void on_run(const rig *r)
+{
+    (void)r;
+    zero_transformer t = zero_transformer_init();
+    zero_cluster c = zero_cluster_init();
+    zero_run run = zero_run_init();
+    zero_run_cost cost = zero_run_cost_init();
+    CHECK_OK(zero_transformer_preset("gpt2", &t));
+    CHECK_OK(zero_cluster_preset("workstation", &c));
+    run.tokens = 1e9;
+    REFUSES(zero_run_cost_of(NULL, &t, &c, NULL, NULL, &cost));
+    REFUSES(zero_run_cost_of(&run, NULL, &c, NULL, NULL, &cost));
+    REFUSES(zero_run_cost_of(&run, &t, NULL, NULL, NULL, &cost));
+    REFUSES(zero_run_cost_of(&run, &t, &c, NULL, NULL, NULL));
+    CHECK_OK(zero_run_cost_of(&run, &t, &c, NULL, NULL, &cost));
+}
+
 static void on_sim(const rig *r)
 {
     (void)r;
@@ -409,6 +439,9 @@ static void on_init_sized(const rig *r)
     zero_batch_init_sized(NULL, sizeof(zero_batch));
     zero_cluster_init_sized(NULL, sizeof(zero_cluster));
     zero_estimate_init_sized(NULL, sizeof(zero_estimate));
+    zero_run_init_sized(NULL, sizeof(zero_run));
+    zero_run_cost_init_sized(NULL, sizeof(zero_run_cost));
+    zero_search_request_init_sized(NULL, sizeof(zero_search_request));
     zero_load_options_init_sized(NULL, sizeof(zero_load_options));
     zero_load_report_init_sized(NULL, sizeof(zero_load_report));
     zero_save_options_init_sized(NULL, sizeof(zero_save_options));
@@ -482,6 +515,8 @@ static const struct {
     {on_estimate, "zero_estimate_of zero_estimate_term_name"},
     {on_footprint,
      "zero_activation_bytes zero_footprint_fits zero_footprint_layers zero_footprint_of"},
+    {on_run, "zero_run_cost_of"},
+    {on_search, "zero_search_create zero_search_destroy zero_search_nearest zero_search_plan_at"},
     {on_sim, "zero_sim_run"},
     {on_plan_create, "zero_plan_create zero_plan_destroy"},
     {on_plan_reads, "zero_plan_hash zero_plan_memory zero_plan_options zero_plan_print "
@@ -507,7 +542,8 @@ static const struct {
     {on_init_sized,
      "zero_batch_init_sized zero_bottleneck_report_init_sized zero_cluster_init_sized "
      "zero_disk_path_init_sized zero_estimate_init_sized zero_footprint_init_sized "
-     "zero_transformer_init_sized "
+     "zero_transformer_init_sized zero_run_init_sized zero_run_cost_init_sized "
+     "zero_search_request_init_sized "
      "zero_load_options_init_sized zero_load_report_init_sized zero_save_options_init_sized "
      "zero_save_progress_init_sized zero_engine_options_init_sized zero_memory_init_sized "
      "zero_path_init_sized "

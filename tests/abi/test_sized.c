@@ -108,6 +108,23 @@ static const field estimate_fields[] = {
     FIELD(bound),           FIELD(local_bytes),      FIELD(fabric_bytes), FIELD(host_link_bytes),
     FIELD(disk_read_bytes), FIELD(disk_write_bytes), FIELD(tokens),       FIELD(flops)};
 #undef THE_STRUCT
+#define THE_STRUCT zero_run
+static const field run_fields[] = {
+    FIELD(struct_bytes),    FIELD(tokens),       FIELD(gpu_hour_price), FIELD(gpu_watts),
+    FIELD(node_mtbf_hours), FIELD(save_seconds), FIELD(restart_seconds)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_run_cost
+static const field run_cost_fields[] = {
+    FIELD(struct_bytes),          FIELD(steps),        FIELD(low_seconds),     FIELD(train_seconds),
+    FIELD(wall_seconds),          FIELD(gpu_hours),    FIELD(price),           FIELD(mwh),
+    FIELD(checkpoint_bytes),      FIELD(save_seconds), FIELD(restart_seconds), FIELD(mtbf_seconds),
+    FIELD(save_interval_seconds), FIELD(failures),     FIELD(goodput)};
+#undef THE_STRUCT
+#define THE_STRUCT zero_search_request
+static const field search_request_fields[] = {
+    FIELD(struct_bytes), FIELD(transformer),  FIELD(cluster), FIELD(options),
+    FIELD(batch),        FIELD(step_samples), FIELD(held)};
+#undef THE_STRUCT
 #define THE_STRUCT zero_sim_options
 static const field sim_options_fields[] = {FIELD(struct_bytes), FIELD(steps), FIELD(forward_ns),
                                            FIELD(jitter_ns),    FIELD(seed),  FIELD(trace_path)};
@@ -285,6 +302,38 @@ static zero_status give_batch(const void *in)
     return zero_activation_bytes(&transformer, in, &bytes);
 }
 
+static zero_status cost_run(const zero_run *run, void *out)
+{
+    zero_transformer transformer = zero_transformer_init();
+    zero_cluster cluster = zero_cluster_init();
+    CHECK_OK(zero_transformer_preset("gpt2", &transformer));
+    CHECK_OK(zero_cluster_preset("workstation", &cluster));
+    return zero_run_cost_of(run, &transformer, &cluster, NULL, NULL, out);
+}
+
+static zero_status read_run_cost(void *out)
+{
+    zero_run run = zero_run_init();
+    run.tokens = 1e9;
+    return cost_run(&run, out);
+}
+
+/* As far as the fields: a run has tokens. */
+static zero_status give_run(const void *in)
+{
+    zero_run_cost cost = zero_run_cost_init();
+    const zero_status status = cost_run(in, &cost);
+    return strstr(zero_last_error()->message, "tokens of the run") != NULL ? ZERO_OK : status;
+}
+
+/* As far as the fields: a search has a transformer. */
+static zero_status give_search_request(const void *in)
+{
+    zero_search *search = NULL;
+    const zero_status status = zero_search_create(in, &search);
+    return strstr(zero_last_error()->message, "transformer is NULL") != NULL ? ZERO_OK : status;
+}
+
 static zero_status simulate(const zero_sim_options *options, void *out)
 {
     zero_transformer transformer = zero_transformer_init();
@@ -381,6 +430,9 @@ INIT(zero_cluster)
 INIT(zero_batch)
 INIT(zero_footprint)
 INIT(zero_estimate)
+INIT(zero_run)
+INIT(zero_run_cost)
+INIT(zero_search_request)
 INIT(zero_sim_options)
 INIT(zero_sim_report)
 INIT(zero_stats)
@@ -423,6 +475,9 @@ static const sized structs[] = {
     SIZED_OF(zero_batch, batch_fields, NULL, give_batch, false),
     SIZED_OF(zero_footprint, footprint_fields, read_footprint, NULL, false),
     SIZED_OF(zero_estimate, estimate_fields, read_estimate, NULL, false),
+    SIZED_OF(zero_run, run_fields, NULL, give_run, false),
+    SIZED_OF(zero_run_cost, run_cost_fields, read_run_cost, NULL, false),
+    SIZED_OF(zero_search_request, search_request_fields, NULL, give_search_request, false),
     SIZED_OF(zero_sim_options, sim_options_fields, NULL, give_sim_options, false),
     SIZED_OF(zero_sim_report, sim_report_fields, read_sim_report, NULL, false),
     SIZED_OF(zero_stats, stats_fields, read_stats, give_stats, true),
