@@ -18,6 +18,17 @@ int line_whole(const char *name, const char *value, uint64_t low, uint64_t high,
                             name, value, low, high);
 }
 
+int line_real(const char *name, const char *value, double low, double high, double *number)
+{
+    char *end = NULL;
+    const bool digit = (value[0] >= '0' && value[0] <= '9') || value[0] == '.';
+    *number = digit ? strtod(value, &end) : 0;
+    return digit && *end == '\0' && *number > low && *number <= high
+               ? 0
+               : bench_fail("--%s %.100s: expected a number above %g, at most %g", name, value, low,
+                            high);
+}
+
 static int read_row(const line_row *row, const char *value, void *line)
 {
     void *at = (unsigned char *)line + row->at;
@@ -27,7 +38,14 @@ static int read_row(const line_row *row, const char *value, void *line)
         return 1;
     }
     const uint32_t narrow = (uint32_t)number;
+    double real = 0;
     switch (row->kind) {
+    case LINE_REAL:
+        if (line_real(row->name, value, (double)row->low, (double)row->high, &real) != 0) {
+            return 1;
+        }
+        memcpy(at, &real, sizeof real);
+        return 0;
     case LINE_FLAG:
         *(bool *)at = true;
         return 0;

@@ -12,6 +12,7 @@ typedef enum line_kind {
     LINE_TEXT, /* a const char * */
     LINE_U32,  /* a whole number in [low, high] */
     LINE_U64,
+    LINE_REAL, /* a double, a decimal number in (low, high] */
     LINE_OTHER /* by `read` */
 } line_kind;
 
@@ -36,6 +37,10 @@ typedef struct line_row {
     {                                          \
         name, kind, at, low, high, NULL, 0     \
     }
+#define LINE_REAL_IN(name, at, low, high)       \
+    {                                           \
+        name, LINE_REAL, at, low, high, NULL, 0 \
+    }
 #define LINE_BY(name, read)                \
     {                                      \
         name, LINE_OTHER, 0, 0, 0, read, 0 \
@@ -56,5 +61,8 @@ int line_read(const line_table *table, int argc, char **argv, void *line,
 
 /* 1 after bench_fail with the bounds, when the value of --name is no whole number in them. */
 int line_whole(const char *name, const char *value, uint64_t low, uint64_t high, uint64_t *number);
+
+/* The same for a decimal number in (low, high], such as 15e12. */
+int line_real(const char *name, const char *value, double low, double high, double *number);
 
 #endif

@@ -69,6 +69,16 @@ static int print_help(void)
            "  --fp8          matrices of blocks are multiplied in fp8\n"
            "  --wire zero++  parameters and gradients are sent as that peer quantises them, which\n"
            "                 libzero does not: to compare\n"
+           "  --search       look for the fastest plan instead: stage, tiers, formats of states,\n"
+           "                 mesh and batch vary, but for what options here give\n"
+           "  --tokens-per-step N  of all ranks, for --search; default: those of --samples and\n"
+           "                 --micro-steps\n"
+           "  --tokens N     of the whole run, for example 15e12: days and GPU-hours\n"
+           "  --price P      of a GPU and an hour, in money\n"
+           "  --watts W      of a GPU with its share of all else\n"
+           "  --mtbf HOURS   between failures of one node: saves, restarts and what they leave\n"
+           "  --save-seconds S     of a checkpoint; default: its bytes at the disks' rate\n"
+           "  --restart-seconds S  after a failure; default 600\n"
            "  --json FILE    write all figures as JSON too; - for stdout, without the table\n"
            "  --html FILE    write a page with charts, which needs no network\n"
            "  -h, --help     this text\n\n"
@@ -103,11 +113,9 @@ static int read_setting(void *words, const char *name, const char *text)
     }
     (void)snprintf(setting->name, sizeof setting->name, "%.*s", (int)(equals - text), text);
     setting->value = equals + 1;
-    for (size_t i = 0; i < sizeof compared / sizeof compared[0] && !line->simulates; i++) {
-        const zero_option *option = zero_option_find(setting->name);
-        if (option != NULL && strcmp(option->name, compared[i]) == 0) {
-            return bench_fail("--%s %s: the table compares it, a line for each", name, text);
-        }
+    const zero_option *option = zero_option_find(setting->name);
+    for (size_t i = 0; i < sizeof compared / sizeof compared[0] && option != NULL; i++) {
+        line->compared = strcmp(option->name, compared[i]) == 0 ? text : line->compared;
     }
     if (zero_option_set(&line->options, &line->tuning, setting->name, setting->value) != ZERO_OK) {
         return bench_fail("--%s %s: %s", name, text, zero_last_error()->message);
@@ -142,6 +150,11 @@ enum { OF_PLAN = 1, OF_SIM };
         name, LINE_U64, AT(field), low, high, NULL, group \
     }
 
+#define REAL_OF(name, field)                                                        \
+    {                                                                               \
+        name, LINE_REAL, AT(field), 0, UINT64_C(1000000000000000000), NULL, OF_PLAN \
+    }
+
 static const line_row line_rows[] = {
     NUMBER_OF(0, "nodes", nodes, 1, 65536),
     NUMBER_OF(0, "samples", samples, 1, 1 << 20),
@@ -160,11 +173,45 @@ static const line_row line_rows[] = {
     {"sequence-parallel", LINE_SET, AT(mesh.sequence_parallel), 1, 0, NULL, OF_PLAN},
     {"fp8", LINE_SET, AT(mesh.fp8), 1, 0, NULL, OF_PLAN},
     {"wire", LINE_OTHER, 0, 0, 0, read_wire, OF_PLAN},
+    {"search", LINE_FLAG, AT(searches), 0, 0, NULL, OF_PLAN},
+    NUMBER_OF(OF_PLAN, "tokens-per-step", step_tokens, 1, UINT64_C(1) << 50),
+    REAL_OF("tokens", run.tokens),
+    REAL_OF("price", run.gpu_hour_price),
+    REAL_OF("watts", run.gpu_watts),
+    REAL_OF("mtbf", run.node_mtbf_hours),
+    REAL_OF("save-seconds", run.save_seconds),
+    REAL_OF("restart-seconds", run.restart_seconds),
     NUMBER_OF(OF_SIM, "steps", sim.steps, 1, 1024),
     NUMBER_OF(OF_SIM, "jitter-ns", sim.jitter_ns, 1, UINT64_C(1) << 40),
     NUMBER_OF(OF_SIM, "seed", sim.seed, 1, UINT64_MAX),
     {"trace", LINE_TEXT, AT(sim.trace_path), 0, 0, NULL, OF_SIM},
 };
+
+/* Options that say something of others. */
+static int check_line(const plan_line *line)
+{
+    const zero_run *run = &line->run;
+    if (line->compared != NULL && !line->simulates && !line->searches) {
+        return bench_fail("--set %s: the table compares it, a line for each; --search takes it "
+                          "as given",
+                          line->compared);
+    }
+    if (!line->simulates && line->options.device != ZERO_DEVICE_DEFAULT) {
+        return bench_fail("--set %s: a cluster's ranks have a GPU each", line->compared);
+    }
+    if (line->step_tokens != 0 && !line->searches) {
+        return bench_fail("--tokens-per-step is for --search; else --samples and --micro-steps say "
+                          "it");
+    }
+    if (run->tokens <= 0 &&
+        (run->gpu_hour_price > 0 || run->gpu_watts > 0 || run->node_mtbf_hours > 0)) {
+        return bench_fail("--price, --watts and --mtbf are of a run; say how long it is: --tokens");
+    }
+    if (run->node_mtbf_hours <= 0 && (run->save_seconds > 0 || run->restart_seconds > 0)) {
+        return bench_fail("--save-seconds and --restart-seconds count where nodes fail: --mtbf");
+    }
+    return 0;
+}
 
 int plan_line_read(int argc, char **argv, plan_line *line)
 {
@@ -176,9 +223,10 @@ int plan_line_read(int argc, char **argv, plan_line *line)
         return bench_fail("--%s is an option of `zero %s`", other,
                           line->simulates ? "plan" : "sim");
     }
-    return status == 0 && line->word_count == 0
-               ? bench_fail("which model? see `zero %s --help`", line->simulates ? "sim" : "plan")
-               : status;
+    if (status == 0 && line->word_count == 0) {
+        return bench_fail("which model? see `zero %s --help`", line->simulates ? "sim" : "plan");
+    }
+    return status == 0 ? check_line(line) : status;
 }
 
 /* ---- mixes ---- */
@@ -248,13 +296,21 @@ static bool has_mix(const mix_kind *kind, const plan_report *report)
 }
 
 /* A cluster without rates is planned without times. */
-static void time_mix(plan_report *report, plan_mix *mix)
+static int time_mix(plan_report *report, plan_mix *mix)
 {
     mix->estimate = zero_estimate_init();
+    mix->cost = zero_run_cost_init();
     if (zero_estimate_of(&report->transformer, &report->cluster, &mix->options, &report->batch,
                          &mix->estimate) != ZERO_OK) {
         (void)snprintf(report->untimed, sizeof report->untimed, "%s", zero_last_error()->message);
+        return report->run.tokens > 0 ? bench_fail("%s", report->untimed) : 0;
     }
+    if (report->run.tokens > 0 &&
+        zero_run_cost_of(&report->run, &report->transformer, &report->cluster, &mix->options,
+                         &report->batch, &mix->cost) != ZERO_OK) {
+        return bench_fail("%s", zero_last_error()->message);
+    }
+    return 0;
 }
 
 static int make_mix(plan_report *report, const mix_kind *kind, plan_mix *mix)
@@ -262,7 +318,9 @@ static int make_mix(plan_report *report, const mix_kind *kind, plan_mix *mix)
     *mix = (plan_mix){.name = kind->name,
                       .options = options_of(kind, report),
                       .footprint = zero_footprint_init()};
-    time_mix(report, mix);
+    if (time_mix(report, mix) != 0) {
+        return 1;
+    }
     if (zero_footprint_of(&report->transformer, &report->cluster, &mix->options, &report->batch,
                           &mix->footprint) != ZERO_OK ||
         zero_footprint_layers(&report->transformer, &report->cluster, &mix->options, &report->batch,
@@ -292,65 +350,6 @@ static int make_mixes(plan_report *report)
                 report->recommended = mix;
             }
         }
-    }
-    return 0;
-}
-
-/* ---- what to try where nothing fits ---- */
-
-/* A way to take less of the device; those that move bytes sooner come first. One slot leaves no
- * room to gather ahead. */
-typedef struct lean_way {
-    const char *words;
-    zero_transformer_units units;
-    uint32_t param_slots; /* 0: the default */
-    uint32_t grad_slots;
-} lean_way;
-
-static const lean_way lean_ways[] = {
-    {"--units layers", ZERO_TRANSFORMER_UNITS_LAYER, 0, 0},
-    {"--units matrices", ZERO_TRANSFORMER_UNITS_MATRIX, 0, 0},
-    {"--units matrices --set param_slots=2 --set grad_slots=1", ZERO_TRANSFORMER_UNITS_MATRIX, 2,
-     1},
-    {"--units matrices --set param_slots=1 --set grad_slots=1", ZERO_TRANSFORMER_UNITS_MATRIX, 1,
-     1},
-};
-
-static int try_way(const plan_report *report, const lean_way *way, const char **fitting)
-{
-    static plan_report lean;
-    lean = *report;
-    lean.transformer.units = way->units;
-    lean.tuning.param_slots = way->param_slots;
-    lean.tuning.grad_slots = way->grad_slots;
-    for (size_t i = 0; i < PLAN_MIXES && *fitting == NULL; i++) {
-        zero_footprint footprint = zero_footprint_init();
-        const zero_engine_options options = options_of(&kinds[i], &lean);
-        if (!has_mix(&kinds[i], &lean)) {
-            continue;
-        }
-        if (zero_footprint_of(&lean.transformer, &lean.cluster, &options, &lean.batch,
-                              &footprint) != ZERO_OK) {
-            return bench_fail_zero(way->words);
-        }
-        *fitting = zero_footprint_fits(&footprint) != 0 ? kinds[i].name : NULL;
-    }
-    return 0;
-}
-
-/* Who has chosen units or options knows what they want. */
-static int advise(plan_report *report)
-{
-    const bool chosen =
-        report->transformer.units != ZERO_TRANSFORMER_UNITS_BLOCK || report->setting_count != 0;
-    for (size_t i = 0; i < sizeof lean_ways / sizeof lean_ways[0]; i++) {
-        if (report->recommended != NULL || chosen || report->advised != NULL) {
-            return 0;
-        }
-        if (try_way(report, &lean_ways[i], &report->advised) != 0) {
-            return 1;
-        }
-        report->advice = report->advised != NULL ? lean_ways[i].words : NULL;
     }
     return 0;
 }
@@ -398,19 +397,66 @@ int plan_line_describe(const plan_line *line, plan_report *report)
     return 0;
 }
 
+/* Axes that options of the line decide. */
+static uint32_t held_axes(const plan_line *line)
+{
+    static const struct {
+        const char *option;
+        zero_search_axis axis;
+    } settings[] = {{"stage", ZERO_SEARCH_STAGE},         {"shard_group", ZERO_SEARCH_STAGE},
+                    {"tier", ZERO_SEARCH_TIERS},          {"updater", ZERO_SEARCH_TIERS},
+                    {"master_dtype", ZERO_SEARCH_STATES}, {"moment_dtype", ZERO_SEARCH_STATES},
+                    {"param_slots", ZERO_SEARCH_UNITS},   {"grad_slots", ZERO_SEARCH_UNITS}};
+    const bool counted = line->step_tokens != 0;
+    uint32_t held = 0;
+    held |= line->tensor != 0 ? ZERO_SEARCH_TENSOR : 0;
+    held |= line->pipeline != 0 ? ZERO_SEARCH_PIPELINE : 0;
+    held |= line->mesh.context_parallel != 0 ? ZERO_SEARCH_CONTEXT : 0;
+    held |= line->mesh.interleave != 0 ? ZERO_SEARCH_INTERLEAVE : 0;
+    held |= line->recompute ? ZERO_SEARCH_RECOMPUTE : 0;
+    held |= counted && line->samples != 0 ? ZERO_SEARCH_SAMPLES : 0;
+    held |= counted && line->micro_steps != 0 ? ZERO_SEARCH_MICRO_STEPS : 0;
+    held |= line->units != ZERO_TRANSFORMER_UNITS_BLOCK ? ZERO_SEARCH_UNITS : 0;
+    for (uint32_t i = 0; i < line->setting_count; i++) {
+        const zero_option *option = zero_option_find(line->settings[i].name);
+        for (size_t s = 0; s < sizeof settings / sizeof settings[0]; s++) {
+            held |= strcmp(option->name, settings[s].option) == 0 ? (uint32_t)settings[s].axis : 0;
+        }
+    }
+    return held;
+}
+
+static int describe_search(const plan_line *line, plan_report *report)
+{
+    report->held = held_axes(line);
+    report->options.device = ZERO_DEVICE_CUDA;
+    report->run = line->run;
+    report->step_samples = line->step_tokens / report->batch.sequence;
+    if (line->step_tokens % report->batch.sequence != 0) {
+        return bench_fail("--tokens-per-step %" PRIu64 ": samples have %" PRIu64 " tokens; %" PRIu64
+                          " and %" PRIu64 " are whole samples",
+                          line->step_tokens, report->batch.sequence,
+                          report->step_samples * report->batch.sequence,
+                          (report->step_samples + 1) * report->batch.sequence);
+    }
+    return 0;
+}
+
 int command_plan(int argc, char **argv)
 {
     plan_line line = {.options = zero_engine_options_init(),
                       .tuning = zero_tuning_init(),
-                      .mesh = zero_batch_init()};
+                      .mesh = zero_batch_init(),
+                      .run = zero_run_init()};
     static plan_report report;
     bench_speak_as("zero plan");
     const int read = plan_line_read(argc, argv, &line);
     if (read != 0) {
         return read == LINE_HELP ? print_help() : 1;
     }
-    if (plan_line_describe(&line, &report) != 0 || make_mixes(&report) != 0 ||
-        advise(&report) != 0) {
+    if (plan_line_describe(&line, &report) != 0 || describe_search(&line, &report) != 0 ||
+        (!line.searches && make_mixes(&report) != 0) ||
+        (report.recommended == NULL && plan_search(&report) != 0)) {
         return 1;
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;
@@ -423,5 +469,6 @@ int command_plan(int argc, char **argv)
         failed = out_json(json_incref(json), line.json_path);
     }
     json_decref(json);
+    plan_search_close(&report);
     return failed;
 }

@@ -12,6 +12,7 @@
 
 #define PLAN_MIXES 11
 #define PLAN_SETTINGS 16
+#define PLAN_REMEDIES 3
 
 /* An option of the engine that the line sets. */
 typedef struct plan_setting {
@@ -25,10 +26,17 @@ typedef struct plan_mix {
     zero_engine_options options;
     zero_footprint footprint;
     zero_estimate estimate; /* all 0 where the report says why there is none */
+    zero_run_cost cost;     /* likewise, and where no run is asked for */
     bool fits;
     uint64_t deepest; /* layers that fit, at most ZERO_FOOTPRINT_LAYERS_MAX */
     uint64_t largest; /* parameters of the deepest model of this width that fits; 0: none */
 } plan_mix;
+
+/* A change with which something fits, where nothing does. */
+typedef struct plan_remedy {
+    char words[96];      /* "--nodes 4": of the line */
+    zero_search *search; /* with it */
+} plan_remedy;
 
 typedef struct plan_report {
     const char *model; /* as named on the line */
@@ -46,11 +54,16 @@ typedef struct plan_report {
     uint32_t world; /* of these, those that hold one part of the model: an engine's */
     plan_mix mixes[PLAN_MIXES];
     uint32_t mix_count;
-    const plan_mix *recommended; /* the first that fits; NULL: none does */
-    const char *advised;         /* if nothing fits: the first that does with smaller units and
-                                    fewer slots; NULL: none */
-    const char *advice;          /* these, as words of the line */
-    char untimed[256];           /* why there are no times; empty: there are */
+    const plan_mix *recommended;            /* the first that fits; NULL: none does */
+    char untimed[256];                      /* why there are no times; empty: there are */
+    zero_run run;                           /* 0 tokens: none is asked for */
+    uint32_t held;                          /* axes of a search that the line decides */
+    uint64_t step_samples;                  /* of a search */
+    zero_search *search;                    /* NULL: there was none */
+    zero_run_cost costs[ZERO_SEARCH_PLANS]; /* of its plans */
+    char unsearched[256];                   /* why not, where it was to be; empty: there was one */
+    plan_remedy remedies[PLAN_REMEDIES];
+    uint32_t remedy_count;
 } plan_report;
 
 /* A line of `zero plan`, or of `zero sim`, which trains in one way. */
@@ -71,6 +84,10 @@ typedef struct plan_line {
     uint64_t expert;
     zero_batch mesh; /* its fields of a mesh or a peer */
     bool recompute;
+    bool searches;
+    const char *compared; /* a setting that only a search takes; NULL: none */
+    uint64_t step_tokens; /* of a search; 0: those of the batch */
+    zero_run run;
     const char *json_path;
     const char *html_path;
     bool simulates; /* set before it is read */
@@ -82,6 +99,10 @@ int plan_line_read(int argc, char **argv, plan_line *line);
 /* 0, or 1 after bench_fail. */
 int plan_line_describe(const plan_line *line, plan_report *report);
 void plan_line_print_names(void); /* of models and clusters, for help */
+/* plan_search.c. Searches, for what would fit too where nothing does, and makes the costs of a run.
+ * 0, or 1 after bench_fail. */
+int plan_search(plan_report *report);
+void plan_search_close(plan_report *report);
 /* plan_json.c. A new reference; NULL: no memory. */
 json_t *plan_json(const plan_report *report);
 /* plan_model.c */

@@ -28,7 +28,7 @@ static bool is_held(const zi_space *space, zero_search_axis axis)
 static void list_formats(zi_space *space)
 {
     static const zi_format formats[ZI_FORMATS_MAX] = {
-        {ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+        {ZERO_DTYPE_DEFAULT, ZERO_DTYPE_DEFAULT}, /* fp32 */
         {ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_BF16},
         {ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_I8},
         {ZERO_DTYPE_REMAINDER8, ZERO_DTYPE_I8},
@@ -85,7 +85,11 @@ static void list_mixes(zi_space *space)
     space->mix_count = 0;
     if (is_held(space, ZERO_SEARCH_TIERS)) {
         zi_mix mix = {.updater = space->tuning.updater};
-        memcpy(mix.tier, space->options.tier, sizeof mix.tier);
+        for (int role = 0; role < ZERO_ROLE_SHARDS_MAX; role++) {
+            const zero_tier tier = space->options.tier[role];
+            const bool unset = zero_role_exists((zero_role)role) != 0 && tier == ZERO_TIER_DEFAULT;
+            mix.tier[role] = unset ? ZERO_TIER_DEVICE : tier;
+        }
         add_mix(space, &mix);
         return;
     }

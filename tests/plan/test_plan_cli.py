@@ -5,13 +5,16 @@ refused with the word that is wrong.
 Usage: test_plan_cli.py PROGRAM. One line per check; the last is "N passed, N failed,
 N skipped"."""
 
+import itertools
 import json
 import math
 import os
+import resource
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 from html.parser import HTMLParser
 
 counts = {True: 0, False: 0}
@@ -221,15 +224,115 @@ def check_times(program):
         check("nor in JSON", all(mix["time"] is None for mix in rows.values()))
 
 
-def check_advice(program):
+def searched(program, *words):
+    done = run(program, *words, "--json", "-")
+    return json.loads(done.stdout)["search"] if done.returncode == 0 else done.stderr
+
+
+def flags_of(text):
+    """Words of the first plan that is printed: the lines below its time."""
+    lines = text.split("\n1. ")[1].splitlines()[1:]
+    return [word for line in itertools.takewhile(lambda line: line.startswith("     "), lines)
+            for word in line.split()]
+
+
+def check_search(program):
+    line = ("llama-70b", "dgx-h100", "--nodes", "8", "--search", "--tokens-per-step", "4194304")
+    plans = searched(program, *line)["plans"]
+    check("a search has three plans", len(plans) == 3, plans)
+    check("in order of time, coarser states a percent behind", plans == sorted(
+        plans, key=lambda plan: plan["time"]["high_ns"] * (100 + plan["coarseness"])), plans)
+    for plan in plans:
+        need, have = plan["need_bytes"], plan["have_bytes"]
+        check("each fits, and has the tokens of the step", all(
+            need[tier] <= have[tier] for tier in need) and plan["time"]["tokens"] == 4194304, plan)
+    done = run(program, *line)
+    check("it fits in 80 columns, and says why", all(len(row) <= 80 for row in
+          done.stdout.splitlines()) and done.stdout.count("Most of it: ") == 3 and
+          done.stdout.count("zero_engine_options_init()") == 3, done.stdout)
+    again = searched(program, *line, *flags_of(done.stdout))
+    check("its words give the best again", again["plans"][0] == plans[0], again)
+    table, rows = mixes(program, "llama-70b", "dgx-h100", "--nodes", "8", "--recompute")
+    best = searched(program, "llama-70b", "dgx-h100", "--nodes", "8", "--search")["plans"][0]
+    check("no mix of the table is faster", table["recommended"] and best["time"]["high_ns"] <=
+          min(mix["time"]["high_ns"] for mix in rows.values() if mix["fits"]), best["time"])
+    held = searched(program, *line, "--tensor", "1", "--pipeline", "1", "--set", "stage=3",
+                    "--recompute", "--set", "master_dtype=remainder16")["plans"]
+    check("options are held", all(
+        (plan["mesh"]["tensor"], plan["mesh"]["pipeline"], plan["stage"], plan["recompute"],
+         plan["chosen"]["master_dtype"]) == (1, 1, 3, True, "remainder16") for plan in held), held)
+    begin = time.process_time()
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    big = searched(program, "1t", "dgx-h100", "--nodes", "128", "--search")
+    spent = (time.process_time() - begin +
+             resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - child)
+    check("a trillion on 1024 GPUs is searched in two seconds of a CPU", len(big["plans"]) == 3 and
+          spent < 2, spent)
+
+
+def check_nothing_fits(program):
     line = ("1t", "dgx-v100", "--recompute", "--sequence", "1024")
     report, _ = mixes(program, *line)
-    check("where nothing fits it is said with what something does", report["recommended"] is None
-          and report["advice"] is not None, report["advice"])
-    again, rows = mixes(program, *line, *report["advice"].split())
-    check("and it does", again["recommended"] is not None and again["advice"] is None, rows)
+    check("where nothing fits as asked a search follows", report["recommended"] is None and
+          len(report["search"]["plans"]) == 3, report["search"])
     done = run(program, *line)
-    check("by name", f"stage {again['recommended']} does with" in done.stdout, done.stdout)
+    check("and is printed", "Nothing fits as asked. The same samples in another way:" in
+          done.stdout, done.stdout)
+    line = ("llama-70b", "workstation")
+    search = searched(program, *line, "--search", "--set", "tier=master=host")
+    lacks = {tier: need - search["nearest"]["have_bytes"][tier]
+             for tier, need in search["nearest"]["need_bytes"].items()}
+    done = run(program, *line, "--search", "--set", "tier=master=host")
+    check("the nearest miss is said to the byte", not search["plans"] and
+          f"({max(lacks.values())} bytes)" in done.stdout, (lacks, done.stdout))
+    for remedy in search["remedies"]:
+        words = remedy["words"].split()
+        if words[0] == "--nodes":
+            again = searched(program, *line, "--search", "--set", "tier=master=host", *words)
+            check("and what makes it fit does", again["plans"], again)
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = os.path.join(folder, "cluster.json")
+        with open(cluster, "w", encoding="utf-8") as file:
+            json.dump({"preset": "workstation", "disk_bytes": 0}, file)
+        remedies = searched(program, "llama-70b", cluster, "--search")["remedies"]
+        disk = next(remedy for remedy in remedies if "of disk a node" in remedy["words"])
+        with open(cluster, "w", encoding="utf-8") as file:
+            json.dump({"preset": "workstation",
+                       "disk_bytes": int(float(disk["words"].split()[0]) * 1e12)}, file)
+        check("as much disk as is said makes it fit", searched(
+            program, "llama-70b", cluster, "--search")["plans"], remedies)
+    check("more nodes are among that", any(
+        remedy["words"].startswith("--nodes") for remedy in search["remedies"]), search["remedies"])
+
+
+def check_run(program):
+    line = ("llama-70b", "dgx-h100", "--nodes", "64", "--recompute", "--tokens", "15e12",
+            "--price", "2.5", "--watts", "1200")
+    _, rows = mixes(program, *line)
+    cost, step = rows["3"]["run"], rows["3"]["time"]
+    steps = math.ceil(15e12 / step["tokens"])
+    hours = 512 * steps * step["high_ns"] / 1e9 / 3600
+    check("a run has its steps, hours, price and energy", cost["steps"] == steps and all(
+        math.isclose(cost[name], value, rel_tol=1e-9) for name, value in (
+            ("gpu_hours", hours), ("price", 2.5 * hours), ("mwh", 1200 * hours / 1e6),
+            ("goodput", 1))), cost)
+    _, rows = mixes(program, *line, "--mtbf", "50000")
+    failing = rows["3"]["run"]
+    check("failures take their part", failing["goodput"] < 1 and math.isclose(
+        failing["wall_seconds"] * failing["goodput"], cost["wall_seconds"], rel_tol=1e-9) and
+        math.isclose(failing["mtbf_seconds"], 50000 * 3600 / 64) and
+        failing["restart_seconds"] == 600, failing)
+    _, rows = mixes(program, *line, "--mtbf", "50000", "--save-seconds", "900",
+                    "--restart-seconds", "1800")
+    check("and slow saves a larger one", rows["3"]["run"]["goodput"] < failing["goodput"] and
+          rows["3"]["run"]["save_seconds"] == 900, rows["3"]["run"])
+    done = run(program, *line, "--mtbf", "50000")
+    text = " ".join(done.stdout.split())
+    check("all of it is printed", all(word in text for word in (
+        "Its run:", "GPU-hours", "MWh", "a price of", "Save every", "of the time trains")), text)
+    best = searched(program, *line, "--search")["plans"][0]
+    check("of a search too", best["run"]["steps"] == math.ceil(15e12 / best["time"]["tokens"]),
+          best["run"])
 
 
 def check_settings(program):
@@ -316,6 +419,11 @@ def check_page(program):
               "Time of a step" in text, done.stderr)
         check("its tags are closed", page.balanced and not page.open, page.open)
         check("it loads nothing", not page.loads and "http" not in text, page.loads)
+        done = run(program, model, "--search", "--html", path)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        check("a page of a search has its plans", done.returncode == 0 and
+              text.count("Most of it: ") == 3, done.stderr)
         check("names are escaped", "a&lt;b&gt;&amp;.json" in text and "a<b>" not in text)
 
 
@@ -369,6 +477,20 @@ def check_refusals(program):
                         (["gpt2", "--set", "param_slots=65"], "param_slots"),
                         (["gpt2", "--set", "slots=2"], "slots"),
                         (["gpt2", "--set", "stage=2"], "compares it"),
+                        (["gpt2", "--search", "--set", "device=cpu"], "a GPU each"),
+                        (["gpt2", "--search", "--tokens-per-step", "1000"], "0 and 1024"),
+                        (["gpt2", "--search", "--tokens-per-step", "7168", "--tensor", "1",
+                          "--pipeline", "1", "--context", "1"], "7 samples in a step"),
+                        (["gpt2", "--tokens-per-step", "1024"], "for --search"),
+                        (["gpt2", "--tokens", "0"], "--tokens 0"),
+                        (["gpt2", "--tokens", "-1"], "--tokens -1"),
+                        (["gpt2", "--tokens", "nan"], "--tokens nan"),
+                        (["gpt2", "--tokens", "inf"], "--tokens inf"),
+                        (["gpt2", "--tokens", "1e19"], "at most 1e+18"),
+                        (["gpt2", "--tokens", "1e9x"], "--tokens 1e9x"),
+                        (["gpt2", "--price", "2"], "--tokens"),
+                        (["gpt2", "--tokens", "1e9", "--save-seconds", "2"], "--mtbf"),
+                        (["gpt2", "--tokens", "1e9", "--mtbf", "1e-5"], "does not end"),
                         (["nowhere.json"], "nowhere.json"), (["gpt2", "dgx-h100", "more"], "more"),
                         (["gpt2", "--jsn", "-"], "--jsn"),
                         (["gpt2", "--html", "/nowhere/x"], "/nowhere/x"),
@@ -418,8 +540,8 @@ def main():
     program = sys.argv[1]
     for part in (check_table, check_python, check_names, check_words, check_dimensions,
                  check_left_out, check_experts, check_figures, check_options, check_times,
-                 check_settings, check_advice, check_mesh, check_page, check_files, check_weights,
-                 check_refusals):
+                 check_settings, check_search, check_nothing_fits, check_run, check_mesh, check_page,
+                 check_files, check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0

@@ -5,6 +5,7 @@ from html import escape
 
 from chart import colours_of, page_head, part
 from output import GIB, Lines, Report, show
+from plan_search import run_lines, search_lines
 from plan_text import find_recommended, left_out_lines, mesh_lines, option_lines, role_tier
 
 TIERS = ("device", "host", "disk")
@@ -144,10 +145,16 @@ def table_lines(report: Report) -> Lines:
     yield "</table>"
 
 
-def page(report: Report) -> Lines:
+def text_lines(lines: Lines) -> Lines:
+    text = "\n".join(lines).strip("\n")
+    yield f"<pre>{escape(text, quote=False)}"
+    yield "</pre>"
+
+
+def mix_lines(report: Report) -> Lines:
+    """Charts and the table; and the first mix that fits."""
     colours = colours_of(report["mixes"][0]["role_bytes"])
     colours |= {"activations": LACKS, "reserve": "#bdbdbd"}
-    yield from head_lines(report)
     yield from legend_lines(colours)
     for tier in TIERS:
         yield from chart_lines(report, tier, colours)
@@ -157,12 +164,18 @@ def page(report: Report) -> Lines:
     mix = find_recommended(report)
     if mix:
         yield f"<h2>The first that fits: stage {mix['name']}</h2>"
-        options = "\n".join(option_lines(report, mix))
-        yield f"<pre>{escape(options, quote=False)}"
-        yield "</pre>"
-    else:
-        yield "<h2>Nothing fits</h2>"
-        yield "<p>More nodes, recomputation, smaller units or fewer tokens need less.</p>"
+        yield from text_lines(option_lines(report, mix))
+        if mix["run"]:
+            yield from text_lines(run_lines(report, mix["run"], ""))
+
+
+def page(report: Report) -> Lines:
+    yield from head_lines(report)
+    if report["mixes"]:
+        yield from mix_lines(report)
+    if not report["mixes"] or find_recommended(report) is None:
+        yield "<h2>The search</h2>"
+        yield from text_lines(search_lines(report))
     yield "</body>"
     yield "</html>"
 

@@ -2,6 +2,7 @@
 time of a step, and the first mix that fits."""
 
 from output import GIB, Lines, Report, plural, show
+from plan_search import run_lines, search_lines
 from plan_text import find_recommended, left_out_lines, mesh_lines, offloaded, option_lines
 
 BAR = 12
@@ -51,10 +52,11 @@ def head_lines(report: Report) -> Lines:
     yield (f"{report['cluster_name']}: {ranks} rank{plural(ranks)}, {cluster['nodes']} "
            f"node{plural(cluster['nodes'])} of {cluster['ranks_per_node']}")
     yield from mesh_lines(report)
-    yield (f"batch of a rank: {report['samples']} x {report['sequence']} tokens, activations "
-           f"{'recomputed' if report['recompute'] else 'kept'}: "
-           f"{report['mixes'][0]['activation_bytes'] / GIB:.2f} GiB")
-    yield ""
+    if report["mixes"]:
+        yield (f"batch of a rank: {report['samples']} x {report['sequence']} tokens, activations "
+               f"{'recomputed' if report['recompute'] else 'kept'}: "
+               f"{report['mixes'][0]['activation_bytes'] / GIB:.2f} GiB")
+        yield ""
 
 
 def mix_line(mix: Report, layers_max: int) -> str:
@@ -133,22 +135,16 @@ def term_lines(mix: Report) -> Lines:
             yield f"  {term:<12} {ns / 1e9:9.4g} {share:3.0f} %{bar}"
 
 
-def advice_lines(report: Report) -> Lines:
-    if report["advised"]:
-        yield from ("", f"Nothing fits as asked, but stage {report['advised']} does with:", "",
-                    f"  {report['advice']}")
-    else:
-        yield from ("", "Nothing fits: more nodes (--nodes), recomputation (--recompute), smaller "
-                    "units", "(--units), or fewer tokens (--samples, --sequence) need less.")
-
-
 def table(report: Report) -> Lines:
     yield from head_lines(report)
+    if not report["mixes"]:
+        yield from search_lines(report)
+        return
     yield from memory_lines(report)
     yield from time_lines(report)
     mix = find_recommended(report)
     if mix is None:
-        yield from advice_lines(report)
+        yield from search_lines(report)
         return
     yield from ("", "The first that fits, as options of the engine:", "")
     yield from option_lines(report, mix)
@@ -157,6 +153,8 @@ def table(report: Report) -> Lines:
     yield from role_lines(mix)
     if not report["untimed"]:
         yield from term_lines(mix)
+    if mix["run"]:
+        yield from ("", "Its run:", "", *run_lines(report, mix["run"], "  "))
 
 
 def main(words: list[str]) -> int:

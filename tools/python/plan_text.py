@@ -50,7 +50,7 @@ def option_lines(report: Report, mix: Report) -> Lines:
     yield "  options.device = ZERO_DEVICE_CUDA;"
     yield f"  options.stage = ZERO_STAGE_{mix['stage']};"
     if report["mesh"]["engine_ranks"] != report["ranks"]:
-        yield ("  options.model_parallel = row; /* the ranks of a sample's parts: docs/mesh.md */")
+        yield ("  options.model_parallel = row; /* ranks of a sample's parts: docs/mesh.md */")
     if report["mesh"]["expert"] > 1:
         yield "  /* the experts are an engine of their own: docs/plan.md, --expert */"
     if mix["shard_group"]:
