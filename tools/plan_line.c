@@ -142,7 +142,7 @@ static int read_word(void *words, const char *value)
 }
 
 /* Options that only one of the two commands knows. */
-enum { OF_PLAN = 1, OF_SIM };
+enum { OF_PLAN = 1, OF_SIM, OF_MESH };
 
 #define AT(field) offsetof(plan_line, field)
 #define NUMBER_OF(group, name, field, low, high)          \
@@ -165,14 +165,14 @@ static const line_row line_rows[] = {
     LINE_VALUE("recompute", LINE_FLAG, AT(recompute)),
     LINE_VALUE("json", LINE_TEXT, AT(json_path)),
     {"html", LINE_TEXT, AT(html_path), 0, 0, NULL, OF_PLAN},
-    NUMBER_OF(OF_PLAN, "tensor", tensor, 1, 65536),
-    NUMBER_OF(OF_PLAN, "pipeline", pipeline, 1, 65536),
-    NUMBER_OF(OF_PLAN, "interleave", mesh.interleave, 1, 65536),
-    NUMBER_OF(OF_PLAN, "context", mesh.context_parallel, 1, 65536),
-    NUMBER_OF(OF_PLAN, "expert", expert, 1, 65536),
-    {"sequence-parallel", LINE_SET, AT(mesh.sequence_parallel), 1, 0, NULL, OF_PLAN},
-    {"fp8", LINE_SET, AT(mesh.fp8), 1, 0, NULL, OF_PLAN},
-    {"wire", LINE_OTHER, 0, 0, 0, read_wire, OF_PLAN},
+    NUMBER_OF(OF_MESH, "tensor", tensor, 1, 65536),
+    NUMBER_OF(OF_MESH, "pipeline", pipeline, 1, 65536),
+    NUMBER_OF(OF_MESH, "interleave", mesh.interleave, 1, 65536),
+    NUMBER_OF(OF_MESH, "context", mesh.context_parallel, 1, 65536),
+    NUMBER_OF(OF_MESH, "expert", expert, 1, 65536),
+    {"sequence-parallel", LINE_SET, AT(mesh.sequence_parallel), 1, 0, NULL, OF_MESH},
+    {"fp8", LINE_SET, AT(mesh.fp8), 1, 0, NULL, OF_MESH},
+    {"wire", LINE_OTHER, 0, 0, 0, read_wire, OF_MESH},
     {"search", LINE_FLAG, AT(searches), 0, 0, NULL, OF_PLAN},
     NUMBER_OF(OF_PLAN, "tokens-per-step", step_tokens, 1, UINT64_C(1) << 50),
     REAL_OF("tokens", run.tokens),
@@ -219,6 +219,11 @@ int plan_line_read(int argc, char **argv, plan_line *line)
     const char *given[LINE_GROUPS_MAX] = {NULL};
     const int status = line_read(&table, argc, argv, line, given);
     const char *other = given[line->simulates ? OF_PLAN : OF_SIM];
+    if (status == 0 && line->simulates && given[OF_MESH] != NULL) {
+        return bench_fail("--%s is an option of `zero plan`, which estimates such a step; a "
+                          "simulated rank has the whole model in the engine's types: leave it out",
+                          given[OF_MESH]);
+    }
     if (status == 0 && other != NULL) {
         return bench_fail("--%s is an option of `zero %s`", other,
                           line->simulates ? "plan" : "sim");

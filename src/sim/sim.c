@@ -114,15 +114,23 @@ typedef struct sim_request {
 /* Of a mesh only the engine's part is one rank's own doing. */
 static zero_status sim_check_whole(const sim_request *r)
 {
-    const uint64_t parts = r->transformer.tensor_parallel * r->transformer.pipeline_parallel *
-                           r->batch.context_parallel * r->transformer.expert_parallel;
-    if (parts != 1 || r->batch.fp8 != 0 || r->batch.wire != ZERO_WIRE_ENGINE) {
-        ZI_FAIL(
-            ZERO_ERR_UNSUPPORTED,
-            "tensor_parallel x pipeline_parallel x expert_parallel x context_parallel is %" PRIu64
-            ", fp8 %" PRIu32 " and wire %d, and a simulated rank has the whole model in the "
-            "engine's types; leave them out, or use zero_estimate_of",
-            parts, r->batch.fp8, (int)r->batch.wire);
+    const struct {
+        const char *name;
+        uint64_t value;
+        uint64_t whole;
+    } fields[] = {{"tensor_parallel of the transformer", r->transformer.tensor_parallel, 1},
+                  {"pipeline_parallel of the transformer", r->transformer.pipeline_parallel, 1},
+                  {"expert_parallel of the transformer", r->transformer.expert_parallel, 1},
+                  {"context_parallel of the batch", r->batch.context_parallel, 1},
+                  {"fp8 of the batch", r->batch.fp8, 0},
+                  {"wire of the batch", (uint64_t)r->batch.wire, ZERO_WIRE_ENGINE}};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (fields[i].value != fields[i].whole) {
+            ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                    "%s is %" PRIu64 ", and a simulated rank has the whole model in the engine's "
+                    "types; leave it at 0, or estimate the step by zero_estimate_of",
+                    fields[i].name, fields[i].value);
+        }
     }
     return ZERO_OK;
 }

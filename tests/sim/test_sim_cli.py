@@ -48,8 +48,20 @@ def check_fit(program):
     check("what does not fit says so", large["fits"] is False and
           large["need_bytes"]["device"] > large["have_bytes"]["device"], large)
     check("what fits does", small["fits"] is True, small)
-    check("and in words", "does not fit" in run(program, "gpt3-175b", "workstation", "--sequence",
-                                                "128").stdout)
+    lines = run(program, "gpt3-175b", "workstation", "--sequence", "128").stdout.splitlines()
+    lacks = large["need_bytes"]["device"] - large["have_bytes"]["device"]
+    check("and in words, above all times", lines[1].startswith(
+        f"It does not fit: a rank lacks {lacks / 1e9:.3f} GB of the device"), lines[:4])
+
+
+def check_meshes(program):
+    """No part of a model is simulated: which option says so, and what to do."""
+    for words in (["--tensor", "2"], ["--pipeline", "2"], ["--context", "2"], ["--interleave", "2"],
+                  ["--sequence-parallel"], ["--fp8"], ["--wire", "zero++"]):
+        done = run(program, "gpt2", "dgx-h100", *words)
+        check(f"refused: zero sim {' '.join(words)}", done.returncode == 1 and
+              done.stderr.startswith(f"zero sim: {words[0]} is an option of `zero plan`") and
+              "leave it out" in done.stderr, done.stderr)
 
 
 def check_figures(program):
@@ -116,6 +128,7 @@ def main():
     program = sys.argv[1]
     check_table(program)
     check_fit(program)
+    check_meshes(program)
     check_figures(program)
     check_timeline(program)
     check_refusals(program)

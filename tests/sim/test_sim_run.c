@@ -106,6 +106,41 @@ TEST(traffic_is_that_of_the_estimate)
     check_within(bytes[ZERO_SIM_DISK_WRITE], estimate.disk_write_bytes, 1);
 }
 
+/* Offloaded bytes cross the host link once each way as estimated, and a step that waits for them is
+ * as long as the estimate says: ten billion parameters on one V100, as ZeRO-Offload (Ren et al.,
+ * 2021) has them. */
+TEST(offloaded_steps_lie_within_the_estimate)
+{
+    static const zero_updater updaters[] = {ZERO_UPDATER_GPU, ZERO_UPDATER_CPU};
+    for (uint32_t i = 0; i < 8; i++) {
+        request r;
+        zero_estimate e = zero_estimate_init();
+        describe(&r, "gpt2", "dgx-v100", 1);
+        r.cluster.ranks_per_node = 1;
+        r.transformer.layers = 50;
+        r.transformer.width = 4096;
+        r.transformer.heads = 32;
+        r.transformer.ffn_width = 4 * 4096;
+        r.transformer.head_width = 128;
+        r.transformer.kv_heads = 32;
+        r.batch.recompute = 1;
+        r.batch.micro_steps = i / 4 == 0 ? 1 : 4;
+        put_on(&r, ZERO_ROLE_MASTER, ZERO_TIER_HOST);
+        r.options.tier[ZERO_ROLE_GRAD] = i / 2 % 2 == 0 ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
+        r.tuning.updater = updaters[i % 2];
+        CHECK_OK(try(&r));
+        CHECK_OK(zero_estimate_of(&r.transformer, &r.cluster, &r.options, &r.batch, &e));
+        check_within(r.report.link_bytes[ZERO_SIM_HOST_TO_DEVICE] +
+                         r.report.link_bytes[ZERO_SIM_DEVICE_TO_HOST],
+                     e.host_link_bytes, 1);
+        if (r.report.step_ns < e.low_ns || (double)r.report.step_ns > 1.01 * (double)e.high_ns) {
+            TEST_FAIL("case %u: %llu ns simulated, estimated are %llu to %llu", i,
+                      (unsigned long long)r.report.step_ns, (unsigned long long)e.low_ns,
+                      (unsigned long long)e.high_ns);
+        }
+    }
+}
+
 TEST(everything_has_a_name)
 {
     for (int i = 0; i < ZERO_SIM_LINK_COUNT; i++) {
@@ -317,10 +352,13 @@ TEST(what_cannot_be_simulated_is_refused)
     REFUSED(r.tuning.speculative_step = 1, ZERO_ERR_UNSUPPORTED, "speculative_step");
     REFUSED(r.options.optimizer = ZERO_OPTIMIZER_CALLBACK, ZERO_ERR_UNSUPPORTED,
             "ZERO_OPTIMIZER_CALLBACK");
-    REFUSED(r.transformer.tensor_parallel = 2, ZERO_ERR_UNSUPPORTED, "context_parallel is 2");
-    REFUSED(r.transformer.pipeline_parallel = 3, ZERO_ERR_UNSUPPORTED, "context_parallel is 3");
-    REFUSED(r.batch.context_parallel = 4, ZERO_ERR_UNSUPPORTED, "context_parallel is 4");
-    REFUSED(r.batch.wire = ZERO_WIRE_ZEROPP, ZERO_ERR_UNSUPPORTED, "wire 1");
+    REFUSED(r.transformer.tensor_parallel = 2, ZERO_ERR_UNSUPPORTED,
+            "tensor_parallel of the transformer is 2");
+    REFUSED(r.transformer.pipeline_parallel = 3, ZERO_ERR_UNSUPPORTED,
+            "pipeline_parallel of the transformer is 3");
+    REFUSED(r.batch.context_parallel = 4, ZERO_ERR_UNSUPPORTED,
+            "context_parallel of the batch is 4");
+    REFUSED(r.batch.wire = ZERO_WIRE_ZEROPP, ZERO_ERR_UNSUPPORTED, "wire of the batch is 1");
 }
 
 TEST(numbers_out_of_bounds_are_named)

@@ -24,14 +24,22 @@ def memory_lines(report: Report) -> Lines:
     for tier in report["peak_bytes"]:
         sizes = [report[key][tier] / GB for key in columns.values()]
         yield f"  {tier:<18}" + "".join(f" {size:12.3f}" for size in sizes)
+
+
+def miss_lines(report: Report) -> Lines:
+    """That it does not fit comes first: the times are those of a machine that has more."""
+    lacks = [f"{(need - report['have_bytes'][tier]) / GB:.3f} GB of the {tier}"
+             for tier, need in report["need_bytes"].items() if need > report["have_bytes"][tier]]
     if not report["fits"]:
-        yield "It does not fit; `zero plan` says what does."
+        yield f"It does not fit: a rank lacks {', '.join(lacks)}. All times below"
+        yield "are those of a machine with that much more; `zero plan` says what fits."
 
 
 def table(report: Report) -> Lines:
     step = report["step_ns"]
     yield (f"{report['model']} on {report['nodes']} x {report['ranks_per_node']} ranks of "
            f"{report['cluster']}")
+    yield from miss_lines(report)
     yield ""
     yield f"a step     {step / 1e9:12.6f} s"
     yield f"tokens/s   {report['tokens_per_s']:12.6g} of all ranks"
