@@ -146,12 +146,6 @@ static json_t *settings_json(const plan_report *r)
 
 /* ---- a search ---- */
 
-static const char *units_name(zero_transformer_units units)
-{
-    static const char *const names[] = {"blocks", "layers", "matrices"};
-    return names[units];
-}
-
 /* An option as zero_option_set reads it; "" where it has its default. */
 static json_t *option_json(const zero_engine_options *o, const char *name)
 {
@@ -190,7 +184,7 @@ static json_t *plan_of_search_json(const zero_search_plan *p, const zero_run_cos
         "mesh", mesh_json(p->transformer, p->batch, replicas_of(p) * p->batch->context_parallel),
         "samples", (json_int_t)p->batch->samples, "sequence", (json_int_t)p->batch->sequence,
         "micro_steps", (int)p->batch->micro_steps, "recompute", p->batch->recompute != 0, "units",
-        units_name(p->transformer->units), "stage", (int)p->options->stage, "shard_group",
+        plan_units_name(p->transformer->units), "stage", (int)p->options->stage, "shard_group",
         (json_int_t)p->options->shard_group, "tiers", role_tiers_json(p->options), "chosen",
         chosen_json(p->options), "coarseness", (int)p->coarseness, "role_bytes",
         roles_json(f->role_bytes), "need_bytes", tiers_json(f->need_bytes), "have_bytes",

@@ -38,7 +38,8 @@ void plan_line_print_names(void)
 
 static int print_help(void)
 {
-    printf("usage: zero plan MODEL [CLUSTER] [OPTIONS]\n\n"
+    printf("usage: zero plan MODEL [CLUSTER] [OPTIONS]\n"
+           "       zero plan --largest CLUSTER [OPTIONS]\n\n"
            "Says what a rank needs of each tier to train MODEL on CLUSTER, at every ZeRO\n"
            "stage and with state, gradients and parameters offloaded, what fits, and how long\n"
            "a step takes. Bytes of parameters, gradients and optimizer state are those that an\n"
@@ -79,6 +80,8 @@ static int print_help(void)
            "  --mtbf HOURS   between failures of one node: saves, restarts and what they leave\n"
            "  --save-seconds S     of a checkpoint; default: its bytes at the disks' rate\n"
            "  --restart-seconds S  after a failure; default 600\n"
+           "  --largest      of the machines of CLUSTER instead: how many parameters fit, by\n"
+           "                 tiers and formats of states, in models like Llama\n"
            "  --json FILE    write all figures as JSON too; - for stdout, without the table\n"
            "  --html FILE    write a page with charts, which needs no network\n"
            "  -h, --help     this text\n\n"
@@ -86,11 +89,16 @@ static int print_help(void)
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
-static int read_units(void *line, const char *name, const char *value)
+const char *plan_units_name(zero_transformer_units units)
 {
     static const char *const names[] = {"blocks", "layers", "matrices"};
+    return names[units];
+}
+
+static int read_units(void *line, const char *name, const char *value)
+{
     for (int i = 0; i < ZERO_TRANSFORMER_UNITS_COUNT; i++) {
-        if (strcmp(value, names[i]) == 0) {
+        if (strcmp(value, plan_units_name((zero_transformer_units)i)) == 0) {
             ((plan_line *)line)->units = (zero_transformer_units)i;
             return 0;
         }
@@ -101,7 +109,6 @@ static int read_units(void *line, const char *name, const char *value)
 /* "NAME=VALUE". */
 static int read_setting(void *words, const char *name, const char *text)
 {
-    static const char *const compared[] = {"stage", "shard_group", "tier", "device"};
     plan_line *line = words;
     const char *equals = strchr(text, '=');
     plan_setting *setting = &line->settings[line->setting_count];
@@ -113,10 +120,6 @@ static int read_setting(void *words, const char *name, const char *text)
     }
     (void)snprintf(setting->name, sizeof setting->name, "%.*s", (int)(equals - text), text);
     setting->value = equals + 1;
-    const zero_option *option = zero_option_find(setting->name);
-    for (size_t i = 0; i < sizeof compared / sizeof compared[0] && option != NULL; i++) {
-        line->compared = strcmp(option->name, compared[i]) == 0 ? text : line->compared;
-    }
     if (zero_option_set(&line->options, &line->tuning, setting->name, setting->value) != ZERO_OK) {
         return bench_fail("--%s %s: %s", name, text, zero_last_error()->message);
     }
@@ -173,6 +176,7 @@ static const line_row line_rows[] = {
     {"sequence-parallel", LINE_SET, AT(mesh.sequence_parallel), 1, 0, NULL, OF_MESH},
     {"fp8", LINE_SET, AT(mesh.fp8), 1, 0, NULL, OF_MESH},
     {"wire", LINE_OTHER, 0, 0, 0, read_wire, OF_MESH},
+    {"largest", LINE_FLAG, AT(largest), 0, 0, NULL, OF_PLAN},
     {"search", LINE_FLAG, AT(searches), 0, 0, NULL, OF_PLAN},
     NUMBER_OF(OF_PLAN, "tokens-per-step", step_tokens, 1, UINT64_C(1) << 50),
     REAL_OF("tokens", run.tokens),
@@ -187,17 +191,56 @@ static const line_row line_rows[] = {
     {"trace", LINE_TEXT, AT(sim.trace_path), 0, 0, NULL, OF_SIM},
 };
 
+/* Of --largest: no time, and one engine of all ranks. */
+static int check_largest(const plan_line *line, const char *const given[LINE_GROUPS_MAX])
+{
+    const bool timed = line->searches || line->step_tokens != 0 || line->run.tokens > 0 ||
+                       line->html_path != NULL || line->micro_steps != 0;
+    if (line->word_count == 2) {
+        return bench_fail("%s: --largest finds the model, so only a cluster is named",
+                          line->words[1]);
+    }
+    if (given[OF_MESH] != NULL) {
+        return bench_fail("--%s: the models of --largest are in one part; leave it out",
+                          given[OF_MESH]);
+    }
+    return timed ? bench_fail("--largest says what fits, and takes no option of time or search: "
+                              "--search, --tokens, --tokens-per-step, --micro-steps, --html")
+                 : 0;
+}
+
+/* Options of the engine that a table compares, a line for each; a search takes them as given. */
+static int check_settings(const plan_line *line)
+{
+    enum { TABLE = 1, SEARCH = 2, LARGEST = 4 };
+    static const struct {
+        const char *name;
+        int refused;
+    } compared[] = {{"stage", TABLE | LARGEST}, {"shard_group", TABLE | LARGEST},
+                    {"tier", TABLE | LARGEST},  {"device", TABLE | SEARCH},
+                    {"master_dtype", LARGEST},  {"moment_dtype", LARGEST}};
+    const int asked = line->largest ? LARGEST : line->searches ? SEARCH : TABLE;
+    for (uint32_t i = 0; i < line->setting_count; i++) {
+        const plan_setting *setting = &line->settings[i];
+        const char *name = zero_option_find(setting->name)->name;
+        for (size_t c = 0; c < sizeof compared / sizeof compared[0]; c++) {
+            if (strcmp(name, compared[c].name) == 0 && (compared[c].refused & asked) != 0) {
+                return bench_fail("--set %s=%s: %s", setting->name, setting->value,
+                                  asked != SEARCH ? "the table compares it, a line for each; see "
+                                                    "--search"
+                                                  : "a cluster's ranks have a GPU each");
+            }
+        }
+    }
+    return 0;
+}
+
 /* Options that say something of others. */
 static int check_line(const plan_line *line)
 {
     const zero_run *run = &line->run;
-    if (line->compared != NULL && !line->simulates && !line->searches) {
-        return bench_fail("--set %s: the table compares it, a line for each; --search takes it "
-                          "as given",
-                          line->compared);
-    }
-    if (!line->simulates && line->options.device != ZERO_DEVICE_DEFAULT) {
-        return bench_fail("--set %s: a cluster's ranks have a GPU each", line->compared);
+    if (!line->simulates && check_settings(line) != 0) {
+        return 1;
     }
     if (line->step_tokens != 0 && !line->searches) {
         return bench_fail("--tokens-per-step is for --search; else --samples and --micro-steps say "
@@ -229,7 +272,11 @@ int plan_line_read(int argc, char **argv, plan_line *line)
                           line->simulates ? "plan" : "sim");
     }
     if (status == 0 && line->word_count == 0) {
-        return bench_fail("which model? see `zero %s --help`", line->simulates ? "sim" : "plan");
+        return bench_fail("which %s? see `zero %s --help`", line->largest ? "cluster" : "model",
+                          line->simulates ? "sim" : "plan");
+    }
+    if (status == 0 && line->largest && check_largest(line, given) != 0) {
+        return 1;
     }
     return status == 0 ? check_line(line) : status;
 }
@@ -361,20 +408,29 @@ static int make_mixes(plan_report *report)
 
 /* ---- the line's model and cluster ---- */
 
+int plan_cluster_read(const char *word, uint64_t nodes, zero_cluster *cluster)
+{
+    *cluster = zero_cluster_init();
+    if ((plan_names_file(word) ? zero_cluster_read(word, cluster)
+                               : zero_cluster_preset(word, cluster)) != ZERO_OK) {
+        return bench_fail("%s", zero_last_error()->message);
+    }
+    cluster->nodes = nodes != 0 ? nodes : cluster->nodes;
+    return zero_cluster_check(cluster) == ZERO_OK ? 0
+                                                  : bench_fail("%s", zero_last_error()->message);
+}
+
 int plan_line_describe(const plan_line *line, plan_report *report)
 {
     const char *model = line->words[0];
     const char *cluster = line->word_count > 1 ? line->words[1] : "dgx-h100";
-    *report = (plan_report){.model = model,
-                            .cluster_name = cluster,
-                            .transformer = zero_transformer_init(),
-                            .cluster = zero_cluster_init()};
-    if (plan_model_read(model, &report->transformer) != 0) {
+    *report = (plan_report){
+        .model = model, .cluster_name = cluster, .transformer = zero_transformer_init()};
+    if (plan_model_read(model, &report->transformer) != 0 ||
+        plan_cluster_read(cluster, line->nodes, &report->cluster) != 0) {
         return 1;
     }
-    if ((plan_names_file(cluster) ? zero_cluster_read(cluster, &report->cluster)
-                                  : zero_cluster_preset(cluster, &report->cluster)) != ZERO_OK ||
-        zero_transformer_parameters(&report->transformer, &report->parameters,
+    if (zero_transformer_parameters(&report->transformer, &report->parameters,
                                     &report->parameters_used) != ZERO_OK) {
         return bench_fail("%s", zero_last_error()->message);
     }
@@ -382,9 +438,7 @@ int plan_line_describe(const plan_line *line, plan_report *report)
     report->transformer.tensor_parallel = plan_max(line->tensor, 1);
     report->transformer.pipeline_parallel = plan_max(line->pipeline, 1);
     report->transformer.expert_parallel = plan_max(line->expert, 1);
-    report->cluster.nodes = line->nodes != 0 ? line->nodes : report->cluster.nodes;
-    if (zero_cluster_check(&report->cluster) != ZERO_OK ||
-        zero_transformer_check(&report->transformer) != ZERO_OK) {
+    if (zero_transformer_check(&report->transformer) != ZERO_OK) {
         return bench_fail("%s", zero_last_error()->message);
     }
     report->ranks = (uint32_t)(report->cluster.nodes * report->cluster.ranks_per_node);
@@ -458,6 +512,9 @@ int command_plan(int argc, char **argv)
     const int read = plan_line_read(argc, argv, &line);
     if (read != 0) {
         return read == LINE_HELP ? print_help() : 1;
+    }
+    if (line.largest) {
+        return plan_largest(&line);
     }
     if (plan_line_describe(&line, &report) != 0 || describe_search(&line, &report) != 0 ||
         (!line.searches && make_mixes(&report) != 0) ||

@@ -85,7 +85,7 @@ typedef struct plan_line {
     zero_batch mesh; /* its fields of a mesh or a peer */
     bool recompute;
     bool searches;
-    const char *compared; /* a setting that only a search takes; NULL: none */
+    bool largest;         /* the only word is a cluster */
     uint64_t step_tokens; /* of a search; 0: those of the batch */
     zero_run run;
     const char *json_path;
@@ -98,11 +98,15 @@ typedef struct plan_line {
 int plan_line_read(int argc, char **argv, plan_line *line);
 /* 0, or 1 after bench_fail. */
 int plan_line_describe(const plan_line *line, plan_report *report);
+int plan_cluster_read(const char *word, uint64_t nodes, zero_cluster *cluster);
+const char *plan_units_name(zero_transformer_units units);
 void plan_line_print_names(void); /* of models and clusters, for help */
 /* plan_search.c. Searches, for what would fit too where nothing does, and makes the costs of a run.
  * 0, or 1 after bench_fail. */
 int plan_search(plan_report *report);
 void plan_search_close(plan_report *report);
+/* plan_largest.c. The table of `zero plan --largest`; the exit status. */
+int plan_largest(const plan_line *line);
 /* plan_json.c. A new reference; NULL: no memory. */
 json_t *plan_json(const plan_report *report);
 /* plan_model.c */

@@ -335,6 +335,42 @@ def check_run(program):
           best["run"])
 
 
+def largest(program, *words):
+    return json.loads(run(program, "--largest", *words, "--json", "-").stdout)
+
+
+def check_largest(program):
+    """A model that is the largest fits, and one layer more does not."""
+    report = largest(program, "dgx-a100", "--nodes", "2")
+    rows = {"all in memory": "3", "state on host": "3, state host", "state on disk":
+            "3, state disk", "all on disk": "3, all disk"}
+    check("each format has each mix", len(report["cells"]) == 16, report)
+    for cell in report["cells"][::5]:
+        for layers in (cell["layers"], cell["layers"] + 1):
+            width = 128 * layers
+            ffn = -(-width * 8 // 3 // 256) * 256 if width * 8 % 3 == 0 else (
+                -(-(width * 8 // 3 + 1) // 256) * 256)
+            model = (f"layers={layers},width={width},heads={layers},ffn_width={ffn},vocab=32000,"
+                     "sequence=2048,gated=1")
+            plan, mix = mixes(program, model, "dgx-a100", "--nodes", "2", "--recompute", "--units",
+                              "matrices", "--set", f"master_dtype={cell['master']}", "--set",
+                              f"moment_dtype={cell['moments']}")
+            row = mix[rows[cell["mix"]]]
+            check(f"{cell['mix']}, {cell['master']}: {layers} layers", row["fits"] == (
+                layers == cell["layers"]), row)
+            if row["fits"]:
+                check("with its parameters and bytes", cell["need_bytes"] == row["need_bytes"] and
+                      cell["parameters"] == plan["parameters"], (cell, row))
+    alone = largest(program, "workstation", "--set", "device=cpu")
+    check("without a GPU there is one memory", {cell["mix"] for cell in alone["cells"]} ==
+          set(rows) - {"state on host"} and all(
+              cell["need_bytes"]["host"] == 0 for cell in alone["cells"]), alone)
+    done = run(program, "--largest", "dgx-h100")
+    check("it fits in 80 columns", done.returncode == 0 and all(
+        len(line) <= 80 for line in done.stdout.splitlines()) and "all on disk" in done.stdout,
+        done.stdout)
+
+
 def check_settings(program):
     _, plain = mixes(program, "llama-70b", "dgx-h100", "--nodes", "4")
     _, less = mixes(program, "llama-70b", "dgx-h100", "--nodes", "4", "--set", "param_slots=2")
@@ -482,6 +518,12 @@ def check_refusals(program):
                         (["gpt2", "--search", "--tokens-per-step", "7168", "--tensor", "1",
                           "--pipeline", "1", "--context", "1"], "7 samples in a step"),
                         (["gpt2", "--tokens-per-step", "1024"], "for --search"),
+                        (["--largest"], "which cluster"),
+                        (["--largest", "gpt2", "dgx-h100"], "dgx-h100"),
+                        (["--largest", "gpt2"], '"gpt2"'),
+                        (["--largest", "dgx-h100", "--search"], "--search"),
+                        (["--largest", "dgx-h100", "--tensor", "2"], "--tensor"),
+                        (["--largest", "dgx-h100", "--set", "stage=2"], "stage=2"),
                         (["gpt2", "--tokens", "0"], "--tokens 0"),
                         (["gpt2", "--tokens", "-1"], "--tokens -1"),
                         (["gpt2", "--tokens", "nan"], "--tokens nan"),
@@ -540,8 +582,8 @@ def main():
     program = sys.argv[1]
     for part in (check_table, check_python, check_names, check_words, check_dimensions,
                  check_left_out, check_experts, check_figures, check_options, check_times,
-                 check_settings, check_search, check_nothing_fits, check_run, check_mesh, check_page,
-                 check_files, check_weights, check_refusals):
+                 check_settings, check_search, check_nothing_fits, check_run, check_largest,
+                 check_mesh, check_page, check_files, check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0
