@@ -104,7 +104,7 @@ typedef struct zero_search zero_search;
  *  - Local call. Memory: the plans that it makes, until it is over.
  *  - Errors: those of zero_footprint_of and zero_estimate_of; INVALID_ARGUMENT where no combination
  *    has step_samples in a step, or where none that is left by the axes is a plan at all. That none
- *    fits is no error.
+ *    fits is no error. UNSUPPORTED for a transformer with expert_parallel.
  *  - Threads: any. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_search_create(const zero_search_request *request,
                                                         zero_search **search);

@@ -383,6 +383,12 @@ zero_status zi_space_open(const zero_search_request *request, zi_space *space)
     }
     space->held = r.held;
     ZI_TRY(zi_transformer_resolve(r.transformer, &space->transformer, &counts));
+    if (space->transformer.expert_parallel > 1) {
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "expert_parallel is %" PRIu64 ", and only plans of one engine are searched; leave "
+                "it 0, or ask for the time of this mesh alone",
+                space->transformer.expert_parallel);
+    }
     ZI_TRY(zi_cluster_resolve(r.cluster, &space->cluster));
     ZI_TRY(zi_options_take(r.options, &space->options, &space->tuning));
     ZI_TRY(zi_batch_resolve(r.batch, &space->transformer, &space->batch));

@@ -149,6 +149,8 @@ def check_experts(program):
           "an engine of their own" in text, text[:400])
     for words, said in ((("llama-7b", "--expert", "2"), "does not divide experts, 0"),
                         (("deepseek-v3", "--expert", "64"), "does not divide the 8 ranks"),
+                        (("mixtral-8x7b", "dgx-a100", "--expert", "8", "--search"),
+                         "only plans of one engine are searched"),
                         (("mixtral-8x7b", "--expert", "8", "--wire", "zero++"), "ZeRO++")):
         done = run(program, *words)
         check(f"{' '.join(words)}: refused", done.returncode == 1 and said in done.stderr,
