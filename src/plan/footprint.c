@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "core/error.h"
 #include "core/sized.h"

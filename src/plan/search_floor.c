@@ -154,7 +154,8 @@ double zi_base_tiers_ns(const zi_space *space, const zi_base *base, const zi_mix
 
 /* ---- the plan ---- */
 
-/* Units that stay in slots are at most so many of each class: a block has one member in it. */
+/* Units that stay in slots are at most so many of each class: a block has one member in it, and
+ * blocks of another kind have classes of their own. */
 static double gathered_share(const zi_space *space, const zi_mesh *mesh)
 {
     zero_transformer t;
@@ -162,11 +163,17 @@ static double gathered_share(const zi_space *space, const zi_mesh *mesh)
     if (zi_transformer_resolve(&mesh->transformer, &t, &counts) != ZERO_OK) {
         return 0;
     }
-    const double blocks = (double)zi_transformer_blocks(&t);
+    const zi_stage stage = zi_transformer_fullest(&t);
     const double slots = space->tuning.param_slots != 0 ? space->tuning.param_slots : 3;
-    const double inner = blocks * (double)counts.block;
-    const double ends = (double)(counts.embedding + counts.head);
-    return above(0, 1 - (slots + 1) / blocks) * inner / (inner + ends);
+    double inner = 0;
+    double kept = 0;
+    for (int kind = 0; kind < ZI_BLOCK_KINDS; kind++) {
+        const double blocks = (double)zi_stage_count(&stage, (zi_block_kind)kind);
+        const double block = (double)counts.block[kind];
+        inner += blocks * block;
+        kept += blocks > 0 ? (slots + 1) * block : 0;
+    }
+    return above(0, inner - kept) / (inner + (double)(counts.embedding + counts.head));
 }
 
 zero_status zi_base_measure(const zi_space *space, const zi_mesh *mesh, zi_base *base)
