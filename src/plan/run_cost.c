@@ -9,8 +9,9 @@
 #include "layout/layout.h"
 #include "plan/batch.h"
 #include "plan/cluster.h"
-#include "plan/estimate.h"
+#include "plan/part_plans.h"
 #include "plan/transformer.h"
+#include "zero/estimate.h"
 
 #define HOUR 3600.0
 /* More of anything is a mistake. */
@@ -133,29 +134,25 @@ static zero_status count_run(const zero_run *run, const zero_cluster *c, const z
     return ZERO_OK;
 }
 
-/* The time of a step, and the bytes that a rank writes of a checkpoint. */
-static zero_status plan_step(const zero_transformer *transformer, const zero_cluster *cluster,
-                             const zero_engine_options *options, const zero_batch *batch,
-                             zero_estimate *step, uint64_t *rank_bytes)
+/* The bytes that a rank writes of a checkpoint. */
+static zero_status plan_checkpoint(const zero_transformer *transformer, const zero_cluster *c,
+                                   const zero_engine_options *options, const zero_batch *batch,
+                                   uint64_t *rank_bytes)
 {
     zero_transformer t;
-    zero_cluster c;
     zero_batch b;
     zi_transformer_counts counts;
-    zero_model *model = NULL;
-    zero_plan *plan = NULL;
+    zi_part_plans plans;
     uint32_t column = 0;
     ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
     ZI_TRY(zi_batch_resolve(batch, &t, &b));
-    ZI_TRY(zi_cluster_resolve(cluster, &c));
-    ZI_TRY(zi_mesh_columns(&t, &b, c.nodes * c.ranks_per_node, &column));
-    ZI_TRY(zero_transformer_model(transformer, &model));
-    zero_status status = zero_plan_create(model, options, column, &plan);
-    zero_model_destroy(model);
-    ZI_TRY(status);
-    *rank_bytes = rank_checkpoint_bytes(plan->layout);
-    status = zi_estimate_of_plan(transformer, cluster, plan, batch, step);
-    zero_plan_destroy(plan);
+    ZI_TRY(zi_mesh_columns(&t, &b, c->nodes * c->ranks_per_node, &column));
+    const zero_status status = zi_part_plans_make(transformer, options, column, &plans);
+    if (status == ZERO_OK) {
+        *rank_bytes = rank_checkpoint_bytes(plans.main->layout) +
+                      (plans.experts != NULL ? rank_checkpoint_bytes(plans.experts->layout) : 0);
+    }
+    zi_part_plans_destroy(&plans);
     return status;
 }
 
@@ -166,12 +163,13 @@ zero_status zero_run_cost_of(const zero_run *run, const zero_transformer *transf
     zero_run r = {.struct_bytes = sizeof r};
     zero_run_cost made = {.struct_bytes = sizeof made};
     zero_cluster c;
-    zero_estimate step;
+    zero_estimate step = zero_estimate_init();
     uint64_t rank_bytes = 0;
     ZI_TRY(ZI_SIZED_IN(zero_run, run, &r));
     ZI_TRY(check_run(&r));
-    ZI_TRY(plan_step(transformer, cluster, options, batch, &step, &rank_bytes));
+    ZI_TRY(zero_estimate_of(transformer, cluster, options, batch, &step));
     ZI_TRY(zi_cluster_resolve(cluster, &c));
+    ZI_TRY(plan_checkpoint(transformer, &c, options, batch, &rank_bytes));
     made.checkpoint_bytes = rank_bytes * c.nodes * c.ranks_per_node;
     ZI_TRY(count_run(&r, &c, &step, rank_bytes, &made));
     return ZI_SIZED_OUT(zero_run_cost, cost, &made);
