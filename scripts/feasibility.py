@@ -19,13 +19,16 @@ import subprocess
 import sys
 import tempfile
 
+import published
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIB = 1 << 30
 FIT_FIRST, FIT_EVERY = 2, 5
 BEYOND = 0.10
 PRODUCTS = range(400, 951, 10)
-ATTENTION = range(60, 951, 20)
+ATTENTION = range(60, 1001, 20)
 FABRIC = range(100, 1001, 50)
+FIT_ROUNDS = 3
 
 PERMILLES = ("device_permille", "attention_permille", "fabric_permille")
 
@@ -59,7 +62,7 @@ LLAMA = {"model_type": "llama", "hidden_size": 16384, "num_hidden_layers": 126,
 
 A100 = {"preset": "dgx-a100"}
 A100_40 = {**A100, "device_bytes": 40 * GIB, "device_bytes_per_s": 1555 * 10**9}
-H100 = {"preset": "dgx-h100"}
+H100 = {"preset": "dgx-h100", "device_fp8_permille": 0}  # as products in 16 bits
 V100 = {"preset": "dgx-v100"}
 V100_400 = {**V100, "fabric_bytes_per_s": 50 * 10**9}
 V100_100 = {**V100, "fabric_bytes_per_s": 125 * 10**8}
@@ -174,40 +177,51 @@ def leaves_node(row, cluster):
     return row["ranks"] > NODE[cluster["preset"]]
 
 
-def parts_of(planner, row, cluster, fabrics):
-    """What a row's time is made of: products and attention at full rates, and the rest by the
-    fabric's efficiency."""
-    full = planner.row(row, cluster, (1000, 1000, None))
-    half = planner.row(row, cluster, (1000, 500, None))
-    attention = half["term_ns"]["products"] - full["term_ns"]["products"]
-    rest = dict.fromkeys(fabrics, full["high_ns"] - full["term_ns"]["products"])
-    for fabric in fabrics if leaves_node(row, cluster) else ():
-        time = planner.row(row, cluster, (1000, 1000, fabric))
-        rest[fabric] = time["high_ns"] - time["term_ns"]["products"]
-    return full["term_ns"]["products"] - attention, attention, rest, full
+def nearest(values, cost, near):
+    """Of an ascending range, the value of least cost: by ever smaller steps from the one that is
+    nearest to `near`."""
+    at = min(range(len(values)), key=lambda i: abs(values[i] - near))
+    step = 8
+    while step:
+        around = [i for i in (at, at - step, at + step) if 0 <= i < len(values)]
+        best = min(around, key=lambda i: cost(values[i]))
+        step = step if best != at else step // 2
+        at = best
+    return values[at]
 
 
 def fit(planner, rows, setup, base):
-    """The efficiencies with the least sum of the rows' deviations; those that the set does not
-    fit are base's. Rows that are far off count as if they were off by a tenth, so that what no
+    """The efficiencies with the least sum of the rows' deviations, each in turn; those that the set
+    does not fit are base's. Beyond a tenth a deviation counts a hundredth as much, so that what no
     efficiency explains does not bend them. The fabric's is the preset's, None, where no row leaves
     its node."""
-    cluster, fits = setup["cluster"], setup["fits"]
+    cluster = setup["cluster"]
     left = any(leaves_node(row, cluster) for row in rows)
-    fabrics = (FABRIC if left else (None,)) if "fabric" in fits else (base[2],)
-    parts = [(parts_of(planner, row, cluster, fabrics), row) for row in rows]
-    best = None
-    for products in PRODUCTS if "products" in fits else (base[0],):
-        for attention in ATTENTION if "attention" in fits else (base[1] or products,):
-            for fabric in fabrics:
-                miss = 0
-                for (plain, scores, rest, time), row in parts:
-                    ns = plain * 1000 / products + scores * 1000 / attention + rest[fabric]
-                    off = abs(math.log(rate_of(time, row, ns) / row["measured"]))
-                    miss += min(off, BEYOND)
-                if best is None or miss < best[0]:
-                    best = (miss, (products, attention, fabric))
-    return best[1]
+    fits = [name for name in setup["fits"] if name != "fabric" or left]
+    shares = [base[0] or 700, base[1], base[2]]
+    if "fabric" in fits:
+        shares[2] = 700
+    if "attention" in fits:
+        shares[1] = 500
+
+    def cost(row):
+        time = planner.row(row, cluster, shares)
+        off = abs(math.log(rate_of(time, row, time["expected_ns"]) / row["measured"]))
+        return min(off, BEYOND) + off / 100
+
+    def cost_with(i, value):
+        kept, shares[i] = shares[i], value
+        found = sum(map(cost, rows))
+        shares[i] = kept
+        return found
+
+    for _ in range(FIT_ROUNDS):
+        for i, (name, values) in enumerate(zip(ALL, (PRODUCTS, ATTENTION, FABRIC))):
+            if name in fits:
+                shares[i] = nearest(values, lambda value, i=i: cost_with(i, value), shares[i])
+            if i == 0 and "attention" not in fits and base[1] is None:
+                shares[1] = shares[0]  # attention's is that of products
+    return tuple(shares)
 
 
 def known_of(page):
@@ -235,8 +249,8 @@ def residuals(planner, rows, known):
             others = [planner.row(row, setup["cluster"], permilles, words) for words in row["or"]]
             row["fitted"] = row in used
             row["assumed"] = bool(others)
-            row["predicted"] = rate_of(time, row, time["high_ns"])
-            row["span"] = [rate_of(other, row, other["high_ns"]) for other in (time, *others)]
+            row["predicted"] = rate_of(time, row, time["expected_ns"])
+            row["span"] = [rate_of(other, row, other["expected_ns"]) for other in (time, *others)]
             row["best"] = rate_of(time, row, time["low_ns"])
             row["memory"] = time["memory"]
             row["off"] = row["predicted"] / row["measured"] - 1
@@ -359,9 +373,10 @@ def cells(mix):
     moved = " / ".join(f"{time[key] / 1e9:.0f}" for key in (
         "local_bytes", "fabric_bytes", "host_link_bytes", "disk_read_bytes", "disk_write_bytes"))
     share = time["term_ns"][time["bound"]] / time["high_ns"]
+    expected, low, high = (time[f"{key}_ns"] / 1e9 for key in ("expected", "low", "high"))
     fits = "yes" if mix["fits"] else "no"
-    return (f"| {mix['name']} | {fits} | {memory} | {moved} | {time['low_ns'] / 1e9:.4g} to "
-            f"{time['high_ns'] / 1e9:.4g} | {time['flops'] / time['high_ns'] / 1e3:.0f} | "
+    return (f"| {mix['name']} | {fits} | {memory} | {moved} | {expected:.4g} ({low:.4g} to "
+            f"{high:.4g}) | {time['flops'] / expected / 1e12:.0f} | "
             f"{time['bound']}, {100 * share:.0f} % |")
 
 
@@ -504,9 +519,10 @@ def part(planner):
     yield "|---|---|---|"
     yield f"| memory, GB | {peak['value'] / 1e9:.3f} | {peak['reference'] / 1e9:.3f} |"
     yield f"| read and written, GB | {moved:.2f} | {planned:.2f} |"
+    low, expected, high = (time[f"{key}_ns"] / 1e9 for key in ("low", "expected", "high"))
     yield (f"| seconds | {step['value'] / 1e3:.2f} ({step['min'] / 1e3:.2f} to "
-           f"{step['max'] / 1e3:.2f}) | `zero plan` {time['low_ns'] / 1e9:.2f} to "
-           f"{time['high_ns'] / 1e9:.2f}, `zero sim` {sim['step_ns'] / 1e9:.2f} |")
+           f"{step['max'] / 1e3:.2f}) | `zero plan` {expected:.2f} ({low:.2f} to {high:.2f}), "
+           f"`zero sim` {sim['step_ns'] / 1e9:.2f} |")
 
 
 WEAK = {ranks: "--micro-steps 1" for ranks in (8, 64, 512, 1000)}
@@ -520,8 +536,12 @@ def blocks_of(program, known):
     with tempfile.TemporaryDirectory() as folder:
         planner = Planner(program, folder)
         results = residuals(planner, read_rows(), known)
-        made = {"measured-summary": measured_summary(results), "measured-rows":
-                measured_rows(results), "capacity": capacity(planner), "slots": slots(planner)}
+        others = published.predicted(planner)
+        made = {"measured-summary": measured_summary(results),
+                "measured-rows": measured_rows(results),
+                "published-summary": published.summary(others),
+                "published-rows": published.table(others),
+                "capacity": capacity(planner), "slots": slots(planner)}
         made.update({name: commands(planner, lines) for name, lines in TRILLION.items()})
         made.update({"trillion-sim": simulated(planner, TRILLION_SIM),
                      "part": part(planner), "weak": scaling(planner, WEAK),
@@ -540,7 +560,7 @@ def rewritten(text, blocks):
     return text
 
 
-ROWS = "measured-rows"  # the block of the second page
+ROWS = ("measured-rows", "published-rows")  # the blocks of the second page
 
 
 def differs(text, made):
@@ -565,7 +585,7 @@ def main():
             texts.append(file.read())
     check = "--check" in sys.argv
     blocks = blocks_of(words[0], known_of(texts[0]) if check else {})
-    rows = {ROWS: blocks.pop(ROWS)}
+    rows = {name: blocks.pop(name) for name in ROWS}
     made = [rewritten(text, of) for text, of in zip(texts, (blocks, rows))]
     if check:
         failed = sum([differs(*pair) for pair in zip(texts, made)])

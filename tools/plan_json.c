@@ -57,13 +57,14 @@ static json_t *time_json(const zero_estimate *e)
     if (e->high_ns == 0) {
         return json_null();
     }
-    return json_pack(
-        "{s:I, s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "low_ns", (json_int_t)e->low_ns,
-        "high_ns", (json_int_t)e->high_ns, "bound", zero_estimate_term_name(e->bound), "term_ns",
-        terms_json(e), "local_bytes", (json_int_t)e->local_bytes, "fabric_bytes",
-        (json_int_t)e->fabric_bytes, "host_link_bytes", (json_int_t)e->host_link_bytes,
-        "disk_read_bytes", (json_int_t)e->disk_read_bytes, "disk_write_bytes",
-        (json_int_t)e->disk_write_bytes, "tokens", (json_int_t)e->tokens, "flops", e->flops);
+    return json_pack("{s:I, s:I, s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "low_ns",
+                     (json_int_t)e->low_ns, "expected_ns", (json_int_t)e->expected_ns, "high_ns",
+                     (json_int_t)e->high_ns, "bound", zero_estimate_term_name(e->bound), "term_ns",
+                     terms_json(e), "local_bytes", (json_int_t)e->local_bytes, "fabric_bytes",
+                     (json_int_t)e->fabric_bytes, "host_link_bytes", (json_int_t)e->host_link_bytes,
+                     "disk_read_bytes", (json_int_t)e->disk_read_bytes, "disk_write_bytes",
+                     (json_int_t)e->disk_write_bytes, "tokens", (json_int_t)e->tokens, "flops",
+                     e->flops);
 }
 
 static json_t *cost_json(const zero_run_cost *c)
@@ -111,12 +112,13 @@ static json_t *cluster_json(const zero_cluster *cluster)
 
 static json_t *mesh_json(const zero_transformer *t, const zero_batch *b, uint64_t engine_ranks)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s}", "tensor",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:s}", "tensor",
                      (json_int_t)t->tensor_parallel, "pipeline", (json_int_t)t->pipeline_parallel,
                      "interleave", (json_int_t)(b->interleave != 0 ? b->interleave : 1), "context",
                      (json_int_t)(b->context_parallel != 0 ? b->context_parallel : 1), "expert",
                      (json_int_t)t->expert_parallel, "engine_ranks", (json_int_t)engine_ranks,
-                     "sequence_parallel", (int)b->sequence_parallel, "fp8", (int)b->fp8, "wire",
+                     "sequence_parallel", (int)b->sequence_parallel, "mesh_overlap",
+                     (int)b->mesh_overlap, "fp8", (int)b->fp8, "wire",
                      b->wire == ZERO_WIRE_ZEROPP ? "zero++" : "engine");
 }
 
@@ -180,10 +182,10 @@ static json_t *plan_of_search_json(const zero_search_plan *p, const zero_run_cos
 {
     const zero_footprint *f = p->footprint;
     return json_pack(
-        "{s:o, s:I, s:I, s:i, s:b, s:s, s:i, s:I, s:o, s:o, s:i, s:o, s:o, s:o, s:I, s:o, s:o}",
+        "{s:o, s:I, s:I, s:i, s:i, s:s, s:i, s:I, s:o, s:o, s:i, s:o, s:o, s:o, s:I, s:o, s:o}",
         "mesh", mesh_json(p->transformer, p->batch, replicas_of(p) * p->batch->context_parallel),
         "samples", (json_int_t)p->batch->samples, "sequence", (json_int_t)p->batch->sequence,
-        "micro_steps", (int)p->batch->micro_steps, "recompute", p->batch->recompute != 0, "units",
+        "micro_steps", (int)p->batch->micro_steps, "recompute", (int)p->batch->recompute, "units",
         plan_units_name(p->transformer->units), "stage", (int)p->options->stage, "shard_group",
         (json_int_t)p->options->shard_group, "tiers", role_tiers_json(p->options), "chosen",
         chosen_json(p->options), "coarseness", (int)p->coarseness, "role_bytes",
@@ -239,8 +241,8 @@ json_t *plan_json(const plan_report *r)
         }
     }
     return json_pack(
-        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:b, s:i, "
-        "s:o, s:s?, s:o, s:o, s:s?, s:s?}",
+        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:i, s:b, "
+        "s:s, s:i, s:o, s:s?, s:o, s:o, s:s?, s:s?}",
         "model", json_string_nocheck(r->model), "parameters", (json_int_t)r->parameters,
         "parameters_used", (json_int_t)r->parameters_used, "dtype",
         zero_dtype_name(r->transformer.dtype), "layers", (json_int_t)r->transformer.layers, "width",
@@ -249,8 +251,9 @@ json_t *plan_json(const plan_report *r)
         "cluster", cluster_json(&r->cluster), "mesh",
         mesh_json(&r->transformer, &r->batch, r->world), "settings", settings_json(r), "samples",
         (json_int_t)r->batch.samples, "sequence", (json_int_t)r->batch.sequence, "micro_steps",
-        (int)r->batch.micro_steps, "recompute", r->batch.recompute != 0, "layers_max",
-        ZERO_FOOTPRINT_LAYERS_MAX, "mixes", mixes, "recommended",
+        (int)r->batch.micro_steps, "recompute", (int)r->batch.recompute, "fused",
+        (int)r->batch.fused, "attention", r->batch.stored_attention != 0 ? "stored" : "flash",
+        "layers_max", ZERO_FOOTPRINT_LAYERS_MAX, "mixes", mixes, "recommended",
         r->recommended != NULL ? r->recommended->name : NULL, "run", run_json(r), "search",
         search_json(r), "unsearched", r->unsearched[0] != '\0' ? r->unsearched : NULL, "untimed",
         r->untimed[0] != '\0' ? r->untimed : NULL);

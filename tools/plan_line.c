@@ -61,12 +61,18 @@ static int print_help(void)
            "  --set NAME=VALUE  an option of the engine, as `zero options` lists them, but those\n"
            "                 that the table compares: stage, shard_group, tier and device\n"
            "  --recompute    activations within blocks are computed again in backward\n"
+           "  --recompute-selective  those of every second block, or half of each one's products\n"
+           "  --fused        operations between products are fused: compiled, or by kernels\n"
+           "                 written for them; else they run one by one, as in PyTorch by itself\n"
+           "  --attention HOW  flash (default), or stored: it stores its scores\n"
+           "  --logit-rows N tokens whose logits exist at once; default: all of a micro-step\n"
            "  --tensor T     ranks that split each matrix, around the engine\n"
            "  --pipeline P   stages that the blocks are split over, likewise\n"
            "  --interleave V groups of blocks that a stage has\n"
            "  --context C    ranks that split the tokens of a sample; --samples is of them all\n"
            "  --expert E     ranks that share a block's experts, and send tokens to one another\n"
            "  --sequence-parallel  ranks of --tensor split the stream between matrices too\n"
+           "  --mesh-overlap  what ranks of a mesh send goes in parts, while products run\n"
            "  --fp8          matrices of blocks are multiplied in fp8\n"
            "  --wire zero++  parameters and gradients are sent as that peer quantises them, which\n"
            "                 libzero does not: to compare\n"
@@ -127,6 +133,15 @@ static int read_setting(void *words, const char *name, const char *text)
     return 0;
 }
 
+static int read_attention(void *line, const char *name, const char *value)
+{
+    const bool stored = strcmp(value, "stored") == 0;
+    ((plan_line *)line)->mesh.stored_attention = stored;
+    return stored || strcmp(value, "flash") == 0
+               ? 0
+               : bench_fail("--%s %s: expected flash or stored", name, value);
+}
+
 static int read_wire(void *line, const char *name, const char *value)
 {
     ((plan_line *)line)->mesh.wire = ZERO_WIRE_ZEROPP;
@@ -165,7 +180,11 @@ static const line_row line_rows[] = {
     NUMBER_OF(0, "micro-steps", micro_steps, 1, 65536),
     LINE_BY("set", read_setting),
     LINE_BY("units", read_units),
-    LINE_VALUE("recompute", LINE_FLAG, AT(recompute)),
+    {"recompute", LINE_SET, AT(mesh.recompute), 1, 0, NULL, 0},
+    {"recompute-selective", LINE_SET, AT(mesh.recompute), 2, 0, NULL, 0},
+    {"fused", LINE_SET, AT(mesh.fused), 1, 0, NULL, 0},
+    LINE_BY("attention", read_attention),
+    NUMBER_OF(0, "logit-rows", mesh.logit_rows, 1, UINT64_C(1) << 32),
     LINE_VALUE("json", LINE_TEXT, AT(json_path)),
     {"html", LINE_TEXT, AT(html_path), 0, 0, NULL, OF_PLAN},
     NUMBER_OF(OF_MESH, "tensor", tensor, 1, 65536),
@@ -174,6 +193,7 @@ static const line_row line_rows[] = {
     NUMBER_OF(OF_MESH, "context", mesh.context_parallel, 1, 65536),
     NUMBER_OF(OF_MESH, "expert", expert, 1, 65536),
     {"sequence-parallel", LINE_SET, AT(mesh.sequence_parallel), 1, 0, NULL, OF_MESH},
+    {"mesh-overlap", LINE_SET, AT(mesh.mesh_overlap), 1, 0, NULL, OF_MESH},
     {"fp8", LINE_SET, AT(mesh.fp8), 1, 0, NULL, OF_MESH},
     {"wire", LINE_OTHER, 0, 0, 0, read_wire, OF_MESH},
     {"largest", LINE_FLAG, AT(largest), 0, 0, NULL, OF_PLAN},
@@ -447,7 +467,6 @@ int plan_line_describe(const plan_line *line, plan_report *report)
     report->batch = line->mesh;
     report->batch.samples = line->samples != 0 ? line->samples : 1;
     report->batch.sequence = line->sequence != 0 ? line->sequence : report->transformer.sequence;
-    report->batch.recompute = line->recompute;
     report->batch.micro_steps = line->micro_steps != 0 ? (uint32_t)line->micro_steps : 1;
     report->options = line->options;
     report->tuning = line->tuning;
@@ -472,7 +491,7 @@ static uint32_t held_axes(const plan_line *line)
     held |= line->pipeline != 0 ? ZERO_SEARCH_PIPELINE : 0;
     held |= line->mesh.context_parallel != 0 ? ZERO_SEARCH_CONTEXT : 0;
     held |= line->mesh.interleave != 0 ? ZERO_SEARCH_INTERLEAVE : 0;
-    held |= line->recompute ? ZERO_SEARCH_RECOMPUTE : 0;
+    held |= line->mesh.recompute != 0 ? ZERO_SEARCH_RECOMPUTE : 0;
     held |= counted && line->samples != 0 ? ZERO_SEARCH_SAMPLES : 0;
     held |= counted && line->micro_steps != 0 ? ZERO_SEARCH_MICRO_STEPS : 0;
     held |= line->units != ZERO_TRANSFORMER_UNITS_BLOCK ? ZERO_SEARCH_UNITS : 0;

@@ -82,8 +82,7 @@ typedef struct plan_line {
     uint64_t tensor; /* 0: 1 */
     uint64_t pipeline;
     uint64_t expert;
-    zero_batch mesh; /* its fields of a mesh or a peer */
-    bool recompute;
+    zero_batch mesh; /* all fields but those above */
     bool searches;
     bool largest;         /* the only word is a cluster */
     uint64_t step_tokens; /* of a search; 0: those of the batch */

@@ -48,10 +48,15 @@ typedef struct zero_cluster {
     uint64_t disk_read_bytes_per_s;  /**< all local disks of a node */
     uint64_t disk_write_bytes_per_s; /**< likewise */
     uint64_t disk_latency_ns;        /**< of an access */
-    uint64_t attention_permille;     /**< of device_flops, what attention's products reach, at most
-                                          1000. 0: as device_permille */
+    uint64_t attention_permille;     /**< of device_flops, what attention's products reach, counted
+                                          as if there were no causal mask, at most 1000. 0: as
+                                          device_permille */
     uint64_t device_fp8_flops;       /**< as device_flops, of matrices in fp8. 0: the GPU has no
                                           such products */
+    uint64_t device_fp8_permille;    /**< of device_fp8_flops, what a trainer's products reach, at
+                                          most 1000. 0: as device_permille */
+    uint64_t local_permille;         /**< of local_bytes_per_s, what collectives reach, at most
+                                          1000. 0: all of it */
 } zero_cluster;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -53,7 +53,8 @@ typedef struct zero_estimate {
                                                     latencies */
     uint64_t low_ns;  /**< no step is faster: all rates are full, everything overlaps, and the
                            busiest resource is what it takes */
-    uint64_t high_ns; /**< nothing overlaps: the sum of the terms */
+    uint64_t high_ns; /**< nothing overlaps: the sum of the terms. zero_estimate.expected_ns is what
+                           to reckon with */
     zero_estimate_term bound; /**< the largest term */
     uint64_t local_bytes;     /**< that a rank receives over links of its node */
     uint64_t fabric_bytes;    /**< that a rank receives from other nodes: its share of the node's */
@@ -64,6 +65,9 @@ typedef struct zero_estimate {
     double flops;              /**< of a rank: three times forward's products, without what is
                                     recomputed, as published rates count them; the mean of pipeline
                                     stages */
+    uint64_t expected_ns;      /**< what to reckon with, between both ends: collectives and copies
+                                    overlap with the pass that the engine issues them in, as far as
+                                    it lasts, and those that run beside compute slow it */
 } zero_estimate;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

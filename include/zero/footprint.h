@@ -38,7 +38,8 @@ typedef struct zero_batch {
     zero_dtype dtype;     /**< of activations. Default: that of the parameters */
     uint32_t recompute;   /**< 1: only the residual stream of each block is kept for backward, which
                                computes the rest of it again (Chen et al., "Training deep nets with
-                               sublinear memory cost", 2016). 0: all is kept */
+                               sublinear memory cost", 2016). 2: so in every second block. 0: all is
+                               kept */
     uint32_t micro_steps; /**< of a step, in [1, 65536]. 0: 1 */
     uint64_t interleave;  /**< groups of neighbouring blocks that a pipeline stage has (Narayanan et
                                al., 2021, section 2.2), at most its blocks. 0: 1 */
@@ -50,6 +51,14 @@ typedef struct zero_batch {
     uint32_t fp8; /**< 1: the matrices of blocks are multiplied in fp8; not attention and the head.
                        0: in 16 bits. For zero_estimate_of */
     zero_wire wire; /**< for zero_estimate_of */
+    uint32_t fused; /**< 1: operations between products are fused: compiled, or kernels written for
+                         them. 0: one by one, as PyTorch runs them by itself: they move twice the
+                         bytes, and keep the activation function's value before it meets the gate,
+                         and queries and keys before their rotation too */
+    uint32_t stored_attention; /**< 1: attention stores its scores. 0: it does not (Dao et al.,
+                                    "FlashAttention", 2022) */
+    uint32_t mesh_overlap; /**< 1: ranks of a mesh send sums, keys and the stream in parts, while
+                                products run, as TransformerEngine does. For zero_estimate_of */
 } zero_batch;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */
@@ -84,11 +93,12 @@ static inline zero_footprint zero_footprint_init(void)
 }
 
 /** Bytes that forward keeps for backward, with what both work in: the residual stream, the inputs
- * of all products and norms, the attention's rows without its scores (Dao et al., "FlashAttention",
- *  2022), the logits, and the gradients under way in one block. Korthikanti et al., "Reducing
- *  activation recomputation in large transformer models", 2022, section 4, counts the same without
- *  dropout and scores: 32 bytes for each token and element of the width in 16 bits. Of pipeline
- *  stages it is the first, which keeps pipeline_parallel micro-steps at once.
+ *  of all products and norms, the attention's rows, the logits, and the gradients under way in one
+ *  block. Korthikanti et al., "Reducing activation recomputation in large transformer models",
+ * 2022, section 4, counts the same without dropout and scores: 32 bytes for each token and element
+ * of the width in 16 bits. Activations in 16 bits have a loss in fp32, which keeps the logits and
+ * their gradient once more. Of pipeline stages it is the first, which keeps pipeline_parallel
+ * micro-steps at once.
  *  - bytes: out.
  *  - Local call.
  *  - Errors: those of zero_transformer_check; INVALID_ARGUMENT naming the batch's field, and for

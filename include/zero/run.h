@@ -49,7 +49,7 @@ typedef struct zero_run_cost {
     size_t struct_bytes;          /**< set by zero_run_cost_init() */
     double steps;                 /**< a whole number */
     double low_seconds;           /**< of all steps, at the lower end of the estimate */
-    double train_seconds;         /**< of all steps, at the upper end of the estimate */
+    double train_seconds;         /**< of all steps, as they are expected */
     double wall_seconds;          /**< train_seconds with saves, restarts and what is done again */
     double gpu_hours;             /**< of all ranks, for wall_seconds */
     double price;                 /**< of gpu_hours */

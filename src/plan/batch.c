@@ -23,6 +23,12 @@ uint64_t zi_batch_tokens(const zero_batch *b)
     return b->samples * b->sequence / b->context_parallel;
 }
 
+double zi_batch_again(const zero_batch *b)
+{
+    static const double parts[] = {0, 1, 0.5};
+    return parts[b->recompute];
+}
+
 /* Resolve what depends on the mesh around the engine. */
 static zero_status resolve_mesh(const zero_transformer *t, zero_batch *b)
 {
@@ -104,9 +110,17 @@ zero_status zi_batch_resolve(const zero_batch *given, const zero_transformer *t,
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "dtype %d (%s) of the batch is no type of activations",
                 (int)b->dtype, zero_dtype_name(b->dtype));
     }
-    if (b->recompute > 1) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "recompute of the batch is %" PRIu32 "; it is 0 or 1",
+    if (b->recompute > 2) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "recompute of the batch is %" PRIu32 "; it is 0, 1 (all blocks) or 2 (every second "
+                "one)",
                 b->recompute);
+    }
+    if (b->fused > 1 || b->stored_attention > 1 || b->mesh_overlap > 1) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "fused %" PRIu32 ", stored_attention %" PRIu32 " and mesh_overlap %" PRIu32
+                " of the batch; each is 0 or 1",
+                b->fused, b->stored_attention, b->mesh_overlap);
     }
     b->micro_steps = b->micro_steps != 0 ? b->micro_steps : 1;
     if (b->micro_steps > MICRO_STEPS_MAX) {

@@ -7,6 +7,9 @@
 /* Tokens of a rank's micro-step. b: resolved. */
 uint64_t zi_batch_tokens(const zero_batch *b);
 
+/* The part of a stage's blocks that backward computes again. b: resolved. */
+double zi_batch_again(const zero_batch *b);
+
 /* How many of `ranks` hold one part of the model: the engine's world. t, b: resolved.
  * INVALID_ARGUMENT where the mesh does not divide the ranks. */
 zero_status zi_mesh_columns(const zero_transformer *t, const zero_batch *b, uint64_t ranks,

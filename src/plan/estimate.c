@@ -3,6 +3,7 @@
 #include "zero/estimate.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 
 #include "core/error.h"
 #include "core/sized.h"
@@ -39,7 +40,7 @@ typedef struct work {
     uint32_t column;              /* ranks that hold one part of the model: the engine's world */
     zi_stage stage;               /* the slowest of the pipeline */
     zi_micro_flops flops;         /* of a micro-step of it */
-    double element_bytes;         /* likewise, that kernels between products move */
+    zi_micro_elements elements;   /* likewise, that kernels between products move */
     double model_flops;           /* of a micro-step in all stages */
     zi_traffic traffic;           /* of a step; collectives without the experts' engine's */
     zi_exchange experts[ZI_HOPS]; /* of the experts' engine; of size 0 where there is none */
@@ -48,6 +49,11 @@ typedef struct work {
     double local_bytes;           /* that a rank receives */
     double fabric_bytes;          /* likewise */
     double term_ns[ZERO_ESTIMATE_TERMS];
+    double forward_ns;       /* compute of a micro-step's passes */
+    double backward_ns;      /* likewise */
+    double forward_free_ns;  /* of a micro-step's forward, in which no collective runs yet */
+    double backward_free_ns; /* likewise */
+    double hidden_ns;        /* of the terms' sum, what overlap saves */
 } work;
 
 static zero_status need(uint64_t rate, const char *name, double used)
@@ -76,6 +82,12 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
+/* The part of a link's rate within a node that collectives reach. */
+static double local_share(const zero_cluster *c)
+{
+    return c->local_permille != 0 ? (double)c->local_permille / 1000 : 1;
+}
+
 /* ---- collectives ---- */
 
 /* Groups that are alike exchange at once. Every member receives what others have: rings carry it
@@ -101,25 +113,49 @@ static zero_status estimate_exchange(work *w, const zi_exchange *e, double passe
     ZI_TRY(need(c->fabric_permille, "fabric_permille", fabric));
     const double local_ns = NS * seconds(local, (double)c->local_bytes_per_s);
     const double fabric_ns = NS * seconds(fabric, estimate_share(w, c->fabric_bytes_per_s));
-    const double reached_ns = seconds(fabric_ns, (double)c->fabric_permille / 1000);
     w->local_ns += local_ns;
     w->fabric_ns += fabric_ns;
     w->local_bytes += local;
     w->fabric_bytes += fabric;
-    w->term_ns[term] += (local_ns > reached_ns ? local_ns : reached_ns) +
+    w->term_ns[term] += larger(seconds(local_ns, local_share(c)),
+                               seconds(fabric_ns, (double)c->fabric_permille / 1000)) +
                         passes * e->calls *
                             ((double)(near - 1) * (double)c->local_latency_ns +
                              (nodes - 1) * (double)c->fabric_latency_ns);
     return ZERO_OK;
 }
 
+/* ---- overlap ---- */
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* A collective of the engine overlaps with the passes that it is issued in: gathers with forward
+ * and backward by halves, reductions with backward. What comes once a step overlaps with one
+ * micro-step alone, and a gather of what was updated with the next forward. */
+static void hide_exchange(work *w, const zi_exchange *e, double ns, zero_estimate_term term)
+{
+    const double times = e->once ? 1 : w->batch.micro_steps;
+    const double forward = term != ZERO_ESTIMATE_GATHERS ? 0 : e->once ? 1 : 0.5;
+    const double in_forward = smaller(forward * ns / times, w->forward_free_ns);
+    const double in_backward = smaller((1 - forward) * ns / times, w->backward_free_ns);
+    w->forward_free_ns -= in_forward;
+    w->backward_free_ns -= in_backward;
+    w->hidden_ns += times * (1 - ZI_BESIDE_COMPUTE) * (in_forward + in_backward);
+}
+
 /* A group of the engine's world. Its ranks lie one mesh of tensor parallelism apart. */
 static zero_status exchange_column(work *w, const zi_exchange *e, double passes,
                                    zero_estimate_term term)
 {
+    const double before = w->term_ns[term];
     zi_exchange apart = *e;
     apart.stride *= (uint32_t)w->transformer.tensor_parallel;
-    return estimate_exchange(w, &apart, passes, term);
+    ZI_TRY(estimate_exchange(w, &apart, passes, term));
+    hide_exchange(w, e, w->term_ns[term] - before, term);
+    return ZERO_OK;
 }
 
 /* ZeRO++ (Wang et al., 2023), table 1: of the bytes of a parameter in 16 bits forward gathers half,
@@ -188,7 +224,7 @@ static zero_status add_partial_sums(work *w, zi_stage stage, double micro_steps)
 {
     const bool parallel = (w->transformer.flags & ZERO_TRANSFORMER_PARALLEL) != 0;
     const bool normed = (w->transformer.flags & ZERO_TRANSFORMER_POST_NORMS) != 0;
-    const double again = w->batch.recompute != 0 ? (normed ? 2 : 1) : 0;
+    const double again = zi_batch_again(&w->batch) * (normed ? 2 : 1);
     const double sums = (double)stage.layers * (parallel ? 2 : 4 + again) + (stage.head ? 2 : 0);
     const double bytes = (double)(zi_batch_tokens(&w->batch) * w->transformer.width *
                                   zero_dtype_bytes(w->batch.dtype));
@@ -205,8 +241,7 @@ static zero_status add_partial_sums(work *w, zi_stage stage, double micro_steps)
 static zero_status gather_keys(work *w, zi_stage stage, double micro_steps)
 {
     const zero_transformer *t = &w->transformer;
-    const double calls =
-        micro_steps * (double)stage.layers * (3 + (w->batch.recompute != 0 ? 1 : 0));
+    const double calls = micro_steps * (double)stage.layers * (3 + zi_batch_again(&w->batch));
     const double bytes = (double)(zi_tensor_kv_heads(t) * (t->head_width + t->value_width)) *
                          (double)(w->batch.samples * w->batch.sequence) *
                          (double)zero_dtype_bytes(w->batch.dtype);
@@ -231,7 +266,7 @@ static zero_status send_tokens(work *w, zi_stage stage, double micro_steps)
                               ? zi_min_u64(size, zi_div_up(c->ranks_per_node, t->tensor_parallel))
                               : 1; /* members on a node */
     const double calls = size > 1 ? micro_steps * (double)zi_stage_count(&stage, ZI_BLOCK_MAIN) *
-                                        (4 + (w->batch.recompute != 0 ? 1 : 0))
+                                        (4 + zi_batch_again(&w->batch))
                                   : 0;
     const double split = w->batch.sequence_parallel != 0 ? (double)t->tensor_parallel : 1;
     const double bytes = calls * (double)(zi_batch_tokens(&w->batch) * t->experts_used * t->width) *
@@ -248,7 +283,8 @@ static zero_status send_tokens(work *w, zi_stage stage, double micro_steps)
     w->local_bytes += local;
     w->fabric_bytes += fabric;
     w->term_ns[ZERO_ESTIMATE_ACTIVATIONS] +=
-        larger(local_ns, seconds(fabric_ns, (double)c->fabric_permille / 1000)) +
+        larger(seconds(local_ns, local_share(c)),
+               seconds(fabric_ns, (double)c->fabric_permille / 1000)) +
         calls * (double)(size > near ? c->fabric_latency_ns : c->local_latency_ns);
     return ZERO_OK;
 }
@@ -282,22 +318,32 @@ static zero_status exchange_in_stage(work *w, zi_stage stage, double micro_steps
 static zero_status time_mesh(work *w)
 {
     ZI_TRY(exchange_in_stage(w, w->stage, w->batch.micro_steps));
-    return pass_on(w);
+    ZI_TRY(pass_on(w));
+    w->hidden_ns += w->batch.mesh_overlap != 0
+                        ? (1 - ZI_BESIDE_PRODUCTS) * w->term_ns[ZERO_ESTIMATE_ACTIVATIONS]
+                        : 0;
+    return ZERO_OK;
 }
 
 /* ---- everything else ---- */
 
-static double products_s(const work *w, const zi_micro_flops *flops)
+static double products_s(const work *w, const zi_pass_flops *flops)
 {
     const zero_cluster *c = &w->cluster;
     const uint64_t attends =
         c->attention_permille != 0 ? c->attention_permille : c->device_permille;
+    const uint64_t narrow =
+        c->device_fp8_permille != 0 ? c->device_fp8_permille : c->device_permille;
     const double rate = (double)c->device_flops / 1000;
     const double fp8_rate = (double)c->device_fp8_flops / 1000;
     const double fp8 = w->batch.fp8 != 0 ? flops->products - flops->head : 0;
     return (flops->products - fp8) / (rate * (double)c->device_permille) +
-           flops->attention / (rate * (double)attends) +
-           seconds(fp8, fp8_rate * (double)c->device_permille);
+           flops->attention / (rate * (double)attends) + seconds(fp8, fp8_rate * (double)narrow);
+}
+
+static double elements_s(const work *w, const zi_micro_elements *elements)
+{
+    return (elements->forward + elements->backward) / (double)w->cluster.device_bytes_per_s;
 }
 
 static zero_status need_compute(const work *w)
@@ -311,11 +357,16 @@ static zero_status need_compute(const work *w)
 
 static void time_compute(work *w)
 {
-    const zero_cluster *c = &w->cluster;
     const double micro = w->batch.micro_steps;
-    w->term_ns[ZERO_ESTIMATE_PRODUCTS] = NS * micro * products_s(w, &w->flops);
-    w->term_ns[ZERO_ESTIMATE_ELEMENTS] =
-        NS * micro * w->element_bytes / (double)c->device_bytes_per_s;
+    const double forward = products_s(w, &w->flops.forward);
+    const double backward = products_s(w, &w->flops.backward);
+    const double bandwidth = (double)w->cluster.device_bytes_per_s;
+    w->term_ns[ZERO_ESTIMATE_PRODUCTS] = NS * micro * (forward + backward);
+    w->term_ns[ZERO_ESTIMATE_ELEMENTS] = NS * micro * elements_s(w, &w->elements);
+    w->forward_ns = NS * (forward + w->elements.forward / bandwidth);
+    w->backward_ns = NS * (backward + w->elements.backward / bandwidth);
+    w->forward_free_ns = w->forward_ns;
+    w->backward_free_ns = w->backward_ns;
 }
 
 /* ---- the pipeline ---- */
@@ -329,8 +380,8 @@ static zero_status pass_ns(const work *w, zi_stage stage, double *ns)
     links.term_ns[ZERO_ESTIMATE_ACTIVATIONS] = 0;
     ZI_TRY(zi_micro_elements_of(&w->transformer, &w->batch, stage, &elements));
     ZI_TRY(exchange_in_stage(&links, stage, 1));
-    *ns = NS * (products_s(w, &flops) +
-                (elements.forward + elements.backward) / (double)w->cluster.device_bytes_per_s) +
+    *ns = NS * (products_s(w, &flops.forward) + products_s(w, &flops.backward) +
+                elements_s(w, &elements)) +
           links.term_ns[ZERO_ESTIMATE_ACTIVATIONS];
     return ZERO_OK;
 }
@@ -356,10 +407,8 @@ static zero_status find_slowest(work *w)
 static zero_status count_compute(work *w)
 {
     const zi_stage all = zi_transformer_all(&w->transformer);
-    zi_micro_elements elements;
     ZI_TRY(find_slowest(w));
-    ZI_TRY(zi_micro_elements_of(&w->transformer, &w->batch, w->stage, &elements));
-    w->element_bytes = elements.forward + elements.backward;
+    ZI_TRY(zi_micro_elements_of(&w->transformer, &w->batch, w->stage, &w->elements));
     w->flops = zi_micro_flops_of(&w->transformer, &w->batch, w->stage);
     w->model_flops = zi_micro_flops_of(&w->transformer, &w->batch, all).model;
     return ZERO_OK;
@@ -378,6 +427,20 @@ static zero_status time_bubble(work *w)
         w->term_ns[ZERO_ESTIMATE_BUBBLE] = (all - slowest) / (double)w->batch.interleave;
     }
     return ZERO_OK;
+}
+
+/* Copies and files of passes take other processors than compute, and come before they are needed.
+ * Those of the update come after the last backward. */
+static void hide_copies(work *w)
+{
+    const zero_cluster *c = &w->cluster;
+    const zi_traffic *t = &w->traffic;
+    const double passes = w->batch.micro_steps * (w->forward_ns + w->backward_ns);
+    const double link = NS * seconds(t->pass_link, (double)c->host_link_bytes_per_s);
+    const double disk =
+        NS * (seconds(t->pass_disk_read, estimate_share(w, c->disk_read_bytes_per_s)) +
+              seconds(t->pass_disk_write, estimate_share(w, c->disk_write_bytes_per_s)));
+    w->hidden_ns += smaller(link + disk, passes);
 }
 
 static zero_status time_tiers(work *w)
@@ -400,6 +463,7 @@ static zero_status time_tiers(work *w)
     w->term_ns[ZERO_ESTIMATE_UPDATE] =
         NS * (seconds(t->update_host, estimate_share(w, c->host_bytes_per_s)) +
               seconds(t->update_device, (double)c->device_bytes_per_s));
+    hide_copies(w);
     return ZERO_OK;
 }
 
@@ -411,12 +475,15 @@ static double busiest_ns(const work *w)
     const zi_traffic *t = &w->traffic;
     const double micro = w->batch.micro_steps;
     /* A causal mask may spare half of attention. */
-    const double fp8 = w->batch.fp8 != 0 ? w->flops.products - w->flops.head : 0;
+    const zi_pass_flops *f = &w->flops.forward;
+    const zi_pass_flops *b = &w->flops.backward;
+    const double products = f->products + b->products;
+    const double fp8 = w->batch.fp8 != 0 ? products - f->head - b->head : 0;
     double most =
-        micro * (w->flops.products - fp8 + w->flops.attention / 2) / (double)c->device_flops +
+        micro * (products - fp8 + (f->attention + b->attention) / 2) / (double)c->device_flops +
         seconds(micro * fp8, (double)c->device_fp8_flops);
-    most =
-        larger(most, (micro * w->element_bytes + t->update_device) / (double)c->device_bytes_per_s);
+    most = larger(most, micro * elements_s(w, &w->elements) +
+                            t->update_device / (double)c->device_bytes_per_s);
     most = larger(most, seconds(larger(t->link_in, t->link_out), (double)c->host_link_bytes_per_s));
     most = larger(most, seconds(t->disk_read, estimate_share(w, c->disk_read_bytes_per_s)));
     most = larger(most, seconds(t->disk_write, estimate_share(w, c->disk_write_bytes_per_s)));
@@ -461,6 +528,8 @@ static zero_status estimate_finish(const work *w, zero_estimate *made)
                                                                        : made->bound;
     }
     made->low_ns = zi_min_u64((uint64_t)busiest_ns(w), made->high_ns);
+    made->expected_ns = made->high_ns - zi_min_u64((uint64_t)w->hidden_ns, made->high_ns);
+    made->expected_ns = zi_max_u64(made->expected_ns, made->low_ns);
     made->local_bytes = (uint64_t)w->local_bytes;
     made->fabric_bytes = (uint64_t)w->fabric_bytes;
     made->host_link_bytes = (uint64_t)(w->traffic.link_in + w->traffic.link_out);

@@ -151,18 +151,23 @@ static void count_update(const zi_layout *layout, zi_traffic *traffic)
 
 zi_traffic zi_traffic_of(const zi_layout *layout, uint32_t micro_steps)
 {
-    zi_traffic traffic = {.disk_read = (double)layout->step_read_bytes +
-                                       2.0 * micro_steps * (double)layout->pass_read_bytes +
-                                       (micro_steps - 1.0) * (double)layout->micro_bytes,
-                          .disk_write = (double)layout->step_write_bytes +
-                                        micro_steps * (double)layout->micro_bytes};
+    const double grads = (double)layout->micro_bytes;
+    zi_traffic traffic = {.disk_read = 2.0 * micro_steps * (double)layout->pass_read_bytes +
+                                       (micro_steps - 1.0) * grads,
+                          .disk_write = micro_steps * grads};
     for (int i = 0; i < ZI_HOPS; i++) {
         const zi_hop *hop = &layout->routes[0][i];
         traffic.hops[i].stride = hop->low;
         traffic.hops[i].size = zi_hop_size(hop);
+        traffic.hops[i].once = hop->boundary || i == ZI_HOP_UPDATED;
     }
     count_gathers(layout, micro_steps, &traffic);
     count_reductions(layout, micro_steps, &traffic);
+    traffic.pass_link = traffic.link_in + traffic.link_out;
+    traffic.pass_disk_read = traffic.disk_read;
+    traffic.pass_disk_write = traffic.disk_write;
+    traffic.disk_read += (double)layout->step_read_bytes;
+    traffic.disk_write += (double)layout->step_write_bytes;
     count_update(layout, &traffic);
     return traffic;
 }

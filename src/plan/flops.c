@@ -66,7 +66,7 @@ static void add_products(const zero_transformer *t, zi_stage stage, zi_block_kin
 zi_micro_flops zi_micro_flops_of(const zero_transformer *t, const zero_batch *b, zi_stage stage)
 {
     const double tokens = (double)zi_batch_tokens(b) / (double)t->tensor_parallel;
-    const double again = b->recompute != 0 ? 1 : 0;
+    const double again = zi_batch_again(b);
     const double pair = (double)zi_transformer_block(t, ZI_BLOCK_MAIN).pair;
     const double windowed = (double)stage.windowed;
     /* Matrices that make latents are computed by each rank of tensor parallelism. */
@@ -82,19 +82,46 @@ zi_micro_flops zi_micro_flops_of(const zero_transformer *t, const zero_batch *b,
     const double attention =
         2 * tokens * ((double)stage.layers - windowed) * zi_keys_of(t, b, false) * pair +
         2 * tokens * windowed * zi_keys_of(t, b, true) * pair;
-    return (zi_micro_flops){.model = 3 * (sums[0] + head + attention),
-                            .products = 3 * (sums[0] + head) + again * (sums[0] - sums[1]) +
-                                        (3 + again) * copies,
-                            .attention = (3.5 + again) * attention,
-                            .head = 3 * head};
+    const double scores = b->stored_attention != 0 ? 2 : 2.5;
+    return (zi_micro_flops){
+        .model = 3 * (sums[0] + head + attention),
+        .forward = {.products = sums[0] + head + copies, .attention = attention, .head = head},
+        .backward = {.products =
+                         2 * (sums[0] + head) + again * (sums[0] - sums[1]) + (2 + again) * copies,
+                     .attention = (scores + again) * attention,
+                     .head = 2 * head}};
 }
 
 /* How often kernels between products move a byte that forward keeps for backward. Fused kernels
  * write and read it, and where it is recomputed again; backward reads it, and writes and reads its
- * gradient. Trainers move twice as much, with casts, bias sums and residual sums of their own
- * (docs/feasibility.md: one figure for all clusters). */
-#define FORWARD_MOVES 4
-#define BACKWARD_MOVES 6
+ * gradient. Trainers that do not fuse them move twice as much, with casts, bias sums and residual
+ * sums of their own (docs/feasibility.md: one figure for all clusters). */
+#define FORWARD_MOVES 2
+#define BACKWARD_MOVES 3
+
+/* Bytes of casts to fp8 for each element that a product of a block reads, or that its gradient has:
+ * read in 16 bits, written in 8 as it is and once more transposed. */
+#define CAST_BYTES 4
+
+static double cast_bytes(const zero_transformer *t, const zero_batch *b, zi_stage stage)
+{
+    const double heads = (double)zi_tensor_part(t, t->heads);
+    const double keys = (double)(zi_tensor_kv_heads(t) * (t->head_width + t->value_width));
+    const double latents = t->kv_rank != 0 ? (double)(t->query_rank + t->kv_rank) : 0;
+    const double gated = (t->flags & ZERO_TRANSFORMER_GATED) != 0;
+    double elements = 0;
+    for (int kind = 0; kind < ZI_BLOCK_KINDS && b->fp8 != 0; kind++) {
+        const zero_transformer alike = zi_transformer_kind(t, (zi_block_kind)kind);
+        const double inner = (double)(zi_tensor_part(t, alike.ffn_width) *
+                                          (alike.experts != 0 ? alike.experts_used : 1) +
+                                      zi_tensor_part(t, alike.shared_ffn_width));
+        const double read = 2 * (double)t->width + heads * (double)t->value_width + inner + latents;
+        const double gradients = 2 * (double)t->width + heads * (double)t->head_width + keys +
+                                 (1 + gated) * inner + latents;
+        elements += (read + gradients) * (double)zi_stage_count(&stage, (zi_block_kind)kind);
+    }
+    return CAST_BYTES * elements * (double)zi_batch_tokens(b);
+}
 
 zero_status zi_micro_elements_of(const zero_transformer *t, const zero_batch *b, zi_stage stage,
                                  zi_micro_elements *elements)
@@ -102,10 +129,13 @@ zero_status zi_micro_elements_of(const zero_transformer *t, const zero_batch *b,
     zero_batch all = *b;
     uint64_t kept = 0;
     all.recompute = 0;
+    all.fused = 1;
     all.logit_rows = zi_batch_tokens(b); /* each is computed, however few exist at once */
     ZI_TRY(zi_activation_bytes(t, &all, stage, &kept));
-    const double again = b->recompute != 0 ? FORWARD_MOVES : 0;
-    *elements = (zi_micro_elements){.forward = FORWARD_MOVES * (double)kept,
-                                    .backward = (BACKWARD_MOVES + again) * (double)kept};
+    const double moved = (b->fused != 0 ? 1 : 2) * (double)kept;
+    const double casts = cast_bytes(t, b, stage);
+    *elements = (zi_micro_elements){
+        .forward = FORWARD_MOVES * moved + casts / 3,
+        .backward = (BACKWARD_MOVES + zi_batch_again(b) * FORWARD_MOVES) * moved + casts * 2 / 3};
     return ZERO_OK;
 }

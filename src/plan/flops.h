@@ -28,12 +28,18 @@ zero_status zi_transformer_flops(const zero_transformer *transformer, const zero
 /* How many keys a query meets, on average over a sample. t, b: resolved. */
 double zi_keys_of(const zero_transformer *t, const zero_batch *b, bool windowed);
 
-/* Operations of a rank's micro-step, forward and backward. */
-typedef struct zi_micro_flops {
-    double model;     /* three times forward's, as published rates count them */
-    double products;  /* of matrices, with what is computed again */
-    double attention; /* likewise: backward computes the scores again (Dao et al., 2022) */
+/* Operations of a pass of a rank's micro-step. */
+typedef struct zi_pass_flops {
+    double products;  /* of matrices */
+    double attention; /* as if there were no causal mask */
     double head;      /* of `products`, those of the head */
+} zi_pass_flops;
+
+typedef struct zi_micro_flops {
+    double model; /* three times forward's, as published rates count them */
+    zi_pass_flops forward;
+    zi_pass_flops backward; /* with what is computed again; without stored scores also those of
+                               attention (Dao et al., 2022) */
 } zi_micro_flops;
 
 /* Recomputation ends with the input of a block's last product: what that gives is the residual
@@ -44,7 +50,7 @@ typedef struct zi_micro_flops {
 zi_micro_flops zi_micro_flops_of(const zero_transformer *t, const zero_batch *b, zi_stage stage);
 
 /* Bytes of a GPU's memory that kernels between products move in a micro-step: norms, activation
- * functions, sums, the loss. */
+ * functions, sums, casts to fp8, stored scores, the loss. */
 typedef struct zi_micro_elements {
     double forward;
     double backward; /* with what is computed again */

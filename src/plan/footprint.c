@@ -54,6 +54,17 @@ static uint64_t attention_elements(const zero_transformer *t)
     return (heads + zi_tensor_kv_heads(t)) * (t->head_width + t->value_width) + latents;
 }
 
+/* Kept beside them: what operations that are not fused leave between two of them, `gated` of it the
+ * activation function's values, and scores of attention. */
+static uint64_t unfused_elements(const zero_transformer *t, const zero_batch *b, uint64_t gated)
+{
+    const uint64_t heads = zi_tensor_part(t, t->heads);
+    const uint64_t rotated =
+        t->positions == 0 ? (heads + zi_tensor_kv_heads(t)) * t->head_width : 0;
+    return (b->fused != 0 ? 0 : gated + rotated) +
+           (b->stored_attention != 0 ? heads * b->sequence : 0);
+}
+
 static token_elements elements_of_block(const zero_transformer *t, const zero_batch *b,
                                         zi_block_kind kind)
 {
@@ -64,16 +75,22 @@ static token_elements elements_of_block(const zero_transformer *t, const zero_ba
         zi_tensor_part(t, alike.shared_ffn_width);
     /* Ranks of tensor parallelism split what lies between products by tokens, or not at all. */
     const uint64_t width = b->sequence_parallel != 0 ? zi_tensor_part(t, t->width) : t->width;
-    /* The feed-forward layer is kept before and after its activation. */
-    /* Experts of other ranks' tokens have what these send; on average as much as is sent. */
+    /* The feed-forward layer is kept before and after its activation. Experts of other ranks'
+     * tokens have what these send; on average as much as is sent. */
     const uint64_t received = t->expert_parallel > 1 ? alike.experts_used * t->width : 0;
     const uint64_t kept = streams_of(t) * width + attention_elements(t) + (2 + gated) * inner +
-                          alike.experts + received;
+                          alike.experts + received + unfused_elements(t, b, gated * inner);
     return (token_elements){
         .stream = width, .block = kept, .work = 2 * width + (1 + gated) * inner + received};
 }
 
-/* Of a stage's blocks together, or with recomputation of the one that keeps the most. */
+/* How many of so many blocks are there at once: of those that are computed again one. */
+static uint64_t blocks_at_once(const zero_batch *b, uint64_t layers)
+{
+    return b->recompute == 0 ? layers : b->recompute == 1 ? 1 : zi_div_up(layers, 2);
+}
+
+/* Of a stage's blocks together, or with recomputation of all of the one that keeps the most. */
 static token_elements footprint_elements_of(const zero_transformer *t, const zero_batch *b,
                                             zi_stage stage)
 {
@@ -85,8 +102,8 @@ static token_elements footprint_elements_of(const zero_transformer *t, const zer
             continue;
         }
         all.stream = one.stream;
-        all.block =
-            b->recompute != 0 ? zi_max_u64(all.block, one.block) : all.block + layers * one.block;
+        all.block = b->recompute == 1 ? zi_max_u64(all.block, one.block)
+                                      : all.block + blocks_at_once(b, layers) * one.block;
         all.work = zi_max_u64(all.work, one.work);
     }
     return all;
@@ -106,7 +123,7 @@ zero_status zi_activation_bytes(const zero_transformer *t, const zero_batch *b, 
 {
     const token_elements each = footprint_elements_of(t, b, stage);
     const uint64_t width = zero_dtype_bytes(b->dtype);
-    const uint64_t blocks = b->recompute != 0 ? 1 : stage.layers;
+    const uint64_t blocks = blocks_at_once(b, stage.layers);
     const uint64_t elements = (stage.layers + 1) * each.stream + each.block + each.work +
                               each.stream; /* the head's norm */
     const uint64_t token = elements * width + blocks * statistics_of(t);
@@ -136,6 +153,14 @@ static zi_stage kept_stage(const zero_transformer *t, const zero_batch *b)
                       .head = stages == 1};
 }
 
+/* Logits and their gradient in fp32, which the loss keeps besides. */
+static uint64_t loss_bytes(const zero_transformer *t, const zero_batch *b, zi_stage stage)
+{
+    const bool narrow = zero_dtype_bytes(b->dtype) < sizeof(float);
+    return stage.head && narrow ? 2 * sizeof(float) * b->logit_rows * zi_tensor_part(t, t->vocab)
+                                : 0;
+}
+
 zero_status zero_activation_bytes(const zero_transformer *transformer, const zero_batch *batch,
                                   uint64_t *bytes)
 {
@@ -147,7 +172,10 @@ zero_status zero_activation_bytes(const zero_transformer *transformer, const zer
     }
     ZI_TRY(zi_transformer_resolve(transformer, &t, &counts));
     ZI_TRY(zi_batch_resolve(batch, &t, &b));
-    return zi_activation_bytes(&t, &b, kept_stage(&t, &b), bytes);
+    const zi_stage stage = kept_stage(&t, &b);
+    ZI_TRY(zi_activation_bytes(&t, &b, stage, bytes));
+    *bytes += loss_bytes(&t, &b, stage);
+    return ZERO_OK;
 }
 
 static zero_status add_plan_memory(const zero_plan *plan, zero_memory *all)

@@ -121,7 +121,7 @@ static zero_status count_run(const zero_run *run, const zero_cluster *c, const z
 {
     cost->steps = ceil(run->tokens / (double)step->tokens);
     cost->low_seconds = cost->steps * (double)step->low_ns / 1e9;
-    cost->train_seconds = cost->steps * (double)step->high_ns / 1e9;
+    cost->train_seconds = cost->steps * (double)step->expected_ns / 1e9;
     cost->wall_seconds = cost->train_seconds;
     if (run->node_mtbf_hours > 0) {
         ZI_TRY(time_save(run, c, rank_bytes, &cost->save_seconds));

@@ -276,11 +276,10 @@ static zero_status list_split(search_run *run, const zi_shape *shape, uint32_t s
     for (uint32_t mix = 0; mix < space->mix_count; mix++) {
         for (uint32_t format = 0; format < space->format_count; format++) {
             choice c = {.split = split, .mix = mix, .format = format};
-            const double tiers_ns =
-                base->plan != NULL
-                    ? zi_base_tiers_ns(space, base, &space->mixes[mix], &space->formats[format],
-                                       shape->batch.micro_steps)
-                    : 0;
+            const double tiers_ns = base->plan != NULL
+                                        ? zi_base_tiers_ns(space, base, &space->mixes[mix],
+                                                           &space->formats[format], shape)
+                                        : 0;
             c.bound = coarse(shape->floor_ns + links_ns + tiers_ns, format);
             if (!is_beaten(run, c.bound) &&
                 full_at_least(run, base, &c, shape->activation_bytes) <= 1 + SLACK_SHARE) {
@@ -321,7 +320,7 @@ static zero_status try_choice(search_run *run, const zi_shape *shape, const choi
     }
     ZI_TRY(zi_estimate_of_plan(&run->space.meshes[shape->mesh].transformer, &run->space.cluster,
                                engine->plan, &shape->batch, &estimate));
-    const combination made = {.worth = coarse((double)estimate.high_ns, c->format),
+    const combination made = {.worth = coarse((double)estimate.expected_ns, c->format),
                               .split = c->split,
                               .mix = c->mix,
                               .format = c->format,

@@ -126,7 +126,7 @@ static void add_passes(const zi_base *base, zero_role role, double bytes, uint32
 }
 
 double zi_base_tiers_ns(const zi_space *space, const zi_base *base, const zi_mix *mix,
-                        const zi_format *format, uint32_t micro_steps)
+                        const zi_format *format, const zi_shape *shape)
 {
     const zero_cluster *c = &space->cluster;
     const bool on_device = space->options.device == ZERO_DEVICE_CUDA;
@@ -140,16 +140,17 @@ double zi_base_tiers_ns(const zi_space *space, const zi_base *base, const zi_mix
         const double bytes = shard_bytes(space, base, format, (zero_role)role);
         add_update(base, (zero_role)role, bytes, on_host, tier, &sum);
         if (role < ZERO_ROLE_MASTER && tier > ZERO_TIER_DEVICE) {
-            add_passes(base, (zero_role)role, bytes, micro_steps, tier, &sum);
+            add_passes(base, (zero_role)role, bytes, shape->batch.micro_steps, tier, &sum);
         }
     }
     sum.read = above(sum.read - (double)base->window_bytes, 0);
     const double update = on_host
                               ? floor_seconds(sum.update, c->host_bytes_per_s, c->ranks_per_node)
                               : floor_seconds(sum.update, c->device_bytes_per_s, 1);
-    return 1e9 * (update + floor_seconds(sum.link, c->host_link_bytes_per_s, 1) +
-                  floor_seconds(sum.read, c->disk_read_bytes_per_s, c->ranks_per_node) +
-                  floor_seconds(sum.written, c->disk_write_bytes_per_s, c->ranks_per_node));
+    const double copies = floor_seconds(sum.link, c->host_link_bytes_per_s, 1) +
+                          floor_seconds(sum.read, c->disk_read_bytes_per_s, c->ranks_per_node) +
+                          floor_seconds(sum.written, c->disk_write_bytes_per_s, c->ranks_per_node);
+    return 1e9 * update + above(1e9 * copies - shape->passes_ns, 0);
 }
 
 /* ---- the plan ---- */
@@ -204,7 +205,8 @@ zero_status zi_base_links(const zi_space *space, const zi_shape *shape, zi_base 
     }
     ZI_TRY(zi_estimate_of_plan(&space->meshes[shape->mesh].transformer, &space->cluster, base->plan,
                                &shape->batch, &e));
-    *links_ns = (double)(e.term_ns[ZERO_ESTIMATE_GATHERS] + e.term_ns[ZERO_ESTIMATE_REDUCTIONS]);
+    *links_ns = ZI_BESIDE_COMPUTE *
+                (double)(e.term_ns[ZERO_ESTIMATE_GATHERS] + e.term_ns[ZERO_ESTIMATE_REDUCTIONS]);
     if (base->count < ZI_FLOOR_COUNTS) {
         base->micro_steps[base->count] = micro_steps;
         base->links_ns[base->count++] = *links_ns;

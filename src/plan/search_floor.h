@@ -27,7 +27,8 @@ typedef struct zi_base {
 /* Measure a plan that is at hand. base->plan is set. */
 zero_status zi_base_measure(const zi_space *space, const zi_mesh *mesh, zi_base *base);
 
-/* At least so long does a step take for gathers and reductions: the same with every mix. */
+/* At least so long does a step take for gathers and reductions, with all overlap there may be: the
+ * same with every mix. */
 zero_status zi_base_links(const zi_space *space, const zi_shape *shape, zi_base *base,
                           double *links_ns);
 
@@ -35,8 +36,9 @@ zero_status zi_base_links(const zi_space *space, const zi_shape *shape, zi_base 
 void zi_base_bytes(const zi_space *space, const zi_base *base, const zi_mix *mix,
                    const zi_format *format, double bytes[ZERO_TIER_COUNT]);
 
-/* At least so long does a step take for host link, disks and update. */
+/* At least so long does a step take for host link, disks and update, of which copies may overlap
+ * with compute. */
 double zi_base_tiers_ns(const zi_space *space, const zi_base *base, const zi_mix *mix,
-                        const zi_format *format, uint32_t micro_steps);
+                        const zi_format *format, const zi_shape *shape);
 
 #endif

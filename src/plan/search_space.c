@@ -184,7 +184,11 @@ static zero_status add_shape(zi_space *space, uint32_t mesh, const zero_batch *b
     }
     if (shape.fits) {
         ZI_TRY(zi_estimate_of_plan(t, c, NULL, batch, &floor));
-        shape.floor_ns = (double)floor.high_ns;
+        const double sent = (double)floor.term_ns[ZERO_ESTIMATE_ACTIVATIONS];
+        shape.floor_ns = (double)floor.high_ns -
+                         (batch->mesh_overlap != 0 ? (1 - ZI_BESIDE_PRODUCTS) * sent : 0);
+        shape.passes_ns =
+            (double)(floor.term_ns[ZERO_ESTIMATE_PRODUCTS] + floor.term_ns[ZERO_ESTIMATE_ELEMENTS]);
     }
     if (stands) {
         shape.order = last->order;

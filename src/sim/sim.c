@@ -216,23 +216,25 @@ static zero_status round_time(const sim_request *r, uint32_t unit, double produc
 static zero_status time_unit(const sim_request *r, uint32_t unit, sim_units *units)
 {
     const uint32_t count = units->model->unit_count;
-    const bool again = r->batch.recompute != 0 && unit != 0 && unit + 1 != count;
+    const bool block = unit != 0 && unit + 1 != count;
+    const double again = block ? zi_batch_again(&r->batch) : 0;
+    const double scores = r->batch.stored_attention != 0 ? 2 : 2.5;
     uint64_t *forward_ns = &units->forward_ns[unit];
     uint64_t *backward_ns = forward_ns + count;
     unit_flops flops;
     ZI_TRY(count_flops(r, unit, &flops));
     if (r->sim.forward_ns != 0) {
         *forward_ns = r->sim.forward_ns;
-        *backward_ns = (again ? 3 : 2) * r->sim.forward_ns;
+        *backward_ns = (uint64_t)((2 + again) * (double)r->sim.forward_ns);
         return ZERO_OK;
     }
-    const double products = again ? flops.products - left_out(r, count) : 0.0;
+    const double products = again * (flops.products - left_out(r, count));
     units->flops += 3 * (flops.products + flops.attention);
     ZI_TRY(round_time(r, unit, time_of(r, flops.products, flops.attention),
                       element_ns(r, unit, count, r->elements.forward), forward_ns));
-    return round_time(
-        r, unit, time_of(r, 2 * flops.products + products, (again ? 3.5 : 2.5) * flops.attention),
-        element_ns(r, unit, count, r->elements.backward), backward_ns);
+    return round_time(r, unit,
+                      time_of(r, 2 * flops.products + products, (scores + again) * flops.attention),
+                      element_ns(r, unit, count, r->elements.backward), backward_ns);
 }
 
 static zero_status fill_units(const sim_request *r, sim_units *units)

@@ -32,7 +32,8 @@ static link_rate sim_machine_rate_of(const zero_cluster *c, zero_sim_link link)
     case ZERO_SIM_DEVICE_TO_HOST:
         return (link_rate){"host_link_bytes_per_s", c->host_link_bytes_per_s, 1, 1000};
     case ZERO_SIM_LOCAL:
-        return (link_rate){"local_bytes_per_s", c->local_bytes_per_s, 1, 1000};
+        return (link_rate){"local_bytes_per_s", c->local_bytes_per_s, 1,
+                           c->local_permille != 0 ? c->local_permille : 1000};
     case ZERO_SIM_FABRIC:
         return (link_rate){"fabric_bytes_per_s", c->fabric_bytes_per_s, ranks, c->fabric_permille};
     case ZERO_SIM_DISK_READ:

@@ -88,14 +88,26 @@ static const field cluster_fields[] = {FIELD(struct_bytes),
                                        FIELD(disk_write_bytes_per_s),
                                        FIELD(disk_latency_ns),
                                        FIELD(attention_permille),
-                                       FIELD(device_fp8_flops)};
+                                       FIELD(device_fp8_flops),
+                                       FIELD(device_fp8_permille),
+                                       FIELD(local_permille)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_batch
-static const field batch_fields[] = {
-    FIELD(struct_bytes),      FIELD(samples),    FIELD(sequence),
-    FIELD(logit_rows),        FIELD(dtype),      FIELD(recompute),
-    FIELD(micro_steps),       FIELD(interleave), FIELD(context_parallel),
-    FIELD(sequence_parallel), FIELD(fp8),        FIELD(wire)};
+static const field batch_fields[] = {FIELD(struct_bytes),
+                                     FIELD(samples),
+                                     FIELD(sequence),
+                                     FIELD(logit_rows),
+                                     FIELD(dtype),
+                                     FIELD(recompute),
+                                     FIELD(micro_steps),
+                                     FIELD(interleave),
+                                     FIELD(context_parallel),
+                                     FIELD(sequence_parallel),
+                                     FIELD(fp8),
+                                     FIELD(wire),
+                                     FIELD(fused),
+                                     FIELD(stored_attention),
+                                     FIELD(mesh_overlap)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_footprint
 static const field footprint_fields[] = {FIELD(struct_bytes), FIELD(role_bytes),
@@ -106,7 +118,8 @@ static const field footprint_fields[] = {FIELD(struct_bytes), FIELD(role_bytes),
 static const field estimate_fields[] = {
     FIELD(struct_bytes),    FIELD(term_ns),          FIELD(low_ns),       FIELD(high_ns),
     FIELD(bound),           FIELD(local_bytes),      FIELD(fabric_bytes), FIELD(host_link_bytes),
-    FIELD(disk_read_bytes), FIELD(disk_write_bytes), FIELD(tokens),       FIELD(flops)};
+    FIELD(disk_read_bytes), FIELD(disk_write_bytes), FIELD(tokens),       FIELD(flops),
+    FIELD(expected_ns)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_run
 static const field run_fields[] = {

@@ -15,7 +15,7 @@ TEST(every_preset_is_a_cluster)
         CHECK_EQ(c.nodes, 1);
         count++;
     }
-    CHECK_EQ(count, 5);
+    CHECK_EQ(count, 11);
     zero_cluster c = zero_cluster_init();
     CHECK_FAILS(zero_cluster_preset("tpu", &c), ZERO_ERR_INVALID_ARGUMENT, "dgx-h200");
 }
@@ -207,6 +207,42 @@ TEST(recomputation_keeps_a_stream_for_each_block)
     CHECK_NEAR((double)activations("gpt3-175b", &batch), 8.0 * (double)less, 0.05 * (double)less);
 }
 
+/* Of two blocks one; what is worked in is there in all cases. */
+TEST(every_second_block_may_keep_nothing)
+{
+    zero_batch batch = zero_batch_init();
+    uint64_t bytes[3];
+    batch.logit_rows = 1;
+    for (uint32_t i = 0; i < 3; i++) {
+        batch.recompute = i;
+        bytes[i] = activations("gpt3-175b", &batch);
+    }
+    CHECK_NEAR((double)(bytes[2] - bytes[1]) / (double)(bytes[0] - bytes[1]), 47.0 / 95, 1e-9);
+}
+
+/* A loss in 16 bits keeps logits and gradient in fp32; in fp32 it needs no more. What is not fused
+ * keeps an activation's value before its gate, and queries and keys before their rotation. */
+TEST(what_trainers_keep_besides_is_counted)
+{
+    zero_batch batch = zero_batch_init();
+    const uint64_t tokens = 4096;
+    batch.logit_rows = 1;
+    const uint64_t few = activations("llama-7b", &batch);
+    batch.logit_rows = 0;
+    const uint64_t all = activations("llama-7b", &batch);
+    CHECK_EQ(all - few, (tokens - 1) * 32000 * (2 + 8));
+    batch.fused = 1;
+    CHECK_EQ(all - activations("llama-7b", &batch), tokens * 32 * (11008 + 2 * 4096) * 2);
+    batch.dtype = ZERO_DTYPE_F32;
+    batch.logit_rows = 1;
+    const uint64_t wide = activations("llama-7b", &batch);
+    batch.logit_rows = 0;
+    CHECK_EQ(activations("llama-7b", &batch) - wide, (tokens - 1) * 32000 * 4);
+    batch.stored_attention = 1;
+    CHECK_EQ(activations("llama-7b", &batch) - wide - (tokens - 1) * 32000 * 4,
+             tokens * tokens * 32 * 32 * 4);
+}
+
 /* Korthikanti et al., 2022, section 4: of 32 bytes a token and element 8 are not of a product's
  * split side (there 10, with masks of dropout), unless tokens are split as well. A stage keeps as
  * many micro-steps as there are stages, and (P - 1) / (P V) more where blocks are interleaved. */
@@ -277,8 +313,12 @@ TEST(batches_that_mean_nothing_are_refused)
     CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT,
                 "2^20 samples");
     batch = zero_batch_init();
-    batch.recompute = 2;
+    batch.recompute = 3;
     CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT, "recompute");
+    batch = zero_batch_init();
+    batch.stored_attention = 2;
+    CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT,
+                "stored_attention 2");
     batch = zero_batch_init();
     batch.dtype = ZERO_DTYPE_NONE;
     CHECK_FAILS(zero_activation_bytes(&t, &batch, &bytes), ZERO_ERR_INVALID_ARGUMENT, "dtype");

@@ -203,6 +203,8 @@ def check_times(program):
         time = mix["time"]
         check(f"{name}: terms add up to the interval's end", time["high_ns"] ==
               sum(time["term_ns"].values()) and 0 < time["low_ns"] < time["high_ns"], time)
+        check(f"{name}: what to reckon with is between both ends",
+              time["low_ns"] <= time["expected_ns"] <= time["high_ns"], time)
         check(f"{name}: the largest term bounds it", time["term_ns"][time["bound"]] ==
               max(time["term_ns"].values()), time)
     _, more = mixes(program, *line, "--micro-steps", "4")
@@ -213,7 +215,7 @@ def check_times(program):
     check("and nodes exchange less where parameters are split within them",
           more["3 in a node"]["time"]["fabric_bytes"] < more["3"]["time"]["fabric_bytes"] / 2)
     done = run(program, *line)
-    check("the table says what bounds a step", "Seconds a step" in done.stdout and
+    check("the table says what bounds a step", "Seconds; stage" in done.stdout and
           "Its step, in seconds" in done.stdout and report["ranks"] == 128, done.stdout)
     with tempfile.TemporaryDirectory() as folder:
         cluster = os.path.join(folder, "cluster.json")
@@ -224,6 +226,29 @@ def check_times(program):
               "No time of a step: device_flops" in done.stdout, done.stdout)
         _, rows = mixes(program, "gpt2", cluster)
         check("nor in JSON", all(mix["time"] is None for mix in rows.values()))
+
+
+def check_trainer(program):
+    line = ("llama-7b", "dgx-a100")
+    plain, rows = mixes(program, *line)
+    fused, quick = mixes(program, *line, "--fused")
+    moved = [mix["3"]["time"]["term_ns"]["elements"] for mix in (quick, rows)]
+    check("fused kernels move half", abs(2 * moved[0] - moved[1]) <= 1 and fused["fused"] and
+          not plain["fused"], moved)
+    check("and keep less", quick["3"]["activation_bytes"] < rows["3"]["activation_bytes"])
+    half, _ = mixes(program, *line, "--recompute-selective")
+    check("recomputation may be of every second block", half["recompute"] == 2)
+    stored, _ = mixes(program, *line, "--attention", "stored")
+    check("scores may be stored", stored["attention"] == "stored" and
+          stored["mixes"][0]["activation_bytes"] > plain["mixes"][0]["activation_bytes"])
+    few, _ = mixes(program, *line, "--logit-rows", "128")
+    check("a loss in parts keeps fewer logits", plain["mixes"][0]["activation_bytes"] -
+          few["mixes"][0]["activation_bytes"] == (4096 - 128) * 32000 * 10)
+    said = run(program, *line, "--fused", "--attention", "stored").stdout
+    check("the table says how", "trainer: fused kernels, stored attention scores" in said, said)
+    wrong = run(program, *line, "--attention", "ring")
+    check("another attention is refused by name", wrong.returncode == 1 and
+          "--attention ring: expected flash or stored" in wrong.stderr, wrong.stderr)
 
 
 def searched(program, *words):
@@ -243,7 +268,7 @@ def check_search(program):
     plans = searched(program, *line)["plans"]
     check("a search has three plans", len(plans) == 3, plans)
     check("in order of time, coarser states a percent behind", plans == sorted(
-        plans, key=lambda plan: plan["time"]["high_ns"] * (100 + plan["coarseness"])), plans)
+        plans, key=lambda plan: plan["time"]["expected_ns"] * (100 + plan["coarseness"])), plans)
     for plan in plans:
         need, have = plan["need_bytes"], plan["have_bytes"]
         check("each fits, and has the tokens of the step", all(
@@ -256,13 +281,13 @@ def check_search(program):
     check("its words give the best again", again["plans"][0] == plans[0], again)
     table, rows = mixes(program, "llama-70b", "dgx-h100", "--nodes", "8", "--recompute")
     best = searched(program, "llama-70b", "dgx-h100", "--nodes", "8", "--search")["plans"][0]
-    check("no mix of the table is faster", table["recommended"] and best["time"]["high_ns"] <=
-          min(mix["time"]["high_ns"] for mix in rows.values() if mix["fits"]), best["time"])
+    check("no mix of the table is faster", table["recommended"] and best["time"]["expected_ns"] <=
+          min(mix["time"]["expected_ns"] for mix in rows.values() if mix["fits"]), best["time"])
     held = searched(program, *line, "--tensor", "1", "--pipeline", "1", "--set", "stage=3",
                     "--recompute", "--set", "master_dtype=remainder16")["plans"]
     check("options are held", all(
         (plan["mesh"]["tensor"], plan["mesh"]["pipeline"], plan["stage"], plan["recompute"],
-         plan["chosen"]["master_dtype"]) == (1, 1, 3, True, "remainder16") for plan in held), held)
+         plan["chosen"]["master_dtype"]) == (1, 1, 3, 1, "remainder16") for plan in held), held)
     begin = time.process_time()
     child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     big = searched(program, "1t", "dgx-h100", "--nodes", "128", "--search")
@@ -313,7 +338,7 @@ def check_run(program):
     _, rows = mixes(program, *line)
     cost, step = rows["3"]["run"], rows["3"]["time"]
     steps = math.ceil(15e12 / step["tokens"])
-    hours = 512 * steps * step["high_ns"] / 1e9 / 3600
+    hours = 512 * steps * step["expected_ns"] / 1e9 / 3600
     check("a run has its steps, hours, price and energy", cost["steps"] == steps and all(
         math.isclose(cost[name], value, rel_tol=1e-9) for name, value in (
             ("gpu_hours", hours), ("price", 2.5 * hours), ("mwh", 1200 * hours / 1e6),
@@ -390,7 +415,8 @@ def check_mesh(program):
     report, rows = mixes(program, *line, *mesh)
     check("a mesh is in JSON", report["ranks"] == 192 and report["mesh"] == {
         "tensor": 8, "pipeline": 12, "interleave": 2, "context": 1, "expert": 1, "engine_ranks": 2,
-        "sequence_parallel": False, "fp8": False, "wire": "engine"}, report["mesh"])
+        "sequence_parallel": False, "mesh_overlap": False, "fp8": False, "wire": "engine"},
+          report["mesh"])
     # The first stage: a twelfth of the blocks and the embedding, an eighth of each; all positions.
     part = (report["parameters"] - 52307 * 12288) / 96 + (50257 / 8 + 2048) * 12288
     check("a rank holds its part", abs(rows["0"]["role_bytes"]["param"] / (2 * part) - 1) < 1e-3,
@@ -584,8 +610,8 @@ def main():
     program = sys.argv[1]
     for part in (check_table, check_python, check_names, check_words, check_dimensions,
                  check_left_out, check_experts, check_figures, check_options, check_times,
-                 check_settings, check_search, check_nothing_fits, check_run, check_largest,
-                 check_mesh, check_page, check_files, check_weights, check_refusals):
+                 check_trainer, check_settings, check_search, check_nothing_fits, check_run,
+                 check_largest, check_mesh, check_page, check_files, check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0

@@ -107,7 +107,7 @@ static double best_batch(const search_rig *r, const zero_transformer *t,
             best->tried++;
             if (zero_footprint_fits(&f) != 0) {
                 CHECK_OK(zero_estimate_of(t, &r->cluster, options, &b, &e));
-                const double ns = (double)e.high_ns;
+                const double ns = (double)e.expected_ns;
                 least = least <= 0 || ns < least ? ns : least;
                 best->fitting++;
             }
@@ -178,10 +178,10 @@ static void compare_best(const search_rig *r, const zero_search *search, const b
         }
         CHECK_OK(zero_estimate_of(plan->transformer, &r->cluster, plan->options, plan->batch, &e));
         CHECK_OK(zero_footprint_of(plan->transformer, &r->cluster, plan->options, plan->batch, &f));
-        CHECK_EQ(e.high_ns, plan->estimate->high_ns);
+        CHECK_EQ(e.expected_ns, plan->estimate->expected_ns);
         CHECK_EQ(e.tokens, r->step_samples * r->transformer.sequence);
         CHECK(zero_footprint_fits(&f) != 0);
-        const double worth = (double)e.high_ns * (1 + 0.01 * plan->coarseness);
+        const double worth = (double)e.expected_ns * (1 + 0.01 * plan->coarseness);
         if (worth > best->worth[i] || worth < best->worth[i]) {
             TEST_FAIL("plan %u takes %.0f ns, and trying everything %.0f", i, worth,
                       best->worth[i]);
@@ -271,8 +271,8 @@ static void compare_bounds(const zi_space *space, const zi_shape *shape, zi_base
     CHECK_OK(zi_estimate_of_plan(t, &space->cluster, NULL, &shape->batch, &without));
     CHECK_OK(zi_base_links(space, shape, base, &links_ns));
     const double bound =
-        links_ns + zi_base_tiers_ns(space, base, mix, format, shape->batch.micro_steps);
-    const double planned = (double)(e.high_ns - without.high_ns);
+        links_ns + zi_base_tiers_ns(space, base, mix, format, shape);
+    const double planned = (double)(e.expected_ns - without.expected_ns);
     if (bound > planned * (1 + 1e-9) + 16) {
         TEST_FAIL("engine %u, stage %d, %u micro-steps: at least %.0f ns, planned are %.0f", engine,
                   (int)split->stage, shape->batch.micro_steps, bound, planned);
@@ -357,8 +357,8 @@ TEST(held_axes_stay_as_given)
         search = search_rig_run(&r, held);
         plan = zero_search_plan_at(search, 0);
         CHECK(plan != NULL);
-        CHECK(plan->estimate->high_ns <= last);
-        last = plan->estimate->high_ns;
+        CHECK(plan->estimate->expected_ns <= last);
+        last = plan->estimate->expected_ns;
         zero_search_destroy(search);
     }
 }

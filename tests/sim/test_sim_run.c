@@ -242,7 +242,9 @@ static void check_times(const request *r, const zero_estimate *estimate)
     CHECK(report->step_ns < INT64_MAX);
     check_link(r, ZERO_SIM_FABRIC, r->cluster.fabric_bytes_per_s,
                (double)r->cluster.fabric_permille / 1e3 / ranks);
-    check_link(r, ZERO_SIM_LOCAL, r->cluster.local_bytes_per_s, 1);
+    const uint64_t local_permille = r->cluster.local_permille;
+    check_link(r, ZERO_SIM_LOCAL, r->cluster.local_bytes_per_s,
+               local_permille != 0 ? (double)local_permille / 1e3 : 1);
     check_link(r, ZERO_SIM_DEVICE_MEMORY, r->cluster.device_bytes_per_s, 1);
     check_link(r, ZERO_SIM_DISK_READ, r->cluster.disk_read_bytes_per_s, 1 / ranks);
     if (estimate->high_ns != 0) {

@@ -6,7 +6,8 @@ from html import escape
 from chart import colours_of, page_head, part
 from output import GIB, Lines, Report, show
 from plan_search import run_lines, search_lines
-from plan_text import find_recommended, left_out_lines, mesh_lines, option_lines, role_tier
+from plan_text import (find_recommended, kept_text, left_out_lines, mesh_lines, option_lines,
+                       role_tier)
 
 TIERS = ("device", "host", "disk")
 # Of a chart, in its own units: where bars begin, how long one is that just fits, where all end.
@@ -31,7 +32,7 @@ def head_lines(report: Report) -> Lines:
            f"{report['layers']} layers of width {report['width']}; {report['ranks']} ranks on "
            f"{report['cluster']['nodes']} nodes; {report['samples']} x {report['sequence']} tokens "
            f"of a rank at once, activations "
-           f"{'recomputed' if report['recompute'] else 'kept'}.")
+           f"{kept_text(report)}.")
     yield from left_out_lines(report)
     yield from mesh_lines(report)
     yield "</p>"
@@ -91,7 +92,8 @@ def chart_lines(report: Report, tier: str, colours: dict[str, str]) -> Lines:
 
 
 def step_lines(mix: Report, scale: float, y: int, colours: dict[str, str]) -> Lines:
-    """A mix's terms end to end, and a mark at the lower end of the interval."""
+    """A mix's terms end to end, a mark at the lower end of the interval, and one at what to reckon
+    with."""
     time = mix["time"]
     x = BAR_X
     yield f'<text x="0" y="{y + 13}">stage {mix["name"]}</text>'
@@ -99,9 +101,10 @@ def step_lines(mix: Report, scale: float, y: int, colours: dict[str, str]) -> Li
         yield part(x, y, scale * ns, ROW - 9, colours[term],
                    f"{mix['name']}: {term} {ns / 1e9:.4g} s")
         x += scale * ns
-    yield (f'<rect x="{BAR_X + scale * time["low_ns"]:.2f}" y="{y - 3}" width="2" '
-           f'height="{ROW - 3}" fill="currentColor"/>')
-    yield f'<text x="{x + 6:.2f}" y="{y + 13}">{time["high_ns"] / 1e9:.3g}</text>'
+    for key, width in (("low_ns", 2), ("expected_ns", 5)):
+        yield (f'<rect x="{BAR_X + scale * time[key]:.2f}" y="{y - 3}" width="{width}" '
+               f'height="{ROW - 3}" fill="currentColor"/>')
+    yield f'<text x="{x + 6:.2f}" y="{y + 13}">{time["expected_ns"] / 1e9:.3g}</text>'
 
 
 def time_lines(report: Report) -> Lines:
@@ -110,7 +113,8 @@ def time_lines(report: Report) -> Lines:
     colours = colours_of(times[0]["term_ns"])
     yield "<h2>Time of a step</h2>"
     yield ("<p>Seconds, if nothing overlaps and rates are what the cluster says is reached; the "
-           "mark is where a step would be at full rates if everything overlapped.</p>")
+           "thin mark is where a step would be at full rates if everything overlapped, and the "
+           "thick one and the figure what to reckon with.</p>")
     yield from legend_lines(colours)
     yield svg_head(report, "time of a step by mix")
     for row, mix in enumerate(report["mixes"]):
@@ -128,7 +132,8 @@ def row_line(mix: Report) -> str:
     cells.append(f"<td>{mix['deepest_parameters'] / 1e9:.4g}</td>")
     time = mix["time"]
     if time:
-        cells.append(f"<td>{time['low_ns'] / 1e9:.3g} to {time['high_ns'] / 1e9:.3g}</td>")
+        cells.append(f"<td>{time['expected_ns'] / 1e9:.3g} ({time['low_ns'] / 1e9:.3g} to "
+                     f"{time['high_ns'] / 1e9:.3g})</td>")
         cells.append(f"<td>{time['bound']}</td>")
     else:
         cells.append("<td></td><td></td>")

@@ -33,7 +33,8 @@ def word_list(report: Report, plan: Report) -> list[str]:
                "--samples": plan["samples"], "--micro-steps": plan["micro_steps"]}
     words = [f"{name} {number}" for name, number in numbers.items() if number != 1]
     words += ["--sequence-parallel"] if mesh["sequence_parallel"] else []
-    words += ["--recompute"] if plan["recompute"] else []
+    words += (["--recompute"], ["--recompute-selective"])[plan["recompute"] - 1] if (
+        plan["recompute"]) else []
     words += [f"--units {plan['units']}"] if plan["units"] != "blocks" else []
     words.append(f"--set stage={plan['stage']}")
     words += [f"--set shard_group={plan['shard_group']}"] if plan["shard_group"] else []
@@ -79,7 +80,7 @@ def reason_text(plan: Report, after: Report | None) -> str:
         return text
     losses = {term: after["time"]["term_ns"][term] - ns for term, ns in time["term_ns"].items()}
     term = max(losses, key=losses.__getitem__)
-    longer = 100.0 * (after["time"]["high_ns"] / time["high_ns"] - 1)
+    longer = 100.0 * (after["time"]["expected_ns"] / time["expected_ns"] - 1)
     if after["coarseness"] > plan["coarseness"] and longer <= 0:
         return (f"{text} The next one is {-longer:.2f} % faster, and has coarser states, which "
                 f"count as {after['coarseness'] - plan['coarseness']} % of the time.")
@@ -113,7 +114,7 @@ def run_lines(report: Report, cost: Report | None, indent: str) -> Lines:
 
 def plan_lines(report: Report, index: int, plan: Report, after: Report | None) -> Lines:
     time = plan["time"]
-    seconds = time["high_ns"] / 1e9
+    seconds = time["expected_ns"] / 1e9
     yield ""
     yield (f"{index}. {seconds:.4g} s a step (at best {time['low_ns'] / 1e9:.4g}), "
            f"{time['tokens'] / seconds:.4g} tokens/s, {time['flops'] / seconds / 1e12:.3g} "
@@ -161,7 +162,7 @@ def search_lines(report: Report) -> Lines:
     tokens = plans[0]["time"]["tokens"]
     if report["mixes"]:
         yield from ("", "Nothing fits as asked. The same samples in another way:")
-    yield from ("", f"The fastest that fit, with {tokens:.4g} tokens a step, by its time at most:")
+    yield from ("", f"The fastest that fit, with {tokens:.4g} tokens a step, by expected time:")
     for index, plan in enumerate(plans):
         after = plans[index + 1] if index + 1 < len(plans) else None
         yield from plan_lines(report, index + 1, plan, after)

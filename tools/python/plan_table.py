@@ -3,7 +3,8 @@ time of a step, and the first mix that fits."""
 
 from output import GIB, Lines, Report, plural, show
 from plan_search import run_lines, search_lines
-from plan_text import find_recommended, left_out_lines, mesh_lines, offloaded, option_lines
+from plan_text import (find_recommended, kept_text, left_out_lines, mesh_lines, offloaded,
+                       option_lines, trainer_text)
 
 BAR = 12
 TIERS = ("device", "host", "disk")
@@ -54,8 +55,9 @@ def head_lines(report: Report) -> Lines:
     yield from mesh_lines(report)
     if report["mixes"]:
         yield (f"batch of a rank: {report['samples']} x {report['sequence']} tokens, activations "
-               f"{'recomputed' if report['recompute'] else 'kept'}: "
-               f"{report['mixes'][0]['activation_bytes'] / GIB:.2f} GiB")
+               f"{kept_text(report)}: {report['mixes'][0]['activation_bytes'] / GIB:.2f} GiB")
+        if trainer_text(report):
+            yield f"trainer: {trainer_text(report)}"
         yield ""
 
 
@@ -83,11 +85,10 @@ def memory_lines(report: Report) -> Lines:
 
 def time_line(mix: Report) -> str:
     time = mix["time"]
-    low, high = time["low_ns"] / 1e9, time["high_ns"] / 1e9
+    expected, low, high = (time[f"{key}_ns"] / 1e9 for key in ("expected", "low", "high"))
     share = 100.0 * time["term_ns"][time["bound"]] / time["high_ns"]
-    rates = [time["flops"] / (seconds * 1e12) for seconds in (high, low)]
-    return (f"{mix['name']:<20}{low:9.4g} {high:10.4g} {rates[0]:10.3g} {rates[1]:9.3g}  "
-            f"{time['bound']}, {share:.0f} %")
+    return (f"{mix['name']:<20}{expected:9.4g} {low:10.4g} {high:10.4g} "
+            f"{time['flops'] / (expected * 1e12):9.3g}  {time['bound']}, {share:.0f} %")
 
 
 def time_lines(report: Report) -> Lines:
@@ -95,12 +96,13 @@ def time_lines(report: Report) -> Lines:
     if report["untimed"]:
         yield f"No time of a step: {report['untimed']}"
         return
-    yield (f"{'Seconds a step; stage':<20}{'at least':>9} {'at most':>10} {'TFLOP/s':>10} "
-           f"{'at best':>9}  most of it")
+    yield (f"{'Seconds; stage':<20}{'expected':>9} {'at least':>10} {'at most':>10} "
+           f"{'TFLOP/s':>9}  most of it")
     yield from (time_line(mix) for mix in report["mixes"])
     yield ""
-    yield "At least: full rates, everything overlaps. At most: nothing overlaps, rates"
-    yield "as the cluster's permilles say. TFLOP/s of a GPU, without what is recomputed;"
+    yield "Expected: rates as the cluster's permilles say, links beside compute at a cost."
+    yield "At least: full rates, everything overlaps. At most: nothing overlaps. TFLOP/s"
+    yield "of a GPU, without what is recomputed, in the time that is expected;"
     yield (f"a step has {report['micro_steps']} micro-step{plural(report['micro_steps'])} and "
            f"{report['mixes'][0]['time']['tokens']:.4g} tokens of all ranks.")
 
@@ -133,6 +135,10 @@ def term_lines(mix: Report) -> Lines:
             share = 100.0 * ns / mix["time"]["high_ns"]
             bar = "" if share < 1.25 else " " + "#" * int(share / 2.5 + 0.5)
             yield f"  {term:<12} {ns / 1e9:9.4g} {share:3.0f} %{bar}"
+    saved = mix["time"]["high_ns"] - mix["time"]["expected_ns"]
+    if saved:
+        yield (f"  {'overlap':<12} {-saved / 1e9:9.4g} "
+               f"{-100.0 * saved / mix['time']['high_ns']:3.0f} %")
 
 
 def table(report: Report) -> Lines:

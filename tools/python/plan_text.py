@@ -25,6 +25,19 @@ def left_out_lines(report: Report) -> Lines:
         yield f"planned without {part}"
 
 
+def kept_text(report: Report) -> str:
+    """What becomes of activations: report["recompute"] is 0, 1 or 2."""
+    return ("kept", "recomputed", "half recomputed")[report["recompute"]]
+
+
+def trainer_text(report: Report) -> str:
+    """How a trainer computes, where the line says more than the default; else ''."""
+    words = ["fused kernels"] if report["fused"] else []
+    words += ["stored attention scores"] if report["attention"] == "stored" else []
+    words += ["sends of the mesh beside products"] if report["mesh"]["mesh_overlap"] else []
+    return ", ".join(words)
+
+
 def mesh_lines(report: Report) -> Lines:
     """A line for the mesh around the engine, and one for what a peer does; none without either."""
     mesh = report["mesh"]
