@@ -67,6 +67,9 @@ static int read_row(const line_row *row, const char *value, void *line)
 
 static void make_options(const line_table *table, struct option options[LINE_ROWS_MAX + 2])
 {
+    if (table->count > LINE_ROWS_MAX) {
+        abort(); /* of a table that is longer than there is room for */
+    }
     options[0] = (struct option){"help", no_argument, NULL, COMMAND_LINE_HELP};
     for (size_t i = 0; i < table->count; i++) {
         const bool bare = table->rows[i].kind == LINE_FLAG || table->rows[i].kind == LINE_SET;

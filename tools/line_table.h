@@ -16,7 +16,7 @@ typedef enum line_kind {
     LINE_OTHER /* by `read` */
 } line_kind;
 
-enum { LINE_ROWS_MAX = 32, LINE_GROUPS_MAX = 8, LINE_HELP = 2 };
+enum { LINE_ROWS_MAX = 64, LINE_GROUPS_MAX = 8, LINE_HELP = 2 };
 
 typedef struct line_row {
     const char *name;

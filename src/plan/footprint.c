@@ -59,8 +59,9 @@ static uint64_t attention_elements(const zero_transformer *t)
 static uint64_t unfused_elements(const zero_transformer *t, const zero_batch *b, uint64_t gated)
 {
     const uint64_t heads = zi_tensor_part(t, t->heads);
-    const uint64_t rotated =
-        t->positions == 0 ? (heads + zi_tensor_kv_heads(t)) * t->head_width : 0;
+    const uint64_t turned = t->kv_rank != 0 ? (heads + 1) * t->rope_width
+                                            : (heads + zi_tensor_kv_heads(t)) * t->head_width;
+    const uint64_t rotated = t->positions == 0 ? turned : 0;
     return (b->fused != 0 ? 0 : gated + rotated) +
            (b->stored_attention != 0 ? heads * b->sequence : 0);
 }

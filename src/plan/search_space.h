@@ -44,10 +44,10 @@ typedef struct zi_shape {
     uint32_t order; /* in which shapes are listed */
     zero_batch batch;
     uint64_t activation_bytes;
-    double floor_ns; /* of a step, without what an engine moves, with all overlap there may be; 0
-                        where activations alone do not fit */
+    double floor_ns;  /* of a step, without what an engine moves, with all overlap there may be; 0
+                         where activations alone do not fit */
     double passes_ns; /* of it, compute, which copies may overlap with */
-    bool fits;       /* activations alone do */
+    bool fits;        /* activations alone do */
 } zi_shape;
 
 /* A request with its defaults replaced, and its axes as lists. */

@@ -192,7 +192,7 @@ static void compare_best(const search_rig *r, const zero_search *search, const b
 /* Memory for a few of all combinations, and for most. */
 TEST(pruning_loses_none_of_the_best_engines)
 {
-    static const uint64_t mib[][2] = {{62, 100}, {100, 300}};
+    static const uint64_t mib[][2] = {{70, 100}, {108, 300}};
     for (size_t i = 0; i < sizeof mib / sizeof mib[0]; i++) {
         search_rig r = make_rig(mib[i][0], mib[i][1]);
         best_times best = {0};
@@ -270,8 +270,7 @@ static void compare_bounds(const zi_space *space, const zi_shape *shape, zi_base
     CHECK_OK(zi_estimate_of_plan(t, &space->cluster, plan, &shape->batch, &e));
     CHECK_OK(zi_estimate_of_plan(t, &space->cluster, NULL, &shape->batch, &without));
     CHECK_OK(zi_base_links(space, shape, base, &links_ns));
-    const double bound =
-        links_ns + zi_base_tiers_ns(space, base, mix, format, shape);
+    const double bound = links_ns + zi_base_tiers_ns(space, base, mix, format, shape);
     const double planned = (double)(e.expected_ns - without.expected_ns);
     if (bound > planned * (1 + 1e-9) + 16) {
         TEST_FAIL("engine %u, stage %d, %u micro-steps: at least %.0f ns, planned are %.0f", engine,
@@ -320,7 +319,7 @@ TEST(bounds_are_below_what_is_planned)
         }
         zero_model_destroy(model);
     }
-    CHECK(sums.bound_ns > 0.8 * sums.planned_ns);
+    CHECK(sums.bound_ns > 0.75 * sums.planned_ns);
     zi_space_close(&space);
 }
 

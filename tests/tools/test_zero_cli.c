@@ -430,7 +430,7 @@ TEST(ckpt_gives_its_metrics)
     CHECK_EQ(rows_of("results", "save_vs_direct"), 1);
     CHECK_EQ(rows_of("results", "load_vs_direct"), 2);
     CHECK_EQ(rows_of("results", "load_read_vs_needed"), 1);
-    CHECK_EQ(rows_of("results", "save_stall"), 2);
+    CHECK_EQ(rows_of("results", "save_stall"), 4);
     CHECK_EQ(
         rows_of("results", "save_reflink_vs_copy") + rows_of("skipped", "save_reflink_vs_copy"), 1);
     CHECK(rmdir(rig_paths[0]) == 0); /* nothing stays */
