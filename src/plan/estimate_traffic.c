@@ -24,9 +24,10 @@ static double gathers_of(const zi_layout *layout, uint32_t unit, uint32_t before
 static void count_gathers(const zi_layout *layout, uint32_t micro_steps, zi_traffic *traffic)
 {
     const uint32_t degree = layout->shardings[0].param;
-    const bool disk = zi_role_tier(layout, ZERO_ROLE_PARAM) == ZERO_TIER_DISK;
     const bool link = zi_role_offloaded(layout, ZERO_ROLE_PARAM) && !layout->can.host_memory;
     uint32_t before[CLASSES_MAX] = {0}; /* members of a class among the units so far */
+    double shards = 0;                  /* bytes of all units, and how many of them are gathered */
+    double gathered = 0;
     zi_assert_cmp(layout->param_class_count, <=, CLASSES_MAX);
     for (uint32_t u = 0; u < layout->unit_count && zi_params_in_slots(layout); u++) {
         const zi_unit_place *place = &layout->units[u];
@@ -40,14 +41,16 @@ static void count_gathers(const zi_layout *layout, uint32_t micro_steps, zi_traf
         }
         for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
             const zi_flat *flat = &layout->flats[f];
-            const double bytes =
-                times * (double)zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM],
-                                               zi_shard_count(layout, flat, degree));
-            traffic->disk_read += disk ? bytes : 0;
-            traffic->link_in += link ? bytes : 0;
+            const double bytes = (double)zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM],
+                                                        zi_shard_count(layout, flat, degree));
+            shards += bytes;
+            gathered += times * bytes;
+            traffic->link_in += link ? times * bytes : 0;
             traffic->link_copies += link ? times : 0;
         }
     }
+    /* With what pads them on disk. */
+    traffic->disk_read += shards > 0 ? gathered / shards * (double)layout->pass_read_bytes : 0;
 }
 
 /* ---- gradients ---- */
@@ -152,8 +155,7 @@ static void count_update(const zi_layout *layout, zi_traffic *traffic)
 zi_traffic zi_traffic_of(const zi_layout *layout, uint32_t micro_steps)
 {
     const double grads = (double)layout->micro_bytes;
-    zi_traffic traffic = {.disk_read = 2.0 * micro_steps * (double)layout->pass_read_bytes +
-                                       (micro_steps - 1.0) * grads,
+    zi_traffic traffic = {.disk_read = (micro_steps - 1.0) * grads,
                           .disk_write = micro_steps * grads};
     for (int i = 0; i < ZI_HOPS; i++) {
         const zi_hop *hop = &layout->routes[0][i];

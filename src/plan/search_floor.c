@@ -116,7 +116,7 @@ static void add_passes(const zi_base *base, zero_role role, double bytes, uint32
     if (role == ZERO_ROLE_PARAM) {
         const double times = gathers_at_least(base, micro_steps);
         sum->link += times * bytes;
-        sum->read += tier == ZERO_TIER_DISK ? 2.0 * micro_steps * bytes : 0;
+        sum->read += tier == ZERO_TIER_DISK ? times * bytes : 0;
         sum->written += tier == ZERO_TIER_DISK ? bytes : 0;
     } else {
         sum->link += (2.0 * micro_steps - 1.0) * bytes;

@@ -77,7 +77,7 @@ static zero_status compare_disk(toy_trainer *trainer)
         (double)(after.disk_read_bytes - before.disk_read_bytes) / DISK_STEPS / t.disk_read;
     const double written =
         (double)(after.disk_write_bytes - before.disk_write_bytes) / DISK_STEPS / t.disk_write;
-    if (written > 1.05 || written < 0.7 || read > 1.05 || read < 0.7) {
+    if (written > 1.05 || written < 0.85 || read > 1.05 || read < 0.85) {
         TEST_FAIL("of what is planned %.3f was read and %.3f written", read, written);
     }
     return ZERO_OK;
