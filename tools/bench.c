@@ -39,6 +39,8 @@ static const bench_runner runners[] = {
      bench_step, TAKES_NOTHING},
     {"hooks", "hook_ns: calls inside forward and backward with nothing to do", bench_hooks,
      TAKES_NOTHING},
+    {"start", "start_vs_touch: engines made and filled, against touching their memory once",
+     bench_start, TAKES_NOTHING},
     {"memory",
      "bytes of a rank as planned and as measured, by role and tier, at every stage, with small "
      "states, and with state, gradients and parameters on disk, beside the paper's formulas; a "

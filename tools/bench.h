@@ -166,6 +166,7 @@ int bench_adam(const bench_options *options, bench_report *report);
 int bench_comm(const bench_options *options, bench_report *report);
 int bench_step(const bench_options *options, bench_report *report);
 int bench_hooks(const bench_options *options, bench_report *report);
+int bench_start(const bench_options *options, bench_report *report);
 int bench_footprint(const bench_options *options, bench_report *report);
 int bench_offload(const bench_options *options, bench_report *report);
 int bench_overlap(const bench_options *options, bench_report *report);

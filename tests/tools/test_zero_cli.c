@@ -301,6 +301,12 @@ TEST(hooks_give_json_alone_on_stdout)
     CHECK_EQ(strcmp(text_of(report, "scale"), "quick"), 0);
 }
 
+TEST(start_gives_its_metric)
+{
+    read_report("bench start --tiny --json -");
+    CHECK_EQ(rows_of("results", "start_vs_touch"), 3);
+}
+
 TEST(a_file_gets_the_same_report)
 {
     char path[] = "zero-cli-report-XXXXXX";
