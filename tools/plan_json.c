@@ -182,10 +182,12 @@ static json_t *plan_of_search_json(const zero_search_plan *p, const zero_run_cos
 {
     const zero_footprint *f = p->footprint;
     return json_pack(
-        "{s:o, s:I, s:I, s:i, s:i, s:s, s:i, s:I, s:o, s:o, s:i, s:o, s:o, s:o, s:I, s:o, s:o}",
+        "{s:o, s:I, s:I, s:i, s:b, s:b, s:s, s:i, s:I, s:o, s:o, s:i, s:o, s:o, s:o, s:I, s:o, "
+        "s:o}",
         "mesh", mesh_json(p->transformer, p->batch, replicas_of(p) * p->batch->context_parallel),
         "samples", (json_int_t)p->batch->samples, "sequence", (json_int_t)p->batch->sequence,
-        "micro_steps", (int)p->batch->micro_steps, "recompute", (int)p->batch->recompute, "units",
+        "micro_steps", (int)p->batch->micro_steps, "recompute", p->batch->recompute == 1,
+        "recompute_selective", p->batch->recompute == 2, "units",
         plan_units_name(p->transformer->units), "stage", (int)p->options->stage, "shard_group",
         (json_int_t)p->options->shard_group, "tiers", role_tiers_json(p->options), "chosen",
         chosen_json(p->options), "coarseness", (int)p->coarseness, "role_bytes",
@@ -241,8 +243,8 @@ json_t *plan_json(const plan_report *r)
         }
     }
     return json_pack(
-        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:i, s:b, "
-        "s:s, s:i, s:o, s:s?, s:o, s:o, s:s?, s:s?}",
+        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:b, s:b, "
+        "s:b, s:s, s:i, s:o, s:s?, s:n, s:n, s:o, s:o, s:s?, s:s?}",
         "model", json_string_nocheck(r->model), "parameters", (json_int_t)r->parameters,
         "parameters_used", (json_int_t)r->parameters_used, "dtype",
         zero_dtype_name(r->transformer.dtype), "layers", (json_int_t)r->transformer.layers, "width",
@@ -251,10 +253,12 @@ json_t *plan_json(const plan_report *r)
         "cluster", cluster_json(&r->cluster), "mesh",
         mesh_json(&r->transformer, &r->batch, r->world), "settings", settings_json(r), "samples",
         (json_int_t)r->batch.samples, "sequence", (json_int_t)r->batch.sequence, "micro_steps",
-        (int)r->batch.micro_steps, "recompute", (int)r->batch.recompute, "fused",
-        (int)r->batch.fused, "attention", r->batch.stored_attention != 0 ? "stored" : "flash",
-        "layers_max", ZERO_FOOTPRINT_LAYERS_MAX, "mixes", mixes, "recommended",
-        r->recommended != NULL ? r->recommended->name : NULL, "run", run_json(r), "search",
-        search_json(r), "unsearched", r->unsearched[0] != '\0' ? r->unsearched : NULL, "untimed",
+        (int)r->batch.micro_steps, "recompute", r->batch.recompute == 1, "recompute_selective",
+        r->batch.recompute == 2, "fused", (int)r->batch.fused, "attention",
+        r->batch.stored_attention != 0 ? "stored" : "flash", "layers_max",
+        ZERO_FOOTPRINT_LAYERS_MAX, "mixes", mixes, "recommended",
+        r->recommended != NULL ? r->recommended->name : NULL, "advised", "advice", "run",
+        run_json(r), "search", search_json(r), "unsearched",
+        r->unsearched[0] != '\0' ? r->unsearched : NULL, "untimed",
         r->untimed[0] != '\0' ? r->untimed : NULL);
 }

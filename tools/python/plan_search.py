@@ -33,8 +33,8 @@ def word_list(report: Report, plan: Report) -> list[str]:
                "--samples": plan["samples"], "--micro-steps": plan["micro_steps"]}
     words = [f"{name} {number}" for name, number in numbers.items() if number != 1]
     words += ["--sequence-parallel"] if mesh["sequence_parallel"] else []
-    words += (["--recompute"], ["--recompute-selective"])[plan["recompute"] - 1] if (
-        plan["recompute"]) else []
+    words += ["--recompute"] if plan["recompute"] else []
+    words += ["--recompute-selective"] if plan["recompute_selective"] else []
     words += [f"--units {plan['units']}"] if plan["units"] != "blocks" else []
     words.append(f"--set stage={plan['stage']}")
     words += [f"--set shard_group={plan['shard_group']}"] if plan["shard_group"] else []

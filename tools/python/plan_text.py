@@ -26,8 +26,10 @@ def left_out_lines(report: Report) -> Lines:
 
 
 def kept_text(report: Report) -> str:
-    """What becomes of activations: report["recompute"] is 0, 1 or 2."""
-    return ("kept", "recomputed", "half recomputed")[report["recompute"]]
+    """What becomes of activations."""
+    if report["recompute_selective"]:
+        return "half recomputed"
+    return "recomputed" if report["recompute"] else "kept"
 
 
 def trainer_text(report: Report) -> str:
