@@ -90,9 +90,29 @@ static double local_share(const zero_cluster *c)
 
 /* ---- collectives ---- */
 
+/* Add what a rank receives over both kinds of links. The slower one is what it takes, since bytes
+ * are on their way in both at the same time. */
+static zero_status add_links(work *w, double local, double fabric, double latency_ns,
+                             zero_estimate_term term)
+{
+    const zero_cluster *c = &w->cluster;
+    ZI_TRY(need(c->local_bytes_per_s, "local_bytes_per_s", local));
+    ZI_TRY(need(c->fabric_bytes_per_s, "fabric_bytes_per_s", fabric));
+    ZI_TRY(need(c->fabric_permille, "fabric_permille", fabric));
+    const double local_ns = NS * seconds(local, (double)c->local_bytes_per_s);
+    const double fabric_ns = NS * seconds(fabric, estimate_share(w, c->fabric_bytes_per_s));
+    w->local_ns += local_ns;
+    w->fabric_ns += fabric_ns;
+    w->local_bytes += local;
+    w->fabric_bytes += fabric;
+    w->term_ns[term] += larger(seconds(local_ns, local_share(c)),
+                               seconds(fabric_ns, (double)c->fabric_permille / 1000)) +
+                        latency_ns;
+    return ZERO_OK;
+}
+
 /* Groups that are alike exchange at once. Every member receives what others have: rings carry it
- * through each node once, and through each GPU of the node. The slower of both is what it takes,
- * since bytes are on their way in both at the same time. passes: 2 for an all-reduce, which
+ * through each node once, and through each GPU of the node. passes: 2 for an all-reduce, which
  * scatters sums and gathers them. */
 static zero_status estimate_exchange(work *w, const zi_exchange *e, double passes,
                                      zero_estimate_term term)
@@ -108,21 +128,10 @@ static zero_status estimate_exchange(work *w, const zi_exchange *e, double passe
     const double local = near > 1 ? passes * e->bytes * (e->size - 1.0) / e->size : 0;
     const double far = near > 1 && e->sum_bytes > 0 ? e->sum_bytes : e->bytes;
     const double fabric = passes * far * (nodes - 1) / nodes / (double)near;
-    ZI_TRY(need(c->local_bytes_per_s, "local_bytes_per_s", local));
-    ZI_TRY(need(c->fabric_bytes_per_s, "fabric_bytes_per_s", fabric));
-    ZI_TRY(need(c->fabric_permille, "fabric_permille", fabric));
-    const double local_ns = NS * seconds(local, (double)c->local_bytes_per_s);
-    const double fabric_ns = NS * seconds(fabric, estimate_share(w, c->fabric_bytes_per_s));
-    w->local_ns += local_ns;
-    w->fabric_ns += fabric_ns;
-    w->local_bytes += local;
-    w->fabric_bytes += fabric;
-    w->term_ns[term] += larger(seconds(local_ns, local_share(c)),
-                               seconds(fabric_ns, (double)c->fabric_permille / 1000)) +
-                        passes * e->calls *
-                            ((double)(near - 1) * (double)c->local_latency_ns +
-                             (nodes - 1) * (double)c->fabric_latency_ns);
-    return ZERO_OK;
+    const double latency_ns = passes * e->calls *
+                              ((double)(near - 1) * (double)c->local_latency_ns +
+                               (nodes - 1) * (double)c->fabric_latency_ns);
+    return add_links(w, local, fabric, latency_ns, term);
 }
 
 /* ---- overlap ---- */
@@ -273,20 +282,9 @@ static zero_status send_tokens(work *w, zi_stage stage, double micro_steps)
                          (double)zero_dtype_bytes(w->batch.dtype) / split;
     const double local = bytes * (double)(near - 1) / (double)size;
     const double fabric = bytes * (double)(size - near) / (double)size;
-    ZI_TRY(need(c->local_bytes_per_s, "local_bytes_per_s", local));
-    ZI_TRY(need(c->fabric_bytes_per_s, "fabric_bytes_per_s", fabric));
-    ZI_TRY(need(c->fabric_permille, "fabric_permille", fabric));
-    const double local_ns = NS * seconds(local, (double)c->local_bytes_per_s);
-    const double fabric_ns = NS * seconds(fabric, estimate_share(w, c->fabric_bytes_per_s));
-    w->local_ns += local_ns;
-    w->fabric_ns += fabric_ns;
-    w->local_bytes += local;
-    w->fabric_bytes += fabric;
-    w->term_ns[ZERO_ESTIMATE_ACTIVATIONS] +=
-        larger(seconds(local_ns, local_share(c)),
-               seconds(fabric_ns, (double)c->fabric_permille / 1000)) +
+    const double latency_ns =
         calls * (double)(size > near ? c->fabric_latency_ns : c->local_latency_ns);
-    return ZERO_OK;
+    return add_links(w, local, fabric, latency_ns, ZERO_ESTIMATE_ACTIVATIONS);
 }
 
 /* A stage receives the residual stream from the one before, and its gradient from the one behind,

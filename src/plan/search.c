@@ -329,6 +329,18 @@ static zero_status try_choice(search_run *run, const zi_shape *shape, const choi
     return ZERO_OK;
 }
 
+/* Take those of run->choices that may still be kept, from the least bound on. */
+static zero_status take_choices(search_run *run, const zi_shape *shape, uint32_t count,
+                                zero_status (*take)(search_run *run, const zi_shape *shape,
+                                                    const choice *c))
+{
+    qsort(run->choices, count, sizeof *run->choices, by_bound);
+    for (uint32_t i = 0; i < count && !is_beaten(run, run->choices[i].bound); i++) {
+        ZI_TRY(take(run, shape, &run->choices[i]));
+    }
+    return ZERO_OK;
+}
+
 static zero_status try_shape(search_run *run, const zi_shape *shape)
 {
     uint32_t count = 0;
@@ -336,11 +348,7 @@ static zero_status try_shape(search_run *run, const zi_shape *shape)
     for (uint32_t split = 0; split < run->space.meshes[shape->mesh].split_count; split++) {
         ZI_TRY(list_split(run, shape, split, &count));
     }
-    qsort(run->choices, count, sizeof *run->choices, by_bound);
-    for (uint32_t i = 0; i < count && !is_beaten(run, run->choices[i].bound); i++) {
-        ZI_TRY(try_choice(run, shape, &run->choices[i]));
-    }
-    return ZERO_OK;
+    return take_choices(run, shape, count, try_choice);
 }
 
 static int by_floor(const void *a, const void *b)
@@ -410,11 +418,7 @@ static zero_status miss_shape(search_run *run, const zi_shape *shape)
             }
         }
     }
-    qsort(run->choices, count, sizeof *run->choices, by_bound);
-    for (uint32_t i = 0; i < count && !is_beaten(run, run->choices[i].bound); i++) {
-        ZI_TRY(miss_choice(run, shape, &run->choices[i]));
-    }
-    return ZERO_OK;
+    return take_choices(run, shape, count, miss_choice);
 }
 
 static int by_mesh(const void *a, const void *b)
