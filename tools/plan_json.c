@@ -178,12 +178,13 @@ static uint64_t replicas_of(const zero_search_plan *p)
     return p->estimate->tokens / (b->samples * b->sequence * b->micro_steps);
 }
 
-static json_t *plan_of_search_json(const zero_search_plan *p, const zero_run_cost *cost)
+static json_t *plan_of_search_json(const zero_search_plan *p, const zero_run_cost *cost,
+                                   json_t *formats)
 {
     const zero_footprint *f = p->footprint;
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:b, s:b, s:s, s:i, s:I, s:o, s:o, s:i, s:o, s:o, s:o, s:I, s:o, "
-        "s:o}",
+        "s:o, s:o}",
         "mesh", mesh_json(p->transformer, p->batch, replicas_of(p) * p->batch->context_parallel),
         "samples", (json_int_t)p->batch->samples, "sequence", (json_int_t)p->batch->sequence,
         "micro_steps", (int)p->batch->micro_steps, "recompute", p->batch->recompute == 1,
@@ -193,7 +194,25 @@ static json_t *plan_of_search_json(const zero_search_plan *p, const zero_run_cos
         chosen_json(p->options), "coarseness", (int)p->coarseness, "role_bytes",
         roles_json(f->role_bytes), "need_bytes", tiers_json(f->need_bytes), "have_bytes",
         tiers_json(f->have_bytes), "activation_bytes", (json_int_t)f->activation_bytes, "time",
-        time_json(p->estimate), "run", cost != NULL ? cost_json(cost) : json_null());
+        time_json(p->estimate), "run", cost != NULL ? cost_json(cost) : json_null(), "formats",
+        formats);
+}
+
+/* Of plan `index` in other formats what differs. */
+static json_t *formats_json(const zero_search *search, uint32_t index)
+{
+    const zero_search_plan *plan = NULL;
+    json_t *formats = json_array();
+    for (uint32_t i = 0; (plan = zero_search_format_at(search, index, i)) != NULL; i++) {
+        (void)json_array_append_new(
+            formats,
+            json_pack("{s:o, s:o, s:i, s:I, s:o}", "master_dtype",
+                      option_json(plan->options, "master_dtype"), "moment_dtype",
+                      option_json(plan->options, "moment_dtype"), "coarseness",
+                      (int)plan->coarseness, "expected_ns", (json_int_t)plan->estimate->expected_ns,
+                      "need_bytes", tiers_json(plan->footprint->need_bytes)));
+    }
+    return formats;
 }
 
 static json_t *remedies_json(const plan_report *r)
@@ -201,8 +220,9 @@ static json_t *remedies_json(const plan_report *r)
     json_t *remedies = json_array();
     for (uint32_t i = 0; i < r->remedy_count; i++) {
         const zero_search_plan *plan = zero_search_plan_at(r->remedies[i].search, 0);
-        (void)json_array_append_new(remedies, json_pack("{s:s, s:o}", "words", r->remedies[i].words,
-                                                        "plan", plan_of_search_json(plan, NULL)));
+        (void)json_array_append_new(remedies,
+                                    json_pack("{s:s, s:o}", "words", r->remedies[i].words, "plan",
+                                              plan_of_search_json(plan, NULL, json_array())));
     }
     return remedies;
 }
@@ -217,11 +237,13 @@ static json_t *search_json(const plan_report *r)
         return json_null();
     }
     for (uint32_t i = 0; (plan = zero_search_plan_at(r->search, i)) != NULL; i++) {
-        (void)json_array_append_new(plans, plan_of_search_json(plan, &r->costs[i]));
+        (void)json_array_append_new(
+            plans, plan_of_search_json(plan, &r->costs[i], formats_json(r->search, i)));
     }
     return json_pack("{s:o, s:o, s:o}", "plans", plans, "nearest",
-                     nearest != NULL ? plan_of_search_json(nearest, NULL) : json_null(), "remedies",
-                     remedies_json(r));
+                     nearest != NULL ? plan_of_search_json(nearest, NULL, json_array())
+                                     : json_null(),
+                     "remedies", remedies_json(r));
 }
 
 /* "tokens" is 0 where no run was asked for. */

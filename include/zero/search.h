@@ -92,11 +92,11 @@ typedef struct zero_search_plan {
 /** A search that is over; immutable. Threads: any number may read. */
 typedef struct zero_search zero_search;
 
-/** The plans that it keeps, at most. They differ in options or mesh: of batches that an engine may
- *  have it keeps the best. */
+/** The plans that it keeps, at most. They differ in stage, shard group, tiers, mesh or
+ *  recomputation: of all that agree in these it keeps the best. */
 #define ZERO_SEARCH_PLANS 3
 
-/** Find the plans that fit and take the least time, at the upper end of the estimate. They are
+/** Find the plans that fit and are expected to take the least time. They are
  * those that trying every combination of the axes finds: what is left out needs more memory, or
  * takes longer, already by what its plan must hold and move at least.
  *  - request: see its fields.
@@ -115,6 +115,13 @@ ZERO_API void zero_search_destroy(zero_search *search);
 /** Plan `index`, 0-based, the best first; NULL behind the last one, and for NULL.
  *  - Ownership: the search's. */
 ZERO_API const zero_search_plan *zero_search_plan_at(const zero_search *search, uint32_t index);
+
+/** Plan `index` with its states in another format, all else alike; only formats with which it fits.
+ *  - other: 0-based, the finest format first.
+ *  - Returns NULL behind the last one, and for NULL.
+ *  - Ownership: the search's. */
+ZERO_API const zero_search_plan *zero_search_format_at(const zero_search *search, uint32_t index,
+                                                       uint32_t other);
 
 /** If nothing fits, the plan that lacks the fewest bytes, of all tiers together; else NULL. NULL
  * for NULL.

@@ -22,16 +22,23 @@
 #define SLACK_NS 32.0
 #define SLACK_SHARE 1e-9
 
+/* A plan with what it points to. */
+typedef struct filled_plan {
+    zero_search_plan plan;
+    zero_transformer transformer;
+    zero_engine_options options;
+    zero_tuning tuning;
+    zero_batch batch;
+    zero_footprint footprint;
+    zero_estimate estimate;
+} filled_plan;
+
 struct zero_search {
     uint32_t count;
     bool nearest; /* the only one does not fit */
-    zero_search_plan plans[ZERO_SEARCH_PLANS];
-    zero_transformer transformers[ZERO_SEARCH_PLANS];
-    zero_engine_options options[ZERO_SEARCH_PLANS];
-    zero_tuning tunings[ZERO_SEARCH_PLANS];
-    zero_batch batches[ZERO_SEARCH_PLANS];
-    zero_footprint footprints[ZERO_SEARCH_PLANS];
-    zero_estimate estimates[ZERO_SEARCH_PLANS];
+    filled_plan plans[ZERO_SEARCH_PLANS];
+    uint32_t other_counts[ZERO_SEARCH_PLANS];
+    filled_plan others[ZERO_SEARCH_PLANS][ZI_FORMATS_MAX]; /* in other formats */
 };
 
 void zero_search_request_init_sized(zero_search_request *request, size_t struct_bytes)
@@ -188,18 +195,24 @@ static bool comes_before(const combination *a, const combination *b)
     return false;
 }
 
-static bool same_engine(const combination *a, const combination *b)
+/* True for plans that a person need not choose between: who updates, formats of states, samples and
+ * groups of blocks are left to the search. */
+static bool same_way(const zi_space *space, const combination *a, const combination *b)
 {
-    return a->shape.mesh == b->shape.mesh && a->split == b->split && a->mix == b->mix &&
-           a->format == b->format;
+    const zero_batch *left = &a->shape.batch;
+    const zero_batch *right = &b->shape.batch;
+    return a->shape.mesh == b->shape.mesh && a->split == b->split &&
+           left->context_parallel == right->context_parallel &&
+           left->recompute == right->recompute &&
+           memcmp(space->mixes[a->mix].tier, space->mixes[b->mix].tier,
+                  sizeof space->mixes[0].tier) == 0;
 }
 
-/* Keep it if it is one of the best. Of an engine only the best batch is kept, so what is kept
- * differs in options. */
+/* Keep it if it is one of the best, each of which is the best of its way. */
 static void keep(search_run *run, const combination *made)
 {
     uint32_t from = 0; /* the entry that makes room */
-    while (from < run->kept_count && !same_engine(made, &run->kept[from])) {
+    while (from < run->kept_count && !same_way(&run->space, made, &run->kept[from])) {
         from++;
     }
     if (from == run->kept_count && run->kept_count < run->kept_most) {
@@ -451,29 +464,49 @@ static zero_status find_nearest(search_run *run)
 
 /* ---- the result ---- */
 
-static zero_status fill_plan(search_run *run, const combination *made, uint32_t index,
-                             zero_search *search)
+/* filled->plan.options stays NULL where no engine takes the options. */
+static zero_status fill_plan(search_run *run, const combination *made, filled_plan *filled)
 {
     const zi_space *space = &run->space;
     const zi_mesh *mesh = &space->meshes[made->shape.mesh];
     const choice c = {.split = made->split, .mix = made->mix, .format = made->format};
     search_engine *engine = NULL;
-    search->transformers[index] = mesh->transformer;
-    search->batches[index] = made->shape.batch;
-    zi_space_options(space, &mesh->splits[made->split], &space->mixes[made->mix],
-                     &space->formats[made->format], &search->options[index],
-                     &search->tunings[index]);
     ZI_TRY(find_engine(run, made->shape.mesh, &c, &engine));
-    ZI_TRY(footprint_of(run, engine, &made->shape, &search->footprints[index]));
+    if (engine->plan == NULL) {
+        return ZERO_OK;
+    }
+    filled->transformer = mesh->transformer;
+    filled->batch = made->shape.batch;
+    zi_space_options(space, &mesh->splits[made->split], &space->mixes[made->mix],
+                     &space->formats[made->format], &filled->options, &filled->tuning);
+    ZI_TRY(footprint_of(run, engine, &made->shape, &filled->footprint));
     ZI_TRY(zi_estimate_of_plan(&mesh->transformer, &space->cluster, engine->plan,
-                               &made->shape.batch, &search->estimates[index]));
-    search->plans[index] = (zero_search_plan){.struct_bytes = sizeof search->plans[index],
-                                              .transformer = &search->transformers[index],
-                                              .options = &search->options[index],
-                                              .batch = &search->batches[index],
-                                              .footprint = &search->footprints[index],
-                                              .estimate = &search->estimates[index],
-                                              .coarseness = made->format};
+                               &made->shape.batch, &filled->estimate));
+    filled->plan = (zero_search_plan){.struct_bytes = sizeof filled->plan,
+                                      .transformer = &filled->transformer,
+                                      .options = &filled->options,
+                                      .batch = &filled->batch,
+                                      .footprint = &filled->footprint,
+                                      .estimate = &filled->estimate,
+                                      .coarseness = made->format};
+    return ZERO_OK;
+}
+
+/* The same plan in every other format with which it fits. */
+static zero_status fill_others(search_run *run, const combination *made, uint32_t index,
+                               zero_search *search)
+{
+    combination other = *made;
+    for (other.format = 0; other.format < run->space.format_count; other.format++) {
+        filled_plan *filled = &search->others[index][search->other_counts[index]];
+        filled->plan.options = NULL;
+        if (other.format != made->format) {
+            ZI_TRY(fill_plan(run, &other, filled));
+        }
+        if (filled->plan.options != NULL && zero_footprint_fits(&filled->footprint) != 0) {
+            search->other_counts[index]++;
+        }
+    }
     return ZERO_OK;
 }
 
@@ -482,7 +515,8 @@ static zero_status fill_search(search_run *run, zero_search *search)
     search->count = run->kept_count;
     search->nearest = run->kept_most == 1;
     for (uint32_t i = 0; i < run->kept_count; i++) {
-        ZI_TRY(fill_plan(run, &run->kept[i], i, search));
+        ZI_TRY(fill_plan(run, &run->kept[i], &search->plans[i]));
+        ZI_TRY(search->nearest ? ZERO_OK : fill_others(run, &run->kept[i], i, search));
     }
     return ZERO_OK;
 }
@@ -584,11 +618,18 @@ void zero_search_destroy(zero_search *search)
 
 const zero_search_plan *zero_search_plan_at(const zero_search *search, uint32_t index)
 {
-    return search != NULL && !search->nearest && index < search->count ? &search->plans[index]
-                                                                       : NULL;
+    const bool there = search != NULL && !search->nearest && index < search->count;
+    return there ? &search->plans[index].plan : NULL;
+}
+
+const zero_search_plan *zero_search_format_at(const zero_search *search, uint32_t index,
+                                              uint32_t other)
+{
+    const bool there = zero_search_plan_at(search, index) != NULL;
+    return there && other < search->other_counts[index] ? &search->others[index][other].plan : NULL;
 }
 
 const zero_search_plan *zero_search_nearest(const zero_search *search)
 {
-    return search != NULL && search->nearest && search->count != 0 ? &search->plans[0] : NULL;
+    return search != NULL && search->nearest && search->count != 0 ? &search->plans[0].plan : NULL;
 }

@@ -189,6 +189,7 @@ static void on_search(const rig *r)
     REFUSES(zero_search_create(&request, NULL));
     zero_search_destroy(NULL);
     CHECK(zero_search_plan_at(NULL, 0) == NULL);
+    CHECK(zero_search_format_at(NULL, 0, 0) == NULL);
     CHECK(zero_search_nearest(NULL) == NULL);
 }
 
@@ -516,7 +517,8 @@ static const struct {
     {on_footprint,
      "zero_activation_bytes zero_footprint_fits zero_footprint_layers zero_footprint_of"},
     {on_run, "zero_run_cost_of"},
-    {on_search, "zero_search_create zero_search_destroy zero_search_nearest zero_search_plan_at"},
+    {on_search, "zero_search_create zero_search_destroy zero_search_format_at zero_search_nearest "
+                "zero_search_plan_at"},
     {on_sim, "zero_sim_run"},
     {on_plan_create, "zero_plan_create zero_plan_destroy"},
     {on_plan_reads, "zero_plan_hash zero_plan_memory zero_plan_options zero_plan_print "

@@ -274,6 +274,17 @@ def check_search(program):
         need, have = plan["need_bytes"], plan["have_bytes"]
         check("each fits, and has the tokens of the step", all(
             need[tier] <= have[tier] for tier in need) and plan["time"]["tokens"] == 4194304, plan)
+    ways = [(plan["stage"], plan["shard_group"], plan["recompute"], *plan["tiers"].items(),
+             *(plan["mesh"][axis] for axis in ("tensor", "pipeline", "context")))
+            for plan in plans]
+    check("they differ in what a person chooses", len(set(ways)) == 3, ways)
+    check("formats that fit stand beside each", all(
+        other["need_bytes"]["device"] < plan["need_bytes"]["device"]
+        for plan in plans for other in plan["formats"]
+        if other["coarseness"] > plan["coarseness"]) and plans[0]["formats"], plans)
+    moe = run(program, "mixtral-8x7b", "dgx-h100", "--nodes", "2", "--search").stdout
+    check("experts that ranks share are not searched, by name", "--expert" in moe and
+          "--expert" not in run(program, *line).stdout, moe)
     done = run(program, *line)
     check("it fits in 80 columns, and says why", all(len(row) <= 80 for row in
           done.stdout.splitlines()) and done.stdout.count("Most of it: ") == 3 and

@@ -71,6 +71,14 @@ def states_text(plan: Report) -> str:
     return f"{MASTERS[chosen['master_dtype']]}; {MOMENTS[chosen['moment_dtype']]}"
 
 
+def formats_text(plan: Report) -> str:
+    """What the plan takes in other formats with which it fits; '' for none."""
+    texts = [f"{other['master_dtype'] or 'f32'} + {other['moment_dtype'] or 'f32'} "
+             f"{other['expected_ns'] / 1e9:.4g}, {other['need_bytes']['device'] / GIB:.1f}"
+             for other in plan["formats"]]
+    return f"Other states, s and GiB of the device: {'; '.join(texts)}." if texts else ""
+
+
 def reason_text(plan: Report, after: Report | None) -> str:
     """What takes most of the step, and why the next plan is behind."""
     time = plan["time"]
@@ -122,6 +130,7 @@ def plan_lines(report: Report, index: int, plan: Report, after: Report | None) -
     yield from flag_lines(report, plan, "     ")
     yield from wrapped(room_text(plan), "   ")
     yield from wrapped(f"States: {states_text(plan)}.", "   ")
+    yield from wrapped(formats_text(plan), "   ")
     yield from wrapped(reason_text(plan, after), "   ")
     yield from run_lines(report, plan["run"], "   ")
     adapted = report | {"mesh": plan["mesh"], "settings": settings_of(report, plan)}
@@ -166,6 +175,9 @@ def search_lines(report: Report) -> Lines:
     for index, plan in enumerate(plans):
         after = plans[index + 1] if index + 1 < len(plans) else None
         yield from plan_lines(report, index + 1, plan, after)
+    if report["parameters_used"] != report["parameters"]:
+        yield from ("", *wrapped("Plans with --expert, where ranks share the experts of a block, "
+                                 "are not searched: ask for each E by itself.", ""))
     if any(plan["coarseness"] for plan in plans):
         yield from ("", *wrapped("States that are not fp32 round: losses of whole trainings are in "
                                  "docs/small-states.md.", ""))
