@@ -5,6 +5,8 @@
 Usage: feasibility.py PROGRAM [PAGE]          rewrite the blocks between the page's markers
        feasibility.py PROGRAM [PAGE] --check  exit status 1 where the page is not what is printed,
                                               with the efficiencies that stand on it
+       feasibility.py PROGRAM --spread        print the intervals around what is expected, which
+                                              src/plan/spread.c has
 
 scripts/measured.csv holds what others measured. Efficiencies of a cluster are fitted to the
 middle one of every five rows of a table, in its published order, and hold for all of its rows."""
@@ -20,6 +22,7 @@ import sys
 import tempfile
 
 import published
+import spread
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GIB = 1 << 30
@@ -90,6 +93,9 @@ SETS = {
     "fsdp-aws-a100": {"cluster": {**A100_40, "fabric_bytes_per_s": 50 * 10**9}, "fits": (),
                       "as": "foundry-a100-40", "fabric": "preset"},
 }
+# Who published several sets.
+SOURCES = {"foundry": "llm-foundry", "zero3-v100": "ZeRO++", "zeropp-v100": "ZeRO++",
+           "selene": "Narayanan et al.", "zero3-selene": "Narayanan et al."}
 NODE = {"dgx-a100": 8, "dgx-h100": 8, "dgx-v100": 16, "dgx-h200": 8}
 
 
@@ -142,7 +148,8 @@ class Planner:
                            *more)
         mix = mix_of(report, row["stage"])
         share = mix["need_bytes"]["device"] / mix["have_bytes"]["device"]
-        return {**mix["time"], "ranks": report["ranks"], "memory": share}
+        return {**mix["time"], "ranks": report["ranks"], "memory": share,
+                "layer_ns": published.layer_ns(report, mix["time"])}
 
 
 def mix_of(report, name):
@@ -319,6 +326,82 @@ def measured_rows(results):
                    f"{predicted} | {mark} | {row['best']:.0f} |")
 
 
+# ---- intervals ----
+
+SPREADS = os.path.join(HERE, "..", "src", "plan", "spread.c")
+OF_MEMORY = "memory"
+
+
+def source_of(name):
+    """Of a set."""
+    return next((source for begin, source in SOURCES.items() if name.startswith(begin)), name)
+
+
+def preset_errors(planner, rows):
+    """The rows of measured.csv, none of which is assumed, with shares of the presets: as published
+    ones."""
+    made = []
+    for row in rows:
+        if not row["or"]:
+            time = planner.row(row, SETS[row["set"]]["cluster"], (None, None, None))
+            made.append({"source": source_of(row["set"]), "model": row["model"],
+                         "kind": spread.kind_of(row["words"], row["stage"]),
+                         "layer_ns": time["layer_ns"], "error": math.log(
+                             rate_of(time, row, time["expected_ns"]) / row["measured"])})
+    return made
+
+
+def spreads_in_code():
+    with open(SPREADS, encoding="utf-8") as file:
+        found = re.findall(r"^static const zi_spread (\w+) = \{(\d+), (\d+)\};", file.read(), re.M)
+    names = dict(zip(("fused_time", "not_fused_time", "offloaded_time", "allocated"),
+                     (*spread.KINDS, OF_MEMORY)))
+    return {names[name]: (int(low), int(high)) for name, low, high in found}
+
+
+def coverage_cells(flags):
+    """flags: (source, whether its run is within), of each run. Counted by runs, and with sources of
+    equal weight."""
+    pairs = spread.weighted(flags)
+    by_source = f"{100 * sum(weight for within, weight in pairs if within):.0f} %" if pairs else "-"
+    return f"{len(flags)} | {published.share_of([within for _, within in flags])} | {by_source}"
+
+
+def spread_line(kind, made, tuned, held):
+    """tuned: (source, error) of each run; held: (source, whether it is within)."""
+    if spreads_in_code()[kind] != made:
+        sys.exit(f"src/plan/spread.c has {spreads_in_code()[kind]} of {kind}, and the rows give "
+                 f"{made}; write these")
+    low, high = made
+    inside = [(source, low <= 100 * math.exp(error) <= high) for source, error in tuned]
+    return (f"| {kind} | {len({source for source, _ in tuned})} | {low / 100:.2f} to "
+            f"{high / 100:.2f} | {coverage_cells(inside)} | {coverage_cells(held)} |")
+
+
+def spreads(planner, rows, others):
+    """The intervals of each kind, of tuned rows alone, and how many held-out runs lie in them."""
+    own = [row for row in others if row["split"] == "tuned"]
+    held = [row for row in others if row["split"] == "held-out"]
+    tuned = own + preset_errors(planner, rows)
+    yield ("| kind | tuned sources | interval | tuned runs | within | by sources | held-out runs | "
+           "within | by sources |")
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for kind in spread.KINDS:
+        pairs = [(row["source"], row["error"]) for row in tuned if row["kind"] == kind]
+        yield spread_line(kind, spread.interval(pairs), pairs,
+                          [(row["source"], row["within"]) for row in held if row["kind"] == kind])
+    yield (f"| all times | | | | | | "
+           f"{coverage_cells([(row['source'], row['within']) for row in held])} |")
+    pairs = [(row["source"], -math.log(1 + row["memory_off"])) for row in own
+             if row["memory_off"] is not None]
+    yield spread_line(OF_MEMORY, spread.range_of(pairs), pairs, [
+        (row["source"], row["memory_within"]) for row in held if row["memory_off"] is not None])
+    least = min(tuned, key=lambda row: row["layer_ns"])
+    yield ""
+    yield (f"The shortest block of a tuned run is one of {least['source']}, {least['model']}: "
+           f"{least['layer_ns'] / 1e6:.2f} ms in a micro-step.")
+
+
 # ---- capacity ----
 
 # Rajbhandari et al., "ZeRO-Infinity", 2021, figure 6a: billions of parameters on one DGX-2.
@@ -373,7 +456,8 @@ def cells(mix):
     moved = " / ".join(f"{time[key] / 1e9:.0f}" for key in (
         "local_bytes", "fabric_bytes", "host_link_bytes", "disk_read_bytes", "disk_write_bytes"))
     share = time["term_ns"][time["bound"]] / time["high_ns"]
-    expected, low, high = (time[f"{key}_ns"] / 1e9 for key in ("expected", "low", "high"))
+    expected, low, high = (time[f"{key}_ns"] / 1e9
+                           for key in ("expected", "likely_low", "likely_high"))
     fits = "yes" if mix["fits"] else "no"
     return (f"| {mix['name']} | {fits} | {memory} | {moved} | {expected:.4g} ({low:.4g} to "
             f"{high:.4g}) | {time['flops'] / expected / 1e12:.0f} | "
@@ -539,6 +623,7 @@ def blocks_of(program, known):
         others = published.predicted(planner)
         made = {"measured-summary": measured_summary(results),
                 "measured-rows": measured_rows(results),
+                "spreads": spreads(planner, read_rows(), others),
                 "published-summary": published.summary(others),
                 "published-rows": published.table(others),
                 "capacity": capacity(planner), "slots": slots(planner)}
@@ -573,8 +658,17 @@ def differs(text, made):
     return True
 
 
+def print_spreads(program):
+    with tempfile.TemporaryDirectory() as folder:
+        planner = Planner(program, folder)
+        print("\n".join(spreads(planner, read_rows(), published.predicted(planner))))
+    return 0
+
+
 def main():
-    words = [word for word in sys.argv[1:] if word != "--check"]
+    words = [word for word in sys.argv[1:] if word not in ("--check", "--spread")]
+    if len(words) == 1 and "--spread" in sys.argv:
+        return print_spreads(words[0])
     if not 1 <= len(words) <= 2:
         sys.exit(__doc__)
     page = words[1] if len(words) > 1 else os.path.join(HERE, "..", "docs", "feasibility.md")

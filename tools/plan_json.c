@@ -57,14 +57,16 @@ static json_t *time_json(const zero_estimate *e)
     if (e->high_ns == 0) {
         return json_null();
     }
-    return json_pack("{s:I, s:I, s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "low_ns",
-                     (json_int_t)e->low_ns, "expected_ns", (json_int_t)e->expected_ns, "high_ns",
-                     (json_int_t)e->high_ns, "bound", zero_estimate_term_name(e->bound), "term_ns",
-                     terms_json(e), "local_bytes", (json_int_t)e->local_bytes, "fabric_bytes",
-                     (json_int_t)e->fabric_bytes, "host_link_bytes", (json_int_t)e->host_link_bytes,
-                     "disk_read_bytes", (json_int_t)e->disk_read_bytes, "disk_write_bytes",
+    return json_pack("{s:I, s:I, s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I}",
+                     "low_ns", (json_int_t)e->low_ns, "expected_ns", (json_int_t)e->expected_ns,
+                     "high_ns", (json_int_t)e->high_ns, "bound", zero_estimate_term_name(e->bound),
+                     "term_ns", terms_json(e), "local_bytes", (json_int_t)e->local_bytes,
+                     "fabric_bytes", (json_int_t)e->fabric_bytes, "host_link_bytes",
+                     (json_int_t)e->host_link_bytes, "disk_read_bytes",
+                     (json_int_t)e->disk_read_bytes, "disk_write_bytes",
                      (json_int_t)e->disk_write_bytes, "tokens", (json_int_t)e->tokens, "flops",
-                     e->flops);
+                     e->flops, "likely_low_ns", (json_int_t)e->likely_low_ns, "likely_high_ns",
+                     (json_int_t)e->likely_high_ns);
 }
 
 static json_t *cost_json(const zero_run_cost *c)
@@ -82,17 +84,25 @@ static json_t *cost_json(const zero_run_cost *c)
                      "goodput", c->goodput);
 }
 
+/* The device's bytes as trainers on PyTorch report them. */
+static json_t *likely_json(const zero_footprint *f)
+{
+    return json_pack("{s:I, s:I}", "low", (json_int_t)f->likely_low_bytes, "high",
+                     (json_int_t)f->likely_high_bytes);
+}
+
 static json_t *mix_json(const plan_mix *mix)
 {
     const zero_footprint *f = &mix->footprint;
-    return json_pack("{s:s, s:i, s:I, s:o, s:b, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o}", "name",
-                     mix->name, "stage", (int)mix->options.stage, "shard_group",
+    return json_pack("{s:s, s:i, s:I, s:o, s:b, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o}",
+                     "name", mix->name, "stage", (int)mix->options.stage, "shard_group",
                      (json_int_t)mix->options.shard_group, "tiers", role_tiers_json(&mix->options),
                      "fits", mix->fits, "role_bytes", roles_json(f->role_bytes), "need_bytes",
                      tiers_json(f->need_bytes), "have_bytes", tiers_json(f->have_bytes),
                      "activation_bytes", (json_int_t)f->activation_bytes, "deepest_layers",
                      (json_int_t)mix->deepest, "deepest_parameters", (json_int_t)mix->largest,
-                     "time", time_json(&mix->estimate), "run", cost_json(&mix->cost));
+                     "time", time_json(&mix->estimate), "run", cost_json(&mix->cost),
+                     "likely_device_bytes", likely_json(f));
 }
 
 static json_t *cluster_json(const zero_cluster *cluster)
@@ -184,7 +194,7 @@ static json_t *plan_of_search_json(const zero_search_plan *p, const zero_run_cos
     const zero_footprint *f = p->footprint;
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:b, s:b, s:s, s:i, s:I, s:o, s:o, s:i, s:o, s:o, s:o, s:I, s:o, "
-        "s:o, s:o}",
+        "s:o, s:o, s:o}",
         "mesh", mesh_json(p->transformer, p->batch, replicas_of(p) * p->batch->context_parallel),
         "samples", (json_int_t)p->batch->samples, "sequence", (json_int_t)p->batch->sequence,
         "micro_steps", (int)p->batch->micro_steps, "recompute", p->batch->recompute == 1,
@@ -194,8 +204,8 @@ static json_t *plan_of_search_json(const zero_search_plan *p, const zero_run_cos
         chosen_json(p->options), "coarseness", (int)p->coarseness, "role_bytes",
         roles_json(f->role_bytes), "need_bytes", tiers_json(f->need_bytes), "have_bytes",
         tiers_json(f->have_bytes), "activation_bytes", (json_int_t)f->activation_bytes, "time",
-        time_json(p->estimate), "run", cost != NULL ? cost_json(cost) : json_null(), "formats",
-        formats);
+        time_json(p->estimate), "run", cost != NULL ? cost_json(cost) : json_null(),
+        "likely_device_bytes", likely_json(f), "formats", formats);
 }
 
 /* Of plan `index` in other formats what differs. */

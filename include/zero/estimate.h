@@ -68,6 +68,12 @@ typedef struct zero_estimate {
     uint64_t expected_ns;      /**< what to reckon with, between both ends: collectives and copies
                                     overlap with the pass that the engine issues them in, as far as
                                     it lasts, and those that run beside compute slow it */
+    uint64_t likely_low_ns;  /**< between this and the next lie 80 % of the runs of a trainer and a
+                                  machine that the cluster's rates were not measured on, as far
+                                  as published runs tell (docs/feasibility.md). At least low_ns,
+                                  at most 2^63 - 1 */
+    uint64_t likely_high_ns; /**< likewise. It depends on zero_batch.fused, and is far away where
+                                  something is offloaded */
 } zero_estimate;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

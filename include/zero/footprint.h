@@ -79,6 +79,11 @@ typedef struct zero_footprint {
     uint64_t activation_bytes;                /**< on the device */
     uint64_t need_bytes[ZERO_TIER_COUNT_MAX]; /**< by tier: the engine's, activations, reserves */
     uint64_t have_bytes[ZERO_TIER_COUNT_MAX]; /**< by tier: the rank's share of its node's */
+    uint64_t likely_low_bytes;  /**< between this and the next lie 80 % of the peaks that two
+                                     trainers on PyTorch report for the device, with its reserve
+                                     (docs/feasibility.md): need_bytes with what their allocator
+                                     adds and their loss spares. At most 2^63 - 1 */
+    uint64_t likely_high_bytes; /**< likewise */
 } zero_footprint;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

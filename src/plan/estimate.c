@@ -13,6 +13,7 @@
 #include "plan/estimate_traffic.h"
 #include "plan/flops.h"
 #include "plan/part_plans.h"
+#include "plan/spread.h"
 #include "plan/transformer.h"
 
 #define NS 1e9
@@ -515,6 +516,11 @@ static zero_status check_sizes(const work *w, double tokens)
     return ZERO_OK;
 }
 
+static bool is_offloaded(const zi_traffic *t)
+{
+    return t->link_in + t->link_out + t->update_host + t->disk_read + t->disk_write > 0;
+}
+
 static zero_status estimate_finish(const work *w, zero_estimate *made)
 {
     const double tokens = (double)zi_batch_tokens(&w->batch) * w->batch.micro_steps * w->column;
@@ -528,6 +534,9 @@ static zero_status estimate_finish(const work *w, zero_estimate *made)
     made->low_ns = zi_min_u64((uint64_t)busiest_ns(w), made->high_ns);
     made->expected_ns = made->high_ns - zi_min_u64((uint64_t)w->hidden_ns, made->high_ns);
     made->expected_ns = zi_max_u64(made->expected_ns, made->low_ns);
+    const zi_spread spread = zi_spread_of_time(w->batch.fused != 0, is_offloaded(&w->traffic));
+    made->likely_low_ns = zi_max_u64(zi_spread_low(spread, made->expected_ns), made->low_ns);
+    made->likely_high_ns = zi_spread_high(spread, made->expected_ns);
     made->local_bytes = (uint64_t)w->local_bytes;
     made->fabric_bytes = (uint64_t)w->fabric_bytes;
     made->host_link_bytes = (uint64_t)(w->traffic.link_in + w->traffic.link_out);

@@ -15,6 +15,7 @@
 #include "plan/cluster.h"
 #include "plan/footprint.h"
 #include "plan/part_plans.h"
+#include "plan/spread.h"
 #include "plan/transformer.h"
 
 void zero_footprint_init_sized(zero_footprint *footprint, size_t struct_bytes)
@@ -223,6 +224,12 @@ zero_status zi_footprint_of_memory(const zero_memory *state, const zero_cluster 
                     made->need_bytes[tier], zero_tier_name((zero_tier)tier));
         }
     }
+    const uint64_t own = made->need_bytes[ZERO_TIER_DEVICE] - c->device_reserve_bytes;
+    const zi_spread spread = zi_spread_of_memory();
+    made->likely_low_bytes =
+        zi_min_u64(zi_spread_low(spread, own) + c->device_reserve_bytes, INT64_MAX);
+    made->likely_high_bytes =
+        zi_min_u64(zi_spread_high(spread, own) + c->device_reserve_bytes, INT64_MAX);
     made->have_bytes[ZERO_TIER_DEVICE] = c->device_bytes;
     made->have_bytes[ZERO_TIER_HOST] = c->host_bytes / c->ranks_per_node;
     made->have_bytes[ZERO_TIER_DISK] = c->disk_bytes / c->ranks_per_node;

@@ -110,16 +110,16 @@ static const field batch_fields[] = {FIELD(struct_bytes),
                                      FIELD(mesh_overlap)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_footprint
-static const field footprint_fields[] = {FIELD(struct_bytes), FIELD(role_bytes),
-                                         FIELD(activation_bytes), FIELD(need_bytes),
-                                         FIELD(have_bytes)};
+static const field footprint_fields[] = {
+    FIELD(struct_bytes), FIELD(role_bytes),       FIELD(activation_bytes), FIELD(need_bytes),
+    FIELD(have_bytes),   FIELD(likely_low_bytes), FIELD(likely_high_bytes)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_estimate
 static const field estimate_fields[] = {
-    FIELD(struct_bytes),    FIELD(term_ns),          FIELD(low_ns),       FIELD(high_ns),
-    FIELD(bound),           FIELD(local_bytes),      FIELD(fabric_bytes), FIELD(host_link_bytes),
-    FIELD(disk_read_bytes), FIELD(disk_write_bytes), FIELD(tokens),       FIELD(flops),
-    FIELD(expected_ns)};
+    FIELD(struct_bytes),    FIELD(term_ns),          FIELD(low_ns),        FIELD(high_ns),
+    FIELD(bound),           FIELD(local_bytes),      FIELD(fabric_bytes),  FIELD(host_link_bytes),
+    FIELD(disk_read_bytes), FIELD(disk_write_bytes), FIELD(tokens),        FIELD(flops),
+    FIELD(expected_ns),     FIELD(likely_low_ns),    FIELD(likely_high_ns)};
 #undef THE_STRUCT
 #define THE_STRUCT zero_run
 static const field run_fields[] = {

@@ -358,6 +358,31 @@ TEST(terms_add_up_to_the_upper_end)
     }
 }
 
+/* The interval is one of shares of what is expected, of three kinds of runs, each wider than the
+ * one before; no end of it is below the lower end. */
+TEST(likely_ends_are_further_apart_where_runs_differ_more)
+{
+    machine m = machine_of("llama-13b");
+    double shares[3][2];
+    for (int kind = 0; kind < 3; kind++) {
+        m.batch.fused = kind == 0;
+        m.options.tier[ZERO_ROLE_MOMENT1] = kind == 2 ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
+        const zero_estimate e = estimate_of(&m);
+        shares[kind][0] = (double)e.likely_low_ns / (double)e.expected_ns;
+        shares[kind][1] = (double)e.likely_high_ns / (double)e.expected_ns;
+        CHECK(e.low_ns <= e.likely_low_ns && e.likely_low_ns < e.expected_ns);
+        CHECK(shares[kind][1] > 1);
+        for (int i = 0; i < 2 && kind > 0; i++) {
+            CHECK(i == 0 ? shares[kind][i] < shares[kind - 1][i]
+                         : shares[kind][i] > shares[kind - 1][i]);
+        }
+    }
+    m.batch.micro_steps = 64;
+    m.batch.samples = 16;
+    const zero_estimate longer = estimate_of(&m);
+    CHECK_NEAR((double)longer.likely_high_ns / (double)longer.expected_ns, shares[2][1], 1e-6);
+}
+
 /* At full rates the links carry the same bytes sooner. */
 TEST(the_lower_end_is_the_busiest_resource)
 {

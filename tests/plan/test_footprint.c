@@ -367,6 +367,26 @@ TEST(a_footprint_is_the_plan_with_activations_and_reserves)
     zero_model_destroy(model);
 }
 
+/* Likely bytes are a share of what the trainer allocates; CUDA's reserve is no part of that. */
+TEST(likely_bytes_are_around_what_is_needed)
+{
+    zero_transformer t = zero_transformer_init();
+    zero_cluster c = v100();
+    zero_engine_options options = zero_engine_options_init();
+    zero_batch batch = zero_batch_init();
+    zero_footprint f = zero_footprint_init();
+    zero_footprint more = zero_footprint_init();
+    CHECK_OK(zero_transformer_preset("llama-13b", &t));
+    CHECK_OK(zero_footprint_of(&t, &c, &options, &batch, &f));
+    CHECK(c.device_reserve_bytes < f.likely_low_bytes);
+    CHECK(f.likely_low_bytes < f.need_bytes[ZERO_TIER_DEVICE]);
+    CHECK(f.need_bytes[ZERO_TIER_DEVICE] < f.likely_high_bytes);
+    c.device_reserve_bytes += 1 << 20;
+    CHECK_OK(zero_footprint_of(&t, &c, &options, &batch, &more));
+    CHECK_EQ(more.likely_low_bytes, f.likely_low_bytes + (1 << 20));
+    CHECK_EQ(more.likely_high_bytes, f.likely_high_bytes + (1 << 20));
+}
+
 /* An engine of a column: T P ranks of the cluster hold one sample's parts. */
 TEST(a_part_needs_what_the_plan_of_its_engine_says)
 {

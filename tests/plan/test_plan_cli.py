@@ -205,6 +205,11 @@ def check_times(program):
               sum(time["term_ns"].values()) and 0 < time["low_ns"] < time["high_ns"], time)
         check(f"{name}: what to reckon with is between both ends",
               time["low_ns"] <= time["expected_ns"] <= time["high_ns"], time)
+        check(f"{name}: so are published runs around it", time["low_ns"] <= time["likely_low_ns"]
+              <= time["expected_ns"] < time["likely_high_ns"], time)
+        likely, need = mix["likely_device_bytes"], mix["need_bytes"]["device"]
+        check(f"{name}: and what trainers hold around its bytes",
+              likely["low"] < need < likely["high"], likely)
         check(f"{name}: the largest term bounds it", time["term_ns"][time["bound"]] ==
               max(time["term_ns"].values()), time)
     _, more = mixes(program, *line, "--micro-steps", "4")

@@ -124,9 +124,10 @@ def plan_lines(report: Report, index: int, plan: Report, after: Report | None) -
     time = plan["time"]
     seconds = time["expected_ns"] / 1e9
     yield ""
-    yield (f"{index}. {seconds:.4g} s a step (at best {time['low_ns'] / 1e9:.4g}), "
+    low, high = (time[f"likely_{end}_ns"] / 1e9 for end in ("low", "high"))
+    yield (f"{index}. {seconds:.4g} s a step ({low:.4g} to {high:.4g}), "
            f"{time['tokens'] / seconds:.4g} tokens/s, {time['flops'] / seconds / 1e12:.3g} "
-           "TFLOP/s of a GPU")
+           "TFLOP/s")
     yield from flag_lines(report, plan, "     ")
     yield from wrapped(room_text(plan), "   ")
     yield from wrapped(f"States: {states_text(plan)}.", "   ")
@@ -171,7 +172,8 @@ def search_lines(report: Report) -> Lines:
     tokens = plans[0]["time"]["tokens"]
     if report["mixes"]:
         yield from ("", "Nothing fits as asked. The same samples in another way:")
-    yield from ("", f"The fastest that fit, with {tokens:.4g} tokens a step, by expected time:")
+    yield from ("", f"The fastest that fit, with {tokens:.4g} tokens a step, by expected time")
+    yield "(80 % of runs are within):"
     for index, plan in enumerate(plans):
         after = plans[index + 1] if index + 1 < len(plans) else None
         yield from plan_lines(report, index + 1, plan, after)
