@@ -154,17 +154,18 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_transformer_preset(const char *name,
                                                              zero_transformer *transformer);
 
 /** The dimensions in a file of a model hub's, of the model types gpt2, llama, mistral, mixtral,
- *  qwen2, qwen3 and qwen3_moe, and, by a config.json alone, deepseek_v3, kimi_k2, llama4,
- *  llama4_text, gemma2, gemma3, gemma3_text, phi3, gpt_oss, gpt_neox, opt, falcon and glm4_moe. Of
- *  a model with towers for images it is the text model (`left_out` says so). What the file holds
+ *  qwen2, qwen3, qwen3_moe, gemma2, gemma3_text, phi3, gpt_neox and opt, and, by a config.json
+ *  alone, deepseek_v3, kimi_k2, llama4, llama4_text, gemma3, gpt_oss, falcon and glm4_moe. Of a
+ *  model with towers for images it is the text model (`left_out` says so). What the file holds
  *  decides how it is read:
  *
  *  - a config.json, of at most 1 MiB;
  *  - weights in safetensors, of which only the header is read, so the first bytes of a download do;
  *  - an index of several such files (NAME.index.json), which lie beside it.
  *
- *  Names and shapes of tensors tell all dimensions but three: the number of heads, the longest
- *  sample, and how many experts a token passes through. They come from the config.json beside the
+ *  Names and shapes of tensors tell all dimensions but these: the number of heads, the longest
+ *  sample, windows, how many experts a token passes through, and whether the halves of a block of
+ *  GPT-NeoX read the same stream. They come from the config.json beside the
  *  weights, which must agree with the tensors in everything else. Without one, weights of GPT-2 are
  *  read with heads of 64 elements, as all of them have, and others are refused. Each parameter of
  *  the transformer is then one in the file, and the reverse. Masks and rotary frequencies that old

@@ -15,25 +15,37 @@ typedef enum extent {
     WIDTH,
     VOCAB,
     POSITIONS,
-    QUERIES, /* heads x head_width */
-    KEYS,    /* kv_heads x head_width */
-    THREE,   /* 3 x width: queries, keys and values in one */
+    QUERIES,   /* heads x head_width */
+    KEYS,      /* kv_heads x head_width */
+    THREE,     /* 3 x width: queries, keys and values in one */
+    ALL_HEADS, /* (heads + 2 x kv_heads) x head_width: likewise */
     HEAD_WIDTH,
     FFN,
+    TWO_FFN, /* gate and up in one */
     EXPERTS,
     EXTENTS
 } extent;
 
 /* Tensors that a model has all of, or none. */
 typedef enum group {
-    OLD,   /* GPT-2's names; its matrices are stored input first */
-    NEW,   /* those of all others */
-    DENSE, /* one feed-forward layer a block */
+    OLD,  /* GPT-2's names; its matrices are stored input first */
+    NEOX, /* GPT-NeoX's */
+    OPT,
+    NEW,      /* those of all others */
+    SEPARATE, /* queries, keys and values each by a matrix of its own */
+    FUSED,    /* they in one matrix, and gate and up in another one */
+    DENSE,    /* one feed-forward layer a block */
+    DOWN,     /* of it, or of a fused one */
     MIXTRAL,
     QWEN_MOE,
     HEAD_NORMS,
+    POST_NORMS,
     QKV_BIASES,
+    OUTPUT_BIASES,
+    NEOX_BIASES, /* of attention */
+    OPT_BIASES,  /* of matrices */
     HEAD,
+    NEOX_HEAD,
     BUFFERS, /* no parameters, of any shape */
     GROUPS
 } group;
@@ -64,15 +76,17 @@ static const kind kinds[] = {
     {OLD, "ln_f.bias", {WIDTH}},
     {NEW, "embed_tokens.weight", {VOCAB, WIDTH}},
     {NEW, "layers.#.input_layernorm.weight", {WIDTH}},
-    {NEW, "layers.#.self_attn.q_proj.weight", {QUERIES, WIDTH}},
-    {NEW, "layers.#.self_attn.k_proj.weight", {KEYS, WIDTH}},
-    {NEW, "layers.#.self_attn.v_proj.weight", {KEYS, WIDTH}},
     {NEW, "layers.#.self_attn.o_proj.weight", {WIDTH, QUERIES}},
     {NEW, "layers.#.post_attention_layernorm.weight", {WIDTH}},
     {NEW, "norm.weight", {WIDTH}},
+    {SEPARATE, "layers.#.self_attn.q_proj.weight", {QUERIES, WIDTH}},
+    {SEPARATE, "layers.#.self_attn.k_proj.weight", {KEYS, WIDTH}},
+    {SEPARATE, "layers.#.self_attn.v_proj.weight", {KEYS, WIDTH}},
+    {FUSED, "layers.#.self_attn.qkv_proj.weight", {ALL_HEADS, WIDTH}},
+    {FUSED, "layers.#.mlp.gate_up_proj.weight", {TWO_FFN, WIDTH}},
     {DENSE, "layers.#.mlp.gate_proj.weight", {FFN, WIDTH}},
     {DENSE, "layers.#.mlp.up_proj.weight", {FFN, WIDTH}},
-    {DENSE, "layers.#.mlp.down_proj.weight", {WIDTH, FFN}},
+    {DOWN, "layers.#.mlp.down_proj.weight", {WIDTH, FFN}},
     {MIXTRAL, "layers.#.block_sparse_moe.gate.weight", {EXPERTS, WIDTH}},
     {MIXTRAL, "layers.#.block_sparse_moe.experts.@.w1.weight", {FFN, WIDTH}},
     {MIXTRAL, "layers.#.block_sparse_moe.experts.@.w2.weight", {WIDTH, FFN}},
@@ -83,13 +97,55 @@ static const kind kinds[] = {
     {QWEN_MOE, "layers.#.mlp.experts.@.down_proj.weight", {WIDTH, FFN}},
     {HEAD_NORMS, "layers.#.self_attn.q_norm.weight", {HEAD_WIDTH}},
     {HEAD_NORMS, "layers.#.self_attn.k_norm.weight", {HEAD_WIDTH}},
+    {POST_NORMS, "layers.#.pre_feedforward_layernorm.weight", {WIDTH}},
+    {POST_NORMS, "layers.#.post_feedforward_layernorm.weight", {WIDTH}},
     {QKV_BIASES, "layers.#.self_attn.q_proj.bias", {QUERIES}},
     {QKV_BIASES, "layers.#.self_attn.k_proj.bias", {KEYS}},
     {QKV_BIASES, "layers.#.self_attn.v_proj.bias", {KEYS}},
+    {OUTPUT_BIASES, "layers.#.self_attn.o_proj.bias", {WIDTH}},
+    {NEOX, "gpt_neox.embed_in.weight", {VOCAB, WIDTH}},
+    {NEOX, "gpt_neox.layers.#.input_layernorm.weight", {WIDTH}},
+    {NEOX, "gpt_neox.layers.#.input_layernorm.bias", {WIDTH}},
+    {NEOX, "gpt_neox.layers.#.post_attention_layernorm.weight", {WIDTH}},
+    {NEOX, "gpt_neox.layers.#.post_attention_layernorm.bias", {WIDTH}},
+    {NEOX, "gpt_neox.layers.#.attention.query_key_value.weight", {THREE, WIDTH}},
+    {NEOX, "gpt_neox.layers.#.attention.dense.weight", {WIDTH, WIDTH}},
+    {NEOX, "gpt_neox.layers.#.mlp.dense_h_to_4h.weight", {FFN, WIDTH}},
+    {NEOX, "gpt_neox.layers.#.mlp.dense_h_to_4h.bias", {FFN}},
+    {NEOX, "gpt_neox.layers.#.mlp.dense_4h_to_h.weight", {WIDTH, FFN}},
+    {NEOX, "gpt_neox.layers.#.mlp.dense_4h_to_h.bias", {WIDTH}},
+    {NEOX, "gpt_neox.final_layer_norm.weight", {WIDTH}},
+    {NEOX, "gpt_neox.final_layer_norm.bias", {WIDTH}},
+    {NEOX_BIASES, "gpt_neox.layers.#.attention.query_key_value.bias", {THREE}},
+    {NEOX_BIASES, "gpt_neox.layers.#.attention.dense.bias", {WIDTH}},
+    {NEOX_HEAD, "embed_out.weight", {VOCAB, WIDTH}},
+    {OPT, "decoder.embed_tokens.weight", {VOCAB, WIDTH}},
+    {OPT, "decoder.embed_positions.weight", {POSITIONS, WIDTH}},
+    {OPT, "decoder.layers.#.self_attn_layer_norm.weight", {WIDTH}},
+    {OPT, "decoder.layers.#.self_attn_layer_norm.bias", {WIDTH}},
+    {OPT, "decoder.layers.#.final_layer_norm.weight", {WIDTH}},
+    {OPT, "decoder.layers.#.final_layer_norm.bias", {WIDTH}},
+    {OPT, "decoder.layers.#.self_attn.q_proj.weight", {QUERIES, WIDTH}},
+    {OPT, "decoder.layers.#.self_attn.k_proj.weight", {KEYS, WIDTH}},
+    {OPT, "decoder.layers.#.self_attn.v_proj.weight", {KEYS, WIDTH}},
+    {OPT, "decoder.layers.#.self_attn.out_proj.weight", {WIDTH, QUERIES}},
+    {OPT, "decoder.layers.#.fc1.weight", {FFN, WIDTH}},
+    {OPT, "decoder.layers.#.fc2.weight", {WIDTH, FFN}},
+    {OPT, "decoder.final_layer_norm.weight", {WIDTH}},
+    {OPT, "decoder.final_layer_norm.bias", {WIDTH}},
+    {OPT_BIASES, "decoder.layers.#.self_attn.q_proj.bias", {QUERIES}},
+    {OPT_BIASES, "decoder.layers.#.self_attn.k_proj.bias", {KEYS}},
+    {OPT_BIASES, "decoder.layers.#.self_attn.v_proj.bias", {KEYS}},
+    {OPT_BIASES, "decoder.layers.#.self_attn.out_proj.bias", {WIDTH}},
+    {OPT_BIASES, "decoder.layers.#.fc1.bias", {FFN}},
+    {OPT_BIASES, "decoder.layers.#.fc2.bias", {WIDTH}},
     {HEAD, "lm_head.weight", {VOCAB, WIDTH}},
     {BUFFERS, "h.#.attn.bias", {NO_EXTENT}}, /* the causal mask */
     {BUFFERS, "h.#.attn.masked_bias", {NO_EXTENT}},
     {BUFFERS, "layers.#.self_attn.rotary_emb.inv_freq", {NO_EXTENT}},
+    {BUFFERS, "gpt_neox.layers.#.attention.bias", {NO_EXTENT}},
+    {BUFFERS, "gpt_neox.layers.#.attention.masked_bias", {NO_EXTENT}},
+    {BUFFERS, "gpt_neox.layers.#.attention.rotary_emb.inv_freq", {NO_EXTENT}},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
@@ -233,20 +289,71 @@ static zero_status check_complete(const tally *all)
     return ZERO_OK;
 }
 
+/* Ways to name a model's tensors, as bits. */
+enum { BY_OLD = 1, BY_NEOX = 2, BY_OPT = 4, BY_NEW = 8, BY_ALL = 15 };
+
+/* The ways whose models may have tensors of a group. */
+static const uint32_t named_by[GROUPS] = {
+    [OLD] = BY_OLD,        [NEOX] = BY_NEOX,         [OPT] = BY_OPT,
+    [NEW] = BY_NEW,        [SEPARATE] = BY_NEW,      [FUSED] = BY_NEW,
+    [DENSE] = BY_NEW,      [DOWN] = BY_NEW,          [MIXTRAL] = BY_NEW,
+    [QWEN_MOE] = BY_NEW,   [HEAD_NORMS] = BY_NEW,    [POST_NORMS] = BY_NEW,
+    [QKV_BIASES] = BY_NEW, [OUTPUT_BIASES] = BY_NEW, [NEOX_BIASES] = BY_NEOX,
+    [OPT_BIASES] = BY_OPT, [NEOX_HEAD] = BY_NEOX,    [HEAD] = BY_OLD | BY_OPT | BY_NEW,
+    [BUFFERS] = BY_ALL};
+
+/* True for the tensors of one model, as far as groups tell. */
+static bool is_one_model(const tally *all)
+{
+    const bool *has = all->has;
+    uint32_t ways = BY_ALL;
+    for (int of = 0; of < GROUPS; of++) {
+        ways &= has[of] ? named_by[of] : BY_ALL;
+    }
+    const bool joined = has[DENSE] || has[FUSED];
+    return (ways == BY_OLD && has[OLD]) || (ways == BY_NEOX && has[NEOX]) ||
+           (ways == BY_OPT && has[OPT]) ||
+           (ways == BY_NEW && has[NEW] && has[SEPARATE] != has[FUSED] && has[DOWN] == joined &&
+            has[DENSE] + has[FUSED] + has[MIXTRAL] + has[QWEN_MOE] == 1);
+}
+
+/* Find the extents of matrices that are stored as one. */
+static zero_status split_joined(tally *all)
+{
+    uint64_t *extents = all->extents;
+    if (all->has[OLD] || all->has[NEOX]) {
+        if (extents[THREE] != 3 * extents[WIDTH]) {
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                    "%s: \"%s\" has %" PRIu64 " outputs; 3 x %" PRIu64 " were expected",
+                    all->weights->path, all->has[OLD] ? "attn.c_attn" : "attention.query_key_value",
+                    extents[THREE], extents[WIDTH]);
+        }
+        extents[QUERIES] = extents[WIDTH];
+        extents[KEYS] = extents[WIDTH];
+    }
+    if (all->has[FUSED]) {
+        const uint64_t others = extents[ALL_HEADS] - extents[QUERIES];
+        if (extents[ALL_HEADS] <= extents[QUERIES] || others % 2 != 0 ||
+            extents[TWO_FFN] != 2 * extents[FFN]) {
+            ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                    "%s: \"qkv_proj\" has %" PRIu64 " outputs, of which %" PRIu64
+                    " are queries, and \"gate_up_proj\" %" PRIu64
+                    "; keys as many as values and 2 x %" PRIu64 " were expected",
+                    all->weights->path, extents[ALL_HEADS], extents[QUERIES], extents[TWO_FFN],
+                    extents[FFN]);
+        }
+        extents[KEYS] = others / 2;
+    }
+    return ZERO_OK;
+}
+
 static zero_status transformer_weights_check_groups(const tally *all)
 {
-    const int ffns = all->has[DENSE] + all->has[MIXTRAL] + all->has[QWEN_MOE];
-    const bool others = ffns != 0 || all->has[HEAD_NORMS] || all->has[QKV_BIASES];
-    if (all->has[OLD] == all->has[NEW] || (all->has[OLD] ? others : ffns != 1)) {
+    if (!is_one_model(all)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "%s: its tensors are not those of one model of the types gpt2, llama, mistral, "
-                "mixtral, qwen2, qwen3 or qwen3_moe",
+                "%s: its tensors are not those of one model of the types gpt2, gpt_neox, opt, "
+                "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gemma2, gemma3_text or phi3",
                 all->weights->path);
-    }
-    if (all->has[OLD] && all->extents[THREE] != 3 * all->extents[WIDTH]) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
-                "%s: \"attn.c_attn\" has %" PRIu64 " columns; 3 x %" PRIu64 " were expected",
-                all->weights->path, all->extents[THREE], all->extents[WIDTH]);
     }
     if (all->extents[EXPERTS] != all->experts) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
@@ -258,10 +365,25 @@ static zero_status transformer_weights_check_groups(const tally *all)
 
 static uint32_t flags_of(const tally *all)
 {
-    uint32_t flags = all->has[OLD] ? ZERO_TRANSFORMER_BIASES : ZERO_TRANSFORMER_GATED;
-    flags |= all->has[HEAD_NORMS] ? ZERO_TRANSFORMER_HEAD_NORMS : 0;
-    flags |= all->has[QKV_BIASES] ? ZERO_TRANSFORMER_QKV_BIASES : 0;
-    flags |= all->has[HEAD] ? 0 : ZERO_TRANSFORMER_TIED_HEAD;
+    static const struct {
+        group of;
+        uint32_t flags;
+    } told[] = {
+        {OLD, ZERO_TRANSFORMER_BIASES},
+        {NEOX, ZERO_TRANSFORMER_NORM_BIASES | ZERO_TRANSFORMER_FFN_BIASES},
+        {NEOX_BIASES, ZERO_TRANSFORMER_QKV_BIASES | ZERO_TRANSFORMER_OUTPUT_BIASES},
+        {OPT_BIASES, ZERO_TRANSFORMER_BIASES},
+        {NEW, ZERO_TRANSFORMER_GATED},
+        {HEAD_NORMS, ZERO_TRANSFORMER_HEAD_NORMS},
+        {POST_NORMS, ZERO_TRANSFORMER_POST_NORMS},
+        {QKV_BIASES, ZERO_TRANSFORMER_QKV_BIASES},
+        {OUTPUT_BIASES, ZERO_TRANSFORMER_OUTPUT_BIASES},
+    };
+    uint32_t flags = all->has[HEAD] || all->has[NEOX_HEAD] ? 0 : ZERO_TRANSFORMER_TIED_HEAD;
+    flags |= all->has[OPT] && !all->has[OPT_BIASES] ? ZERO_TRANSFORMER_NORM_BIASES : 0;
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        flags |= all->has[told[i].of] ? told[i].flags : 0;
+    }
     return flags;
 }
 
@@ -292,8 +414,6 @@ static zero_status transformer_weights_compare(const tally *all, const zero_tran
     zi_transformer_counts counts;
     ZI_TRY(zi_transformer_resolve(config, &c, &counts));
     const uint64_t *extents = all->extents;
-    const uint64_t queries = all->has[OLD] ? t->width : extents[QUERIES];
-    const uint64_t keys = all->has[OLD] ? t->width : extents[KEYS];
     const struct {
         const char *name;
         uint64_t said;
@@ -305,8 +425,8 @@ static zero_status transformer_weights_compare(const tally *all, const zero_tran
         {"positions", c.positions, t->positions},
         {"ffn_width", c.ffn_width, t->ffn_width},
         {"experts", c.experts, t->experts},
-        {"heads x head_width", c.heads * c.head_width, queries},
-        {"kv_heads x head_width", c.kv_heads * c.head_width, keys},
+        {"heads x head_width", c.heads * c.head_width, extents[QUERIES]},
+        {"kv_heads x head_width", c.kv_heads * c.head_width, extents[KEYS]},
         {"head_width", c.head_width, all->has[HEAD_NORMS] ? extents[HEAD_WIDTH] : c.head_width},
         {"flags (tied head, biases, norms of heads)", c.flags, t->flags},
     };
@@ -336,12 +456,16 @@ static zero_status transformer_weights_describe(const tally *all, const zero_tra
     if (config == NULL) {
         return guess(all, t);
     }
+    /* No tensor tells if both halves read one stream. */
+    t->flags |= all->has[NEOX] ? config->flags & ZERO_TRANSFORMER_PARALLEL : 0;
     ZI_TRY(transformer_weights_compare(all, config, t));
     t->heads = config->heads;
     t->kv_heads = config->kv_heads;
     t->head_width = config->head_width;
     t->sequence = config->sequence;
     t->experts_used = config->experts_used;
+    t->window = config->window;
+    t->full_every = config->full_every;
     return ZERO_OK;
 }
 
@@ -358,8 +482,10 @@ zero_status zi_transformer_of_weights(const zi_weights *weights, const zero_tran
     }
     ZI_TRY(transformer_weights_check_groups(&all));
     ZI_TRY(check_complete(&all));
-    if (all.has[HEAD] && config != NULL && (config->flags & ZERO_TRANSFORMER_TIED_HEAD) != 0) {
-        all.has[HEAD] = false; /* a second copy of the token embedding, as some writers have it */
+    ZI_TRY(split_joined(&all));
+    const group head = all.has[NEOX] ? NEOX_HEAD : HEAD;
+    if (all.has[head] && config != NULL && (config->flags & ZERO_TRANSFORMER_TIED_HEAD) != 0) {
+        all.has[head] = false; /* a second copy of the token embedding, as some writers have it */
         all.elements -= all.extents[VOCAB] * all.extents[WIDTH];
     }
     ZI_TRY(transformer_weights_describe(&all, config, t));

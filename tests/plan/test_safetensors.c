@@ -1,5 +1,6 @@
 /* Owns the tests of headers of safetensors files: what is read from them, and which transformers
  * they are the weights of. */
+#include "counted_files.h"
 #include "folders.h"
 #include "weights_text.h"
 
@@ -269,6 +270,129 @@ TEST(every_kind_of_weights_is_a_transformer)
     }
     remove_file("m.safetensors");
     remove_file("config.json");
+    rig_remove(home);
+}
+
+/* ---- types that a config.json names ---- */
+
+typedef struct named_type {
+    const char *type;
+    void (*write)(weights_text *w, const zero_transformer *t);
+} named_type;
+
+static const named_type named_types[] = {{"gemma2", weights_llama},
+                                         {"gemma3_text", weights_llama},
+                                         {"phi3", weights_phi3},
+                                         {"gpt_neox", weights_neox},
+                                         {"opt", weights_opt}};
+#define NAMED_TYPES (sizeof named_types / sizeof named_types[0])
+
+/* The transformer of config.json, with what its defaults stand for. */
+static zero_transformer config_with_all(void)
+{
+    zero_transformer t = zero_transformer_init();
+    CHECK_OK(zero_transformer_read(path_of("config.json"), &t));
+    t.kv_heads = t.kv_heads != 0 ? t.kv_heads : t.heads;
+    t.head_width = t.head_width != 0 ? t.head_width : t.width / t.heads;
+    t.ffn_width = t.ffn_width != 0 ? t.ffn_width : 4 * t.width;
+    t.dtype = ZERO_DTYPE_BF16;
+    return t;
+}
+
+static void write_named(const named_type *type, const zero_transformer *t)
+{
+    weights_text w = {.dtype = "BF16", .element_bytes = 2};
+    weights_open(&w);
+    type->write(&w, t);
+    weights_close(&w);
+    write_file("m.safetensors", w.text, w.bytes);
+    free(w.text);
+}
+
+/* Each file that transformers' own counts are kept of. */
+static void read_named(const named_type *type)
+{
+    const char *start = test_text("{\"model_type\": \"%s\"", type->type);
+    uint32_t files = 0;
+    for (size_t i = 0; i < sizeof counted_files / sizeof counted_files[0]; i++) {
+        zero_transformer read = zero_transformer_init();
+        if (strncmp(counted_files[i].text, start, strlen(start)) != 0) {
+            continue;
+        }
+        write_text("config.json", counted_files[i].text);
+        const zero_transformer written = config_with_all();
+        write_named(type, &written);
+        CHECK_OK(zero_transformer_read(path_of("m.safetensors"), &read));
+        check_same(&read, &written);
+        CHECK_EQ(read.window, written.window);
+        CHECK_EQ(read.full_every, written.full_every);
+        CHECK_EQ(parameters_of(&read), counted_files[i].total);
+        files++;
+    }
+    CHECK(files > 2);
+}
+
+TEST(types_that_a_config_names_are_read_from_their_weights)
+{
+    home = rig_folder(true);
+    for (size_t i = 0; i < NAMED_TYPES; i++) {
+        read_named(&named_types[i]);
+    }
+    remove_file("m.safetensors");
+    remove_file("config.json");
+    rig_remove(home);
+}
+
+/* Weights beside the config.json of every other type. */
+TEST(weights_of_another_type_are_refused)
+{
+    static const char *const configs[] = {
+        "{\"model_type\": \"gemma2\", " SMALL "}", "{\"model_type\": \"gemma3_text\", " SMALL "}",
+        "{\"model_type\": \"phi3\", " SMALL "}", "{\"model_type\": \"gpt_neox\", " SMALL "}",
+        "{\"model_type\": \"opt\", " SMALL ", \"ffn_dim\": 80}"};
+    zero_transformer read = zero_transformer_init();
+    home = rig_folder(true);
+    for (size_t i = 0; i < NAMED_TYPES; i++) {
+        write_text("config.json", configs[i]);
+        const zero_transformer written = config_with_all();
+        write_named(&named_types[i], &written);
+        CHECK_OK(zero_transformer_read(path_of("m.safetensors"), &read));
+        for (size_t k = 0; k < NAMED_TYPES; k++) {
+            write_text("config.json", configs[k]);
+            CHECK_EQ(zero_transformer_read(path_of("m.safetensors"), &read),
+                     k == i ? ZERO_OK : ZERO_ERR_INVALID_ARGUMENT);
+        }
+    }
+    remove_file("m.safetensors");
+    remove_file("config.json");
+    rig_remove(home);
+}
+
+/* Matrices that are stored as one, of extents that cannot be split. */
+TEST(joined_matrices_have_the_parts_that_are_expected)
+{
+    static const uint64_t outputs[][2] = {{97, 160}, {48, 160}, {80, 161}}; /* qkv, gate_up */
+    zero_transformer read = zero_transformer_init();
+    home = rig_folder(true);
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        const weights_row rows[] = {{"input_layernorm.weight", 48, 0},
+                                    {"self_attn.qkv_proj.weight", outputs[i][0], 48},
+                                    {"self_attn.o_proj.weight", 48, 48},
+                                    {"post_attention_layernorm.weight", 48, 0},
+                                    {"mlp.gate_up_proj.weight", outputs[i][1], 48},
+                                    {"mlp.down_proj.weight", 48, 80}};
+        weights_text w = {.dtype = "BF16", .element_bytes = 2};
+        weights_open(&w);
+        weights_add(&w, 97, 48, "model.embed_tokens.weight");
+        weights_block(&w, "model.layers", 0, rows, sizeof rows / sizeof rows[0]);
+        weights_add(&w, 48, 0, "model.norm.weight");
+        weights_close(&w);
+        write_file("m.safetensors", w.text, w.bytes);
+        free(w.text);
+        CHECK_FAILS(zero_transformer_read(path_of("m.safetensors"), &read),
+                    ZERO_ERR_INVALID_ARGUMENT, "keys as many as values");
+    }
+    remove_file("m.safetensors");
     rig_remove(home);
 }
 

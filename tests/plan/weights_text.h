@@ -107,8 +107,8 @@ static inline void weights_experts(weights_text *w, const zero_transformer *t, u
     }
 }
 
-/* Llama, Mistral, Qwen 2 and 3 by their flags; with experts Qwen 3's where heads have norms, else
- * Mixtral's. head_width is set. */
+/* Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3 by their flags; with experts Qwen 3's where heads
+ * have norms, else Mixtral's. head_width is set. */
 static inline void weights_llama(weights_text *w, const zero_transformer *t)
 {
     const uint64_t queries = t->heads * t->head_width;
@@ -126,6 +126,9 @@ static inline void weights_llama(weights_text *w, const zero_transformer *t)
     const weights_row biases[] = {{"self_attn.q_proj.bias", queries, 0},
                                   {"self_attn.k_proj.bias", keys, 0},
                                   {"self_attn.v_proj.bias", keys, 0}};
+    const weights_row output_bias = {"self_attn.o_proj.bias", t->width, 0};
+    const weights_row post_norms[] = {{"pre_feedforward_layernorm.weight", t->width, 0},
+                                      {"post_feedforward_layernorm.weight", t->width, 0}};
     const weights_row head_norms[] = {{"self_attn.q_norm.weight", t->head_width, 0},
                                       {"self_attn.k_norm.weight", t->head_width, 0}};
     weights_add(w, t->vocab, t->width, "model.embed_tokens.weight");
@@ -133,7 +136,11 @@ static inline void weights_llama(weights_text *w, const zero_transformer *t)
         weights_block(w, "model.layers", block, rows, 6);
         weights_block(w, "model.layers", block, biases,
                       (t->flags & ZERO_TRANSFORMER_QKV_BIASES) != 0 ? 3 : 0);
+        weights_block(w, "model.layers", block, &output_bias,
+                      (t->flags & ZERO_TRANSFORMER_OUTPUT_BIASES) != 0 ? 1 : 0);
         weights_block(w, "model.layers", block, head_norms, norms ? 2 : 0);
+        weights_block(w, "model.layers", block, post_norms,
+                      (t->flags & ZERO_TRANSFORMER_POST_NORMS) != 0 ? 2 : 0);
         weights_block(w, "model.layers", block, dense, t->experts == 0 ? 3 : 0);
         if (t->experts != 0) {
             weights_experts(w, t, block, norms ? "mlp" : "block_sparse_moe",
@@ -144,6 +151,89 @@ static inline void weights_llama(weights_text *w, const zero_transformer *t)
     weights_add(w, t->width, 0, "model.norm.weight");
     if ((t->flags & ZERO_TRANSFORMER_TIED_HEAD) == 0) {
         weights_add(w, t->vocab, t->width, "lm_head.weight");
+    }
+}
+
+/* Those below have all dimensions set. */
+static inline void weights_phi3(weights_text *w, const zero_transformer *t)
+{
+    const uint64_t queries = t->heads * t->head_width;
+    const weights_row rows[] = {
+        {"input_layernorm.weight", t->width, 0},
+        {"self_attn.qkv_proj.weight", queries + 2 * t->kv_heads * t->head_width, t->width},
+        {"self_attn.o_proj.weight", t->width, queries},
+        {"post_attention_layernorm.weight", t->width, 0},
+        {"mlp.gate_up_proj.weight", 2 * t->ffn_width, t->width},
+        {"mlp.down_proj.weight", t->width, t->ffn_width}};
+    weights_add(w, t->vocab, t->width, "model.embed_tokens.weight");
+    for (uint64_t block = 0; block < t->layers; block++) {
+        weights_block(w, "model.layers", block, rows, sizeof rows / sizeof rows[0]);
+    }
+    weights_add(w, t->width, 0, "model.norm.weight");
+    if ((t->flags & ZERO_TRANSFORMER_TIED_HEAD) == 0) {
+        weights_add(w, t->vocab, t->width, "lm_head.weight");
+    }
+}
+
+static inline void weights_neox(weights_text *w, const zero_transformer *t)
+{
+    const uint64_t width = t->width;
+    const weights_row rows[] = {{"input_layernorm.weight", width, 0},
+                                {"input_layernorm.bias", width, 0},
+                                {"attention.bias", t->sequence, t->sequence}, /* a mask */
+                                {"attention.query_key_value.weight", 3 * width, width},
+                                {"attention.dense.weight", width, width},
+                                {"post_attention_layernorm.weight", width, 0},
+                                {"post_attention_layernorm.bias", width, 0},
+                                {"mlp.dense_h_to_4h.weight", t->ffn_width, width},
+                                {"mlp.dense_h_to_4h.bias", t->ffn_width, 0},
+                                {"mlp.dense_4h_to_h.weight", width, t->ffn_width},
+                                {"mlp.dense_4h_to_h.bias", width, 0}};
+    const weights_row biases[] = {{"attention.query_key_value.bias", 3 * width, 0},
+                                  {"attention.dense.bias", width, 0}};
+    weights_add(w, t->vocab, width, "gpt_neox.embed_in.weight");
+    for (uint64_t block = 0; block < t->layers; block++) {
+        weights_block(w, "gpt_neox.layers", block, rows, sizeof rows / sizeof rows[0]);
+        weights_block(w, "gpt_neox.layers", block, biases,
+                      (t->flags & ZERO_TRANSFORMER_QKV_BIASES) != 0 ? 2 : 0);
+    }
+    weights_add(w, width, 0, "gpt_neox.final_layer_norm.weight");
+    weights_add(w, width, 0, "gpt_neox.final_layer_norm.bias");
+    if ((t->flags & ZERO_TRANSFORMER_TIED_HEAD) == 0) {
+        weights_add(w, t->vocab, width, "embed_out.weight");
+    }
+}
+
+static inline void weights_opt(weights_text *w, const zero_transformer *t)
+{
+    static const char *const heads[] = {"q_proj", "k_proj", "v_proj", "out_proj"};
+    const uint64_t width = t->width;
+    const bool biases = (t->flags & ZERO_TRANSFORMER_BIASES) != 0;
+    const weights_row rows[] = {{"self_attn_layer_norm.weight", width, 0},
+                                {"self_attn_layer_norm.bias", width, 0},
+                                {"fc1.weight", t->ffn_width, width},
+                                {"fc2.weight", width, t->ffn_width},
+                                {"final_layer_norm.weight", width, 0},
+                                {"final_layer_norm.bias", width, 0},
+                                {"fc1.bias", t->ffn_width, 0},
+                                {"fc2.bias", width, 0}};
+    weights_add(w, t->vocab, width, "model.decoder.embed_tokens.weight");
+    weights_add(w, t->positions, width, "model.decoder.embed_positions.weight");
+    for (uint64_t block = 0; block < t->layers; block++) {
+        weights_block(w, "model.decoder.layers", block, rows, biases ? 8 : 6);
+        for (int i = 0; i < 4; i++) {
+            const char *name =
+                test_text("model.decoder.layers.%" PRIu64 ".self_attn.%s", block, heads[i]);
+            weights_add(w, width, width, "%s.weight", name);
+            if (biases) {
+                weights_add(w, width, 0, "%s.bias", name);
+            }
+        }
+    }
+    weights_add(w, width, 0, "model.decoder.final_layer_norm.weight");
+    weights_add(w, width, 0, "model.decoder.final_layer_norm.bias");
+    if ((t->flags & ZERO_TRANSFORMER_TIED_HEAD) == 0) {
+        weights_add(w, t->vocab, width, "lm_head.weight");
     }
 }
 
