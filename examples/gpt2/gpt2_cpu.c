@@ -104,12 +104,12 @@ static zero_stream stream(const void *space)
 /* --- views ------------------------------------------------------------------------------------ */
 
 /* `count` parameters as fp32. */
-static void widen(cpu *self, const zero_view *views, uint32_t count, const float **params)
+static void widen(cpu *self, const zero_view *views, uint32_t count, gpt2_param *params)
 {
     float *wide = self->wide;
     for (uint32_t i = 0; i < count; i++) {
         if (views[i].dtype == ZERO_DTYPE_F32) {
-            params[i] = views[i].data;
+            params[i] = (gpt2_param){views[i].data, views[i].data};
             continue;
         }
         if (views[i].dtype == ZERO_DTYPE_BF16) {
@@ -117,7 +117,7 @@ static void widen(cpu *self, const zero_view *views, uint32_t count, const float
         } else {
             self->space->ops->widen_f16(wide, views[i].data, views[i].count);
         }
-        params[i] = wide;
+        params[i] = (gpt2_param){wide, wide};
         wide += views[i].count;
     }
 }
@@ -159,7 +159,7 @@ static zero_status begin(void *space, const gpt2_batch *batch)
 static zero_status embed_forward(void *space, const zero_view *params)
 {
     cpu *self = space;
-    const float *p[GPT2_EMBED_TENSORS];
+    gpt2_param p[GPT2_EMBED_TENSORS];
     widen(self, params, GPT2_EMBED_TENSORS, p);
     gpt2_embed_forward(self->space, p, &self->batch);
     return ZERO_OK;
@@ -168,7 +168,7 @@ static zero_status embed_forward(void *space, const zero_view *params)
 static zero_status block_forward(void *space, uint32_t layer, const zero_view *params)
 {
     cpu *self = space;
-    const float *p[GPT2_BLOCK_TENSORS];
+    gpt2_param p[GPT2_BLOCK_TENSORS];
     widen(self, params, GPT2_BLOCK_TENSORS, p);
     gpt2_block_forward(self->space, layer, p, &self->batch);
     return ZERO_OK;
@@ -178,7 +178,7 @@ static zero_status head_forward(void *space, const zero_view *params, bool train
 {
     (void)trains;
     cpu *self = space;
-    const float *p[GPT2_HEAD_TENSORS];
+    gpt2_param p[GPT2_HEAD_TENSORS];
     widen(self, params, GPT2_HEAD_TENSORS, p);
     self->loss = gpt2_head_forward(self->space, p, &self->batch);
     return ZERO_OK;
@@ -193,7 +193,7 @@ static zero_status loss(void *space, double *value)
 static zero_status head_logits(void *space, const zero_view *params, float *logits)
 {
     cpu *self = space;
-    const float *p[GPT2_HEAD_TENSORS];
+    gpt2_param p[GPT2_HEAD_TENSORS];
     widen(self, params, GPT2_HEAD_TENSORS, p);
     gpt2_head_logits(self->space, p, &self->batch, logits);
     return ZERO_OK;
@@ -203,7 +203,7 @@ static zero_status head_backward(void *space, const zero_view *params, const zer
                                  float scale)
 {
     cpu *self = space;
-    const float *p[GPT2_HEAD_TENSORS];
+    gpt2_param p[GPT2_HEAD_TENSORS];
     float *g[GPT2_HEAD_TENSORS];
     widen(self, params, GPT2_HEAD_TENSORS, p);
     open_grads(self, grads, GPT2_HEAD_TENSORS, g);
@@ -216,7 +216,7 @@ static zero_status block_backward(void *space, uint32_t layer, const zero_view *
                                   const zero_view *grads)
 {
     cpu *self = space;
-    const float *p[GPT2_BLOCK_TENSORS];
+    gpt2_param p[GPT2_BLOCK_TENSORS];
     float *g[GPT2_BLOCK_TENSORS];
     widen(self, params, GPT2_BLOCK_TENSORS, p);
     open_grads(self, grads, GPT2_BLOCK_TENSORS, g);

@@ -1,19 +1,18 @@
-/* Matrix products, row-major, by BLAS. */
+/* Matrix products, row-major. */
 #ifndef GPT2_LINEAR_H
 #define GPT2_LINEAR_H
 
 #include "gpt2_ops.h"
-#include <cblas.h>
 #include <stdbool.h>
 
 /* A matrix inside a larger one: `stride` elements from row to row. */
 typedef struct gpt2_matrix {
-    const gpt2_real *at;
+    const void *at; /* elements of the type that the product reads */
     size_t stride;
     bool transposed; /* as an operand, its transpose is meant */
 } gpt2_matrix;
 
-/* c (rows x columns, stride c_stride) = alpha a b + beta c, summed over `inner`. */
+/* c (rows x columns) = alpha a b + beta c, summed over `inner`. */
 typedef struct gpt2_product {
     size_t rows;
     size_t columns;
@@ -22,19 +21,23 @@ typedef struct gpt2_product {
     gpt2_real beta;
 } gpt2_product;
 
-static inline void gpt2_multiply(gpt2_real *c, size_t c_stride, gpt2_matrix a, gpt2_matrix b,
-                                 const gpt2_product *shape)
-{
-    const CBLAS_TRANSPOSE first = a.transposed ? CblasTrans : CblasNoTrans;
-    const CBLAS_TRANSPOSE second = b.transposed ? CblasTrans : CblasNoTrans;
-#ifdef GPT2_DOUBLE
-    cblas_dgemm(
-#else
-    cblas_sgemm(
-#endif
-        CblasRowMajor, first, second, (blasint)shape->rows, (blasint)shape->columns,
-        (blasint)shape->inner, shape->alpha, a.at, (blasint)a.stride, b.at, (blasint)b.stride,
-        shape->beta, c, (blasint)c_stride);
-}
+/* The product by BLAS of operands of gpt2_real; c has c_stride elements from row to row. */
+void gpt2_multiply(gpt2_real *c, size_t c_stride, gpt2_matrix a, gpt2_matrix b,
+                   const gpt2_product *shape);
+
+/* The products of linear layers. Weights lie as `multiply` reads them; activations are brought to
+ * that form by `operand`. */
+typedef struct gpt2_multiplier {
+    /* `count` activations as operand `number`, 0 or 1, of products: they stay until the next of
+     * that number. */
+    const void *(*operand)(struct gpt2_multiplier *self, int number, const gpt2_real *values,
+                           size_t count);
+    /* alpha is 1, beta is 0 or 1, and c is contiguous. */
+    void (*multiply)(struct gpt2_multiplier *self, gpt2_real *c, gpt2_matrix a, gpt2_matrix b,
+                     const gpt2_product *shape);
+} gpt2_multiplier;
+
+/* BLAS's, of gpt2_real. */
+gpt2_multiplier *gpt2_multiplier_blas(void);
 
 #endif

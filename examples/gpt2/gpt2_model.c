@@ -81,6 +81,7 @@ gpt2_space *gpt2_space_create(const gpt2_config *config, uint32_t samples, bool 
     }
     space->config = *config;
     space->ops = gpt2_ops_best();
+    space->multiplier = gpt2_multiplier_blas();
     space->tokens_max = (size_t)samples * config->seq;
     space->recompute = recompute;
     space->logits_rows = LOGITS_MAX / config->vocab + 1;
@@ -113,38 +114,51 @@ void gpt2_space_destroy(gpt2_space *space)
 
 /* --- linear layers ---------------------------------------------------------------------------- */
 
-/* A linear layer's sizes: rows x in -> rows x out. */
+/* A linear layer of `rows` rows: x (rows x in) to y (rows x out). */
 typedef struct linear {
+    gpt2_multiplier *multiplier;
+    const gpt2_param *weight; /* in x out */
     size_t rows;
     size_t in;
     size_t out;
+    bool turned; /* the weight is out x in */
 } linear;
 
+static linear layer_of(const gpt2_space *space, const gpt2_param *weight, size_t rows, size_t in,
+                       size_t out)
+{
+    return (linear){space->multiplier, weight, rows, in, out, false};
+}
+
 /* y = x W + beta y */
-static void linear_forward(gpt2_real *y, const gpt2_real *x, const gpt2_real *weight, linear sizes,
-                           gpt2_real beta)
+static void linear_forward(const linear *layer, gpt2_real *y, const gpt2_real *x, gpt2_real beta)
 {
-    const gpt2_product shape = {sizes.rows, sizes.out, sizes.in, 1, beta};
-    gpt2_multiply(y, sizes.out, (gpt2_matrix){x, sizes.in, false},
-                  (gpt2_matrix){weight, sizes.out, false}, &shape);
+    gpt2_multiplier *by = layer->multiplier;
+    const size_t in = layer->in;
+    const size_t out = layer->out;
+    const gpt2_product shape = {layer->rows, out, in, 1, beta};
+    const gpt2_matrix left = {by->operand(by, 0, x, layer->rows * in), in, false};
+    const gpt2_matrix right = {layer->weight->operand, layer->turned ? in : out, layer->turned};
+    by->multiply(by, y, left, right, &shape);
 }
 
-/* dx = dy W' */
-static void linear_input_grad(gpt2_real *dx, const gpt2_real *dy, const gpt2_real *weight,
-                              linear sizes)
+/* dx = dy W' and dW += x' dy */
+static void linear_backward(const linear *layer, gpt2_real *dx, gpt2_real *dweight,
+                            const gpt2_real *x, const gpt2_real *dy)
 {
-    const gpt2_product shape = {sizes.rows, sizes.in, sizes.out, 1, 0};
-    gpt2_multiply(dx, sizes.in, (gpt2_matrix){dy, sizes.out, false},
-                  (gpt2_matrix){weight, sizes.out, true}, &shape);
-}
-
-/* dW += x' dy */
-static void linear_weight_grad(gpt2_real *dweight, const gpt2_real *x, const gpt2_real *dy,
-                               linear sizes)
-{
-    const gpt2_product shape = {sizes.in, sizes.out, sizes.rows, 1, 1};
-    gpt2_multiply(dweight, sizes.out, (gpt2_matrix){x, sizes.in, true},
-                  (gpt2_matrix){dy, sizes.out, false}, &shape);
+    gpt2_multiplier *by = layer->multiplier;
+    const size_t in = layer->in;
+    const size_t out = layer->out;
+    gpt2_matrix from_x = {by->operand(by, 0, x, layer->rows * in), in, !layer->turned};
+    gpt2_matrix from_dy = {by->operand(by, 1, dy, layer->rows * out), out, layer->turned};
+    if (layer->turned) {
+        by->multiply(by, dweight, from_dy, from_x, &(gpt2_product){out, in, layer->rows, 1, 1});
+    } else {
+        by->multiply(by, dweight, from_x, from_dy, &(gpt2_product){in, out, layer->rows, 1, 1});
+    }
+    from_dy.transposed = false;
+    const gpt2_matrix weight = {layer->weight->operand, layer->turned ? in : out, !layer->turned};
+    by->multiply(by, dx, from_dy, weight, &(gpt2_product){layer->rows, in, out, 1, 0});
 }
 
 /* --- embedding -------------------------------------------------------------------------------- */
@@ -154,12 +168,12 @@ static size_t token_count(const gpt2_batch *batch)
     return (size_t)batch->samples * batch->positions;
 }
 
-void gpt2_embed_forward(gpt2_space *space, const gpt2_real *const *params, const gpt2_batch *batch)
+void gpt2_embed_forward(gpt2_space *space, const gpt2_param *params, const gpt2_batch *batch)
 {
     const size_t width = space->config.width;
     for (size_t t = 0; t < token_count(batch); t++) {
-        const gpt2_real *token = params[GPT2_WTE] + (size_t)batch->tokens[t] * width;
-        const gpt2_real *position = params[GPT2_WPE] + t % batch->positions * width;
+        const gpt2_real *token = params[GPT2_WTE].values + (size_t)batch->tokens[t] * width;
+        const gpt2_real *position = params[GPT2_WPE].values + t % batch->positions * width;
         space->ops->bias_rows(space->stream + t * width, token, position, 1, width);
     }
 }
@@ -184,7 +198,7 @@ static gpt2_real *stream_of(const gpt2_space *space, uint32_t layer)
 }
 
 /* Everything of a block but its last product. */
-static void block_inside(gpt2_space *space, uint32_t layer, const gpt2_real *const *params,
+static void block_inside(gpt2_space *space, uint32_t layer, const gpt2_param *params,
                          const gpt2_batch *batch)
 {
     const gpt2_ops *ops = space->ops;
@@ -194,37 +208,38 @@ static void block_inside(gpt2_space *space, uint32_t layer, const gpt2_real *con
     const gpt2_real *x = stream_of(space, layer);
 
     const gpt2_norm norm1 = {x,
-                             params[GPT2_LN1_W],
-                             params[GPT2_LN1_B],
+                             params[GPT2_LN1_W].values,
+                             params[GPT2_LN1_B].values,
                              saved->norm1,
                              saved->mean1,
                              saved->rstd1,
                              tokens,
                              width};
     ops->norm_forward(&norm1);
-    ops->bias_rows(saved->qkv, NULL, params[GPT2_QKV_B], tokens, 3 * width);
-    linear_forward(saved->qkv, saved->norm1, params[GPT2_QKV_W], (linear){tokens, width, 3 * width},
-                   1);
+    ops->bias_rows(saved->qkv, NULL, params[GPT2_QKV_B].values, tokens, 3 * width);
+    const linear qkv = layer_of(space, &params[GPT2_QKV_W], tokens, width, 3 * width);
+    linear_forward(&qkv, saved->qkv, saved->norm1, 1);
     gpt2_attention_forward(space, saved, batch);
-    ops->bias_rows(saved->middle, x, params[GPT2_MIX_B], tokens, width);
-    linear_forward(saved->middle, saved->mixed, params[GPT2_MIX_W], (linear){tokens, width, width},
-                   1);
+    ops->bias_rows(saved->middle, x, params[GPT2_MIX_B].values, tokens, width);
+    const linear mix = layer_of(space, &params[GPT2_MIX_W], tokens, width, width);
+    linear_forward(&mix, saved->middle, saved->mixed, 1);
 
     const gpt2_norm norm2 = {saved->middle,
-                             params[GPT2_LN2_W],
-                             params[GPT2_LN2_B],
+                             params[GPT2_LN2_W].values,
+                             params[GPT2_LN2_B].values,
                              saved->norm2,
                              saved->mean2,
                              saved->rstd2,
                              tokens,
                              width};
     ops->norm_forward(&norm2);
-    linear_forward(saved->expand, saved->norm2, params[GPT2_EXPAND_W],
-                   (linear){tokens, width, 4 * width}, 0);
-    ops->gelu_forward(saved->active, saved->expand, params[GPT2_EXPAND_B], tokens, 4 * width);
+    const linear expand = layer_of(space, &params[GPT2_EXPAND_W], tokens, width, 4 * width);
+    linear_forward(&expand, saved->expand, saved->norm2, 0);
+    ops->gelu_forward(saved->active, saved->expand, params[GPT2_EXPAND_B].values, tokens,
+                      4 * width);
 }
 
-void gpt2_block_forward(gpt2_space *space, uint32_t layer, const gpt2_real *const *params,
+void gpt2_block_forward(gpt2_space *space, uint32_t layer, const gpt2_param *params,
                         const gpt2_batch *batch)
 {
     const size_t tokens = token_count(batch);
@@ -232,58 +247,55 @@ void gpt2_block_forward(gpt2_space *space, uint32_t layer, const gpt2_real *cons
     const gpt2_saved *saved = &space->saved[space->recompute ? 0 : layer];
     gpt2_real *out = stream_of(space, layer + 1);
     block_inside(space, layer, params, batch);
-    space->ops->bias_rows(out, saved->middle, params[GPT2_SHRINK_B], tokens, width);
-    linear_forward(out, saved->active, params[GPT2_SHRINK_W], (linear){tokens, 4 * width, width},
-                   1);
+    space->ops->bias_rows(out, saved->middle, params[GPT2_SHRINK_B].values, tokens, width);
+    const linear shrink = layer_of(space, &params[GPT2_SHRINK_W], tokens, 4 * width, width);
+    linear_forward(&shrink, out, saved->active, 1);
 }
 
 /* The half of a block after the attention: space->grad from the block's output to `middle`. */
-static void mlp_backward(gpt2_space *space, const gpt2_saved *saved, const gpt2_real *const *params,
+static void mlp_backward(gpt2_space *space, const gpt2_saved *saved, const gpt2_param *params,
                          gpt2_real *const *grads, size_t tokens)
 {
     const gpt2_ops *ops = space->ops;
     const size_t width = space->config.width;
-    const linear shrink = {tokens, 4 * width, width};
-    const linear expand = {tokens, width, 4 * width};
+    const linear shrink = layer_of(space, &params[GPT2_SHRINK_W], tokens, 4 * width, width);
+    const linear expand = layer_of(space, &params[GPT2_EXPAND_W], tokens, width, 4 * width);
 
-    linear_weight_grad(grads[GPT2_SHRINK_W], saved->active, space->grad, shrink);
     ops->column_sums(grads[GPT2_SHRINK_B], space->grad, tokens, width);
-    linear_input_grad(space->wide, space->grad, params[GPT2_SHRINK_W], shrink);
+    linear_backward(&shrink, space->wide, grads[GPT2_SHRINK_W], saved->active, space->grad);
     ops->gelu_backward(space->wide, saved->expand, tokens * 4 * width);
-    linear_weight_grad(grads[GPT2_EXPAND_W], saved->norm2, space->wide, expand);
     ops->column_sums(grads[GPT2_EXPAND_B], space->wide, tokens, 4 * width);
-    linear_input_grad(space->narrow, space->wide, params[GPT2_EXPAND_W], expand);
+    linear_backward(&expand, space->narrow, grads[GPT2_EXPAND_W], saved->norm2, space->wide);
 
-    const gpt2_norm norm = {saved->middle, params[GPT2_LN2_W], NULL,   NULL,
-                            saved->mean2,  saved->rstd2,       tokens, width};
+    const gpt2_norm norm = {
+        saved->middle, params[GPT2_LN2_W].values, NULL, NULL, saved->mean2, saved->rstd2, tokens,
+        width};
     const gpt2_norm_grad grad = {space->narrow, space->grad, grads[GPT2_LN2_W], grads[GPT2_LN2_B]};
     ops->norm_backward(&norm, &grad);
 }
 
-void gpt2_block_backward(gpt2_space *space, uint32_t layer, const gpt2_real *const *params,
+void gpt2_block_backward(gpt2_space *space, uint32_t layer, const gpt2_param *params,
                          gpt2_real *const *grads, const gpt2_batch *batch)
 {
     const gpt2_ops *ops = space->ops;
     const size_t tokens = token_count(batch);
     const size_t width = space->config.width;
     const gpt2_saved *saved = &space->saved[space->recompute ? 0 : layer];
-    const linear mix = {tokens, width, width};
-    const linear qkv = {tokens, width, 3 * width};
+    const linear mix = layer_of(space, &params[GPT2_MIX_W], tokens, width, width);
+    const linear qkv = layer_of(space, &params[GPT2_QKV_W], tokens, width, 3 * width);
     if (space->recompute) {
         block_inside(space, layer, params, batch);
     }
     mlp_backward(space, saved, params, grads, tokens);
 
-    linear_weight_grad(grads[GPT2_MIX_W], saved->mixed, space->grad, mix);
     ops->column_sums(grads[GPT2_MIX_B], space->grad, tokens, width);
-    linear_input_grad(space->narrow, space->grad, params[GPT2_MIX_W], mix);
+    linear_backward(&mix, space->narrow, grads[GPT2_MIX_W], saved->mixed, space->grad);
     gpt2_attention_backward(space, saved, batch, space->narrow, space->wide);
-    linear_weight_grad(grads[GPT2_QKV_W], saved->norm1, space->wide, qkv);
     ops->column_sums(grads[GPT2_QKV_B], space->wide, tokens, 3 * width);
-    linear_input_grad(space->narrow, space->wide, params[GPT2_QKV_W], qkv);
+    linear_backward(&qkv, space->narrow, grads[GPT2_QKV_W], saved->norm1, space->wide);
 
     const gpt2_norm norm = {stream_of(space, layer),
-                            params[GPT2_LN1_W],
+                            params[GPT2_LN1_W].values,
                             NULL,
                             NULL,
                             saved->mean1,
@@ -297,12 +309,12 @@ void gpt2_block_backward(gpt2_space *space, uint32_t layer, const gpt2_real *con
 /* --- head ------------------------------------------------------------------------------------- */
 
 /* Final norm of `rows` rows from row `first` of the residual stream. */
-static void final_norm(gpt2_space *space, const gpt2_real *const *params, size_t first, size_t rows)
+static void final_norm(gpt2_space *space, const gpt2_param *params, size_t first, size_t rows)
 {
     const size_t width = space->config.width;
     const gpt2_norm norm = {stream_of(space, space->config.layers) + first * width,
-                            params[GPT2_LNF_W],
-                            params[GPT2_LNF_B],
+                            params[GPT2_LNF_W].values,
+                            params[GPT2_LNF_B].values,
                             space->kept.norm1 + first * width,
                             space->kept.mean1 + first,
                             space->kept.rstd1 + first,
@@ -311,16 +323,16 @@ static void final_norm(gpt2_space *space, const gpt2_real *const *params, size_t
     space->ops->norm_forward(&norm);
 }
 
-/* logits = norm wte' */
-static void make_logits(gpt2_space *space, const gpt2_real *wte, size_t first, size_t rows,
-                        gpt2_real *logits)
+/* The tied embedding as a linear layer without a bias, from the final norm to logits. */
+static linear logits_layer(const gpt2_space *space, const gpt2_param *params, size_t rows)
 {
-    const size_t width = space->config.width;
-    linear_input_grad(logits, space->kept.norm1 + first * width, wte,
-                      (linear){rows, space->config.vocab, width});
+    linear layer =
+        layer_of(space, &params[GPT2_HEAD_WTE], rows, space->config.width, space->config.vocab);
+    layer.turned = true;
+    return layer;
 }
 
-double gpt2_head_forward(gpt2_space *space, const gpt2_real *const *params, const gpt2_batch *batch)
+double gpt2_head_forward(gpt2_space *space, const gpt2_param *params, const gpt2_batch *batch)
 {
     const size_t tokens = token_count(batch);
     double total = 0;
@@ -328,7 +340,8 @@ double gpt2_head_forward(gpt2_space *space, const gpt2_real *const *params, cons
     for (size_t first = 0; first < tokens; first += space->logits_rows) {
         const size_t left = tokens - first;
         const size_t rows = left < space->logits_rows ? left : space->logits_rows;
-        make_logits(space, params[GPT2_HEAD_WTE], first, rows, space->logits);
+        const linear head = logits_layer(space, params, rows);
+        linear_forward(&head, space->logits, space->kept.norm1 + first * space->config.width, 0);
         const gpt2_logits logits = {space->logits, batch->targets + first, rows,
                                     space->config.vocab};
         total += space->ops->loss_forward(&logits);
@@ -336,15 +349,16 @@ double gpt2_head_forward(gpt2_space *space, const gpt2_real *const *params, cons
     return total / (double)tokens;
 }
 
-void gpt2_head_logits(gpt2_space *space, const gpt2_real *const *params, const gpt2_batch *batch,
+void gpt2_head_logits(gpt2_space *space, const gpt2_param *params, const gpt2_batch *batch,
                       gpt2_real *logits)
 {
     const size_t last = (size_t)batch->positions - 1;
     final_norm(space, params, last, 1);
-    make_logits(space, params[GPT2_HEAD_WTE], last, 1, logits);
+    const linear head = logits_layer(space, params, 1);
+    linear_forward(&head, logits, space->kept.norm1 + last * space->config.width, 0);
 }
 
-void gpt2_head_backward(gpt2_space *space, const gpt2_real *const *params, gpt2_real *const *grads,
+void gpt2_head_backward(gpt2_space *space, const gpt2_param *params, gpt2_real *const *grads,
                         const gpt2_batch *batch, gpt2_real scale)
 {
     const size_t tokens = token_count(batch);
@@ -352,20 +366,19 @@ void gpt2_head_backward(gpt2_space *space, const gpt2_real *const *params, gpt2_
     for (size_t first = 0; first < tokens; first += space->logits_rows) {
         const size_t left = tokens - first;
         const size_t rows = left < space->logits_rows ? left : space->logits_rows;
-        const linear sizes = {rows, space->config.vocab, width};
+        const linear head = logits_layer(space, params, rows);
+        const gpt2_real *x = space->kept.norm1 + first * width;
         if (tokens > space->logits_rows) { /* else forward's logits are still there */
-            make_logits(space, params[GPT2_HEAD_WTE], first, rows, space->logits);
+            linear_forward(&head, space->logits, x, 0);
         }
         const gpt2_logits logits = {space->logits, batch->targets + first, rows,
                                     space->config.vocab};
         space->ops->loss_backward(&logits, scale / (gpt2_real)tokens);
-        linear_weight_grad(grads[GPT2_HEAD_WTE], space->logits, space->kept.norm1 + first * width,
-                           sizes);
-        linear_forward(space->narrow + first * width, space->logits, params[GPT2_HEAD_WTE], sizes,
-                       0);
+        linear_backward(&head, space->narrow + first * width, grads[GPT2_HEAD_WTE], x,
+                        space->logits);
     }
     const gpt2_norm norm = {stream_of(space, space->config.layers),
-                            params[GPT2_LNF_W],
+                            params[GPT2_LNF_W].values,
                             NULL,
                             NULL,
                             space->kept.mean1,

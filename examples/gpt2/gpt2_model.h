@@ -66,6 +66,12 @@ typedef struct gpt2_batch {
     uint32_t positions; /* at most config.seq */
 } gpt2_batch;
 
+/* A parameter: `values`, and the same as the space's multiplier reads it. */
+typedef struct gpt2_param {
+    const gpt2_real *values; /* not read of a weight of products, but of the embedding */
+    const void *operand;     /* read of weights of products only */
+} gpt2_param;
+
 /* The results of a block's forward that its backward needs. Token-major: tokens x width unless
  * said. */
 typedef struct gpt2_saved {
@@ -86,6 +92,8 @@ typedef struct gpt2_saved {
 typedef struct gpt2_space {
     gpt2_config config;
     const gpt2_ops *ops;
+    struct gpt2_multiplier
+        *multiplier; /* of linear layers; BLAS's unless the caller sets another */
     size_t tokens_max;
     bool recompute;    /* blocks keep their input only; backward runs their forward again */
     gpt2_real *memory; /* the one allocation */
@@ -105,22 +113,21 @@ typedef struct gpt2_space {
 gpt2_space *gpt2_space_create(const gpt2_config *config, uint32_t samples, bool recompute);
 void gpt2_space_destroy(gpt2_space *space);
 
-/* Forward. Parameters are arrays of pointers in the order of the enums above. */
-void gpt2_embed_forward(gpt2_space *space, const gpt2_real *const *params, const gpt2_batch *batch);
-void gpt2_block_forward(gpt2_space *space, uint32_t layer, const gpt2_real *const *params,
+/* Forward. Parameters and gradients are in the order of the enums above. */
+void gpt2_embed_forward(gpt2_space *space, const gpt2_param *params, const gpt2_batch *batch);
+void gpt2_block_forward(gpt2_space *space, uint32_t layer, const gpt2_param *params,
                         const gpt2_batch *batch);
 /* Mean cross-entropy over the batch, in nats. */
-double gpt2_head_forward(gpt2_space *space, const gpt2_real *const *params,
-                         const gpt2_batch *batch);
+double gpt2_head_forward(gpt2_space *space, const gpt2_param *params, const gpt2_batch *batch);
 /* Logits of sample 0's last position: config.vocab values. */
-void gpt2_head_logits(gpt2_space *space, const gpt2_real *const *params, const gpt2_batch *batch,
+void gpt2_head_logits(gpt2_space *space, const gpt2_param *params, const gpt2_batch *batch,
                       gpt2_real *logits);
 
 /* Backward, in the opposite order, after a forward of the same batch. Gradients are added to.
  * scale multiplies the loss. */
-void gpt2_head_backward(gpt2_space *space, const gpt2_real *const *params, gpt2_real *const *grads,
+void gpt2_head_backward(gpt2_space *space, const gpt2_param *params, gpt2_real *const *grads,
                         const gpt2_batch *batch, gpt2_real scale);
-void gpt2_block_backward(gpt2_space *space, uint32_t layer, const gpt2_real *const *params,
+void gpt2_block_backward(gpt2_space *space, uint32_t layer, const gpt2_param *params,
                          gpt2_real *const *grads, const gpt2_batch *batch);
 void gpt2_embed_backward(gpt2_space *space, gpt2_real *const *grads, const gpt2_batch *batch);
 

@@ -109,54 +109,62 @@ static inline void case_destroy(gpt2_case *model)
     free(model->targets);
 }
 
-/* Pointers to `count` tensors from tensor `first`, in params or grads. */
-static inline void case_pointers(const gpt2_case *model, gpt2_real *values, uint32_t first,
-                                 uint32_t count, gpt2_real **pointers)
+/* Pointers to `count` gradients from tensor `first`. */
+static inline void case_grads(const gpt2_case *model, uint32_t first, uint32_t count,
+                              gpt2_real **grads)
 {
     for (uint32_t i = 0; i < count; i++) {
-        pointers[i] = values + model->first[first + i];
+        grads[i] = model->grads + model->first[first + i];
     }
 }
 
-/* The head's pointers: ln_f.weight, ln_f.bias, wte. */
-static inline void case_head(const gpt2_case *model, gpt2_real *values, gpt2_real **pointers)
+/* Likewise parameters. */
+static inline void case_params(const gpt2_case *model, uint32_t first, uint32_t count,
+                               gpt2_param *params)
 {
-    pointers[GPT2_HEAD_WTE] = values + model->first[GPT2_WTE];
-    case_pointers(model, values, model->tensor_count - 2, 2, pointers + GPT2_LNF_W);
+    for (uint32_t i = 0; i < count; i++) {
+        const gpt2_real *values = model->params + model->first[first + i];
+        params[i] = (gpt2_param){values, values};
+    }
 }
 
-/* The wrapper's const: C does not convert T ** to const T *const *. */
-#define CASE_CONST(pointers) ((const gpt2_real *const *)(pointers))
+/* The head's: ln_f.weight, ln_f.bias, wte. */
+static inline void case_head_params(const gpt2_case *model, gpt2_param *params)
+{
+    case_params(model, model->tensor_count - 2, 2, params + GPT2_LNF_W);
+    case_params(model, GPT2_WTE, 1, params + GPT2_HEAD_WTE);
+}
 
 static inline double case_forward(gpt2_case *model)
 {
-    gpt2_real *p[GPT2_BLOCK_TENSORS];
-    case_pointers(model, model->params, 0, GPT2_EMBED_TENSORS, p);
-    gpt2_embed_forward(model->space, CASE_CONST(p), &model->batch);
+    gpt2_param p[GPT2_BLOCK_TENSORS];
+    case_params(model, 0, GPT2_EMBED_TENSORS, p);
+    gpt2_embed_forward(model->space, p, &model->batch);
     for (uint32_t layer = 0; layer < model->config.layers; layer++) {
         const uint32_t first = GPT2_EMBED_TENSORS + layer * GPT2_BLOCK_TENSORS;
-        case_pointers(model, model->params, first, GPT2_BLOCK_TENSORS, p);
-        gpt2_block_forward(model->space, layer, CASE_CONST(p), &model->batch);
+        case_params(model, first, GPT2_BLOCK_TENSORS, p);
+        gpt2_block_forward(model->space, layer, p, &model->batch);
     }
-    case_head(model, model->params, p);
-    return gpt2_head_forward(model->space, CASE_CONST(p), &model->batch);
+    case_head_params(model, p);
+    return gpt2_head_forward(model->space, p, &model->batch);
 }
 
 /* Adds to grads; call after case_forward. */
 static inline void case_backward(gpt2_case *model, gpt2_real scale)
 {
-    gpt2_real *p[GPT2_BLOCK_TENSORS];
+    gpt2_param p[GPT2_BLOCK_TENSORS];
     gpt2_real *g[GPT2_BLOCK_TENSORS];
-    case_head(model, model->params, p);
-    case_head(model, model->grads, g);
-    gpt2_head_backward(model->space, CASE_CONST(p), g, &model->batch, scale);
+    case_head_params(model, p);
+    case_grads(model, model->tensor_count - 2, 2, g + GPT2_LNF_W);
+    case_grads(model, GPT2_WTE, 1, g + GPT2_HEAD_WTE);
+    gpt2_head_backward(model->space, p, g, &model->batch, scale);
     for (uint32_t layer = model->config.layers; layer-- > 0;) {
         const uint32_t first = GPT2_EMBED_TENSORS + layer * GPT2_BLOCK_TENSORS;
-        case_pointers(model, model->params, first, GPT2_BLOCK_TENSORS, p);
-        case_pointers(model, model->grads, first, GPT2_BLOCK_TENSORS, g);
-        gpt2_block_backward(model->space, layer, CASE_CONST(p), g, &model->batch);
+        case_params(model, first, GPT2_BLOCK_TENSORS, p);
+        case_grads(model, first, GPT2_BLOCK_TENSORS, g);
+        gpt2_block_backward(model->space, layer, p, g, &model->batch);
     }
-    case_pointers(model, model->grads, 0, GPT2_EMBED_TENSORS, g);
+    case_grads(model, 0, GPT2_EMBED_TENSORS, g);
     gpt2_embed_backward(model->space, g, &model->batch);
 }
 

@@ -507,7 +507,7 @@ TEST(logits_follow_double)
 {
     const gpt2_config config = {2, 2, 32, 70, 37};
     zero_view params[GPT2_HEAD_TENSORS];
-    gpt2_real *pointers[GPT2_HEAD_TENSORS];
+    gpt2_param given[GPT2_HEAD_TENSORS];
     gpt2_real expected[37];
     float logits[37];
     twin it;
@@ -515,8 +515,8 @@ TEST(logits_follow_double)
     it.model.batch.positions = 66;
     case_tokens(&it.model, 0);
     (void)case_forward(&it.model);
-    case_head(&it.model, it.model.params, pointers);
-    gpt2_head_logits(it.model.space, CASE_CONST(pointers), &it.model.batch, expected);
+    case_head_params(&it.model, given);
+    gpt2_head_logits(it.model.space, given, &it.model.batch, expected);
     it.model.batch.targets = NULL;
     head_views(&it, it.params, params);
     twin_body(&it);

@@ -1,4 +1,4 @@
-/* The two BLAS functions of gpt2_linear.h as plain loops, for a reference that needs no OpenBLAS.
+/* The two BLAS functions of gpt2_linear.c as plain loops, for a reference that needs no OpenBLAS.
  * Row-major only. */
 #ifndef TESTS_GPT2_PLAIN_CBLAS_H
 #define TESTS_GPT2_PLAIN_CBLAS_H
