@@ -69,6 +69,7 @@ need_build() {
     need_python python3-numpy 'import numpy'
     need_python python3-pip 'import pip'
     need_command g++ g++
+    [ -f /usr/include/dnnl.h ] || missing+=(libdnnl-dev)
 }
 
 # What only the whole of scripts/test needs.

@@ -10,14 +10,24 @@
 #include "gpt2_model.h"
 #include "zero/zero.h"
 
+/* Whose products linear layers of bf16 parameters have on the CPU. */
+typedef enum gpt2_library {
+    GPT2_LIBRARY_AUTO, /* oneDNN's where the CPU has instructions for them, else BLAS's */
+    GPT2_LIBRARY_BLAS,
+    GPT2_LIBRARY_DNNL,
+    GPT2_LIBRARY_COUNT
+} gpt2_library;
+
 typedef struct gpt2_backend_setup {
     gpt2_config config;
     zero_dtype dtype;      /* of parameters */
     zero_dtype grad_dtype; /* of gradients; DEFAULT: as parameters */
     uint32_t samples;      /* of the largest micro-batch */
     bool recompute;
-    bool tf32;         /* CUDA: fp32 products may round their factors to TF32 */
-    gpt2_error *error; /* gets the text of every failure; outlives the space */
+    gpt2_library products; /* CPU: of bf16 parameters */
+    uint32_t threads;      /* CPU: of a rank's products by oneDNN; 0: one */
+    bool tf32;             /* CUDA: fp32 products may round their factors to TF32 */
+    gpt2_error *error;     /* gets the text of every failure; outlives the space */
 } gpt2_backend_setup;
 
 /* Views are the engine's, in the order of gpt2_model.h's enums; gradients are added to. All calls
@@ -35,7 +45,8 @@ typedef struct gpt2_backend {
     /* Set the threads of a rank, for tables that use threads. */
     void (*use_threads)(uint32_t threads);
 
-    /* Everything a rank computes with. Memory: no later call allocates. */
+    /* Everything a rank computes with. Memory: no later call allocates, but oneDNN for the first
+     * product of a shape. */
     zero_status (*create)(const gpt2_backend_setup *setup, void **space);
     void (*destroy)(void *space); /* NULL is fine */
     uint64_t (*bytes)(const void *space);

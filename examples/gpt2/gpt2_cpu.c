@@ -1,10 +1,13 @@
 /* The CPU's table: gpt2_model.c's mathematics in fp32.
  *
- * Low-precision parameters are widened to fp32 a unit at a time; low-precision gradients of a unit
- * are summed in fp32 and then added to the engine's buffers, rounded to their type. */
+ * Low-precision parameters are widened to fp32 a unit at a time, but for weights whose products
+ * oneDNN makes, which it reads as they are. Low-precision gradients of a unit are summed in fp32
+ * and then added to the engine's buffers, rounded to their type. */
 #include "gpt2_backend.h"
 #include "gpt2_blas.h"
+#include "gpt2_dnnl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +15,10 @@ typedef struct cpu {
     gpt2_space *space;
     gpt2_batch batch;
     double loss;
-    float *wide;  /* fp32 copy of the unit in use; unused where parameters are fp32 */
-    float *grads; /* fp32 gradient of the unit in use; unused where gradients are fp32 */
+    float *wide;     /* fp32 copy of the unit in use; unused where parameters are fp32 */
+    float *grads;    /* fp32 gradient of the unit in use; unused where gradients are fp32 */
+    gpt2_dnnl *dnnl; /* NULL: products are BLAS's */
+    gpt2_error *error;
     uint64_t bytes;
 } cpu;
 
@@ -47,10 +52,35 @@ static uint64_t largest_unit(const gpt2_config *config)
     return block > ends ? block : ends;
 }
 
+/* Elements of the largest operands of a linear layer's products: activations, and gradients. */
+static void largest_operands(const gpt2_space *space, size_t counts[2])
+{
+    const size_t hidden = space->tokens_max * 4 * space->config.width;
+    const size_t logits = space->logits_rows * space->config.vocab;
+    counts[0] = hidden;
+    counts[1] = hidden > logits ? hidden : logits;
+}
+
+/* Set whose products linear layers have: BLAS's unless oneDNN is to multiply. */
+static zero_status create_products(cpu *self, const gpt2_backend_setup *setup)
+{
+    size_t counts[2];
+    if (setup->products == GPT2_LIBRARY_BLAS || setup->dtype != ZERO_DTYPE_BF16 ||
+        (setup->products == GPT2_LIBRARY_AUTO && !gpt2_dnnl_is_fast())) {
+        return ZERO_OK;
+    }
+    largest_operands(self->space, counts);
+    TRY(gpt2_dnnl_create(self->space->ops, counts, setup->threads, setup->error, &self->dnnl));
+    self->space->multiplier = gpt2_dnnl_multiplier(self->dnnl);
+    self->bytes += (counts[0] + counts[1]) * sizeof(uint16_t);
+    return ZERO_OK;
+}
+
 static void destroy(void *space)
 {
     cpu *self = space;
     if (self != NULL) {
+        gpt2_dnnl_destroy(self->dnnl);
         gpt2_space_destroy(self->space);
         free(self->wide);
         free(self->grads);
@@ -80,7 +110,13 @@ static zero_status create(const gpt2_backend_setup *setup, void **space)
                         setup->samples, setup->config.seq);
         return ZERO_ERR_OUT_OF_MEMORY;
     }
+    self->error = setup->error;
     self->bytes = self->space->bytes + (low ? copy_bytes : 0) + (low_grads ? copy_bytes : 0);
+    const zero_status status = create_products(self, setup);
+    if (status != ZERO_OK) {
+        destroy(self);
+        return status;
+    }
     *space = self;
     return ZERO_OK;
 }
@@ -101,13 +137,25 @@ static zero_stream stream(const void *space)
     return zero_stream_host();
 }
 
+/* Parameters that are factors of products, a bit each. */
+enum {
+    BLOCK_FACTORS = 1 << GPT2_QKV_W | 1 << GPT2_MIX_W | 1 << GPT2_EXPAND_W | 1 << GPT2_SHRINK_W,
+    HEAD_FACTORS = 1 << GPT2_HEAD_WTE
+};
+
 /* --- views ------------------------------------------------------------------------------------ */
 
-/* `count` parameters as fp32. */
-static void widen(cpu *self, const zero_view *views, uint32_t count, gpt2_param *params)
+/* `count` parameters as the mathematics reads them. factors: bit i is set if products read
+ * parameter i, and nothing else does. */
+static void widen(cpu *self, const zero_view *views, uint32_t count, uint32_t factors,
+                  gpt2_param *params)
 {
     float *wide = self->wide;
     for (uint32_t i = 0; i < count; i++) {
+        if (self->dnnl != NULL && (factors >> i & 1) != 0) {
+            params[i] = (gpt2_param){NULL, views[i].data};
+            continue;
+        }
         if (views[i].dtype == ZERO_DTYPE_F32) {
             params[i] = (gpt2_param){views[i].data, views[i].data};
             continue;
@@ -148,6 +196,12 @@ static void close_grads(cpu *self, const zero_view *views, uint32_t count, float
     }
 }
 
+/* The end of a pass: how its products went. */
+static zero_status done(const cpu *self)
+{
+    return self->dnnl == NULL ? ZERO_OK : gpt2_dnnl_status(self->dnnl, self->error);
+}
+
 /* --- passes ----------------------------------------------------------------------------------- */
 
 static zero_status begin(void *space, const gpt2_batch *batch)
@@ -160,7 +214,7 @@ static zero_status embed_forward(void *space, const zero_view *params)
 {
     cpu *self = space;
     gpt2_param p[GPT2_EMBED_TENSORS];
-    widen(self, params, GPT2_EMBED_TENSORS, p);
+    widen(self, params, GPT2_EMBED_TENSORS, 0, p);
     gpt2_embed_forward(self->space, p, &self->batch);
     return ZERO_OK;
 }
@@ -169,9 +223,9 @@ static zero_status block_forward(void *space, uint32_t layer, const zero_view *p
 {
     cpu *self = space;
     gpt2_param p[GPT2_BLOCK_TENSORS];
-    widen(self, params, GPT2_BLOCK_TENSORS, p);
+    widen(self, params, GPT2_BLOCK_TENSORS, BLOCK_FACTORS, p);
     gpt2_block_forward(self->space, layer, p, &self->batch);
-    return ZERO_OK;
+    return done(self);
 }
 
 static zero_status head_forward(void *space, const zero_view *params, bool trains)
@@ -179,9 +233,9 @@ static zero_status head_forward(void *space, const zero_view *params, bool train
     (void)trains;
     cpu *self = space;
     gpt2_param p[GPT2_HEAD_TENSORS];
-    widen(self, params, GPT2_HEAD_TENSORS, p);
+    widen(self, params, GPT2_HEAD_TENSORS, HEAD_FACTORS, p);
     self->loss = gpt2_head_forward(self->space, p, &self->batch);
-    return ZERO_OK;
+    return done(self);
 }
 
 static zero_status loss(void *space, double *value)
@@ -194,9 +248,9 @@ static zero_status head_logits(void *space, const zero_view *params, float *logi
 {
     cpu *self = space;
     gpt2_param p[GPT2_HEAD_TENSORS];
-    widen(self, params, GPT2_HEAD_TENSORS, p);
+    widen(self, params, GPT2_HEAD_TENSORS, HEAD_FACTORS, p);
     gpt2_head_logits(self->space, p, &self->batch, logits);
-    return ZERO_OK;
+    return done(self);
 }
 
 static zero_status head_backward(void *space, const zero_view *params, const zero_view *grads,
@@ -205,11 +259,11 @@ static zero_status head_backward(void *space, const zero_view *params, const zer
     cpu *self = space;
     gpt2_param p[GPT2_HEAD_TENSORS];
     float *g[GPT2_HEAD_TENSORS];
-    widen(self, params, GPT2_HEAD_TENSORS, p);
+    widen(self, params, GPT2_HEAD_TENSORS, HEAD_FACTORS, p);
     open_grads(self, grads, GPT2_HEAD_TENSORS, g);
     gpt2_head_backward(self->space, p, g, &self->batch, scale);
     close_grads(self, grads, GPT2_HEAD_TENSORS, g);
-    return ZERO_OK;
+    return done(self);
 }
 
 static zero_status block_backward(void *space, uint32_t layer, const zero_view *params,
@@ -218,11 +272,11 @@ static zero_status block_backward(void *space, uint32_t layer, const zero_view *
     cpu *self = space;
     gpt2_param p[GPT2_BLOCK_TENSORS];
     float *g[GPT2_BLOCK_TENSORS];
-    widen(self, params, GPT2_BLOCK_TENSORS, p);
+    widen(self, params, GPT2_BLOCK_TENSORS, BLOCK_FACTORS, p);
     open_grads(self, grads, GPT2_BLOCK_TENSORS, g);
     gpt2_block_backward(self->space, layer, p, g, &self->batch);
     close_grads(self, grads, GPT2_BLOCK_TENSORS, g);
-    return ZERO_OK;
+    return done(self);
 }
 
 static zero_status embed_backward(void *space, const zero_view *grads)
@@ -237,8 +291,14 @@ static zero_status embed_backward(void *space, const zero_view *grads)
 
 static const char *products(const void *space)
 {
-    (void)space;
-    return gpt2_blas_text();
+    static char text[400];
+    char library[80];
+    if (((const cpu *)space)->dnnl == NULL) {
+        return gpt2_blas_text();
+    }
+    (void)snprintf(text, sizeof text, "%s; attention: %s", gpt2_dnnl_text(library, sizeof library),
+                   gpt2_blas_text());
+    return text;
 }
 
 static const char *warning(const void *space)

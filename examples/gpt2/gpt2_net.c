@@ -100,6 +100,8 @@ zero_status gpt2_net_create(gpt2_net *net, zero_world *world, const gpt2_net_set
                                       .grad_dtype = setup->options.grad_dtype,
                                       .samples = setup->samples,
                                       .recompute = setup->recompute,
+                                      .products = setup->products,
+                                      .threads = setup->options.threads,
                                       .tf32 = setup->tf32,
                                       .error = &net->error};
     TRY(net->backend->create(&space, &net->space));

@@ -34,6 +34,7 @@ typedef struct gpt2_net_setup {
     uint32_t samples; /* of the largest micro-batch on this rank */
     bool recompute;
     bool tf32;
+    gpt2_library products;
     uint64_t seed;
 } gpt2_net_setup;
 

@@ -347,6 +347,14 @@ static void widen_f16(gpt2_real *y, const uint16_t *x, size_t count)
     }
 }
 
+static void narrow_bf16(uint16_t *y, const gpt2_real *x, size_t count)
+{
+    for (size_t i = 0; i < count; i += LANES) {
+        const size_t left = count - i;
+        store_half(y + i, to_bf16(__builtin_convertvector(load(x + i, left), fvec)), left);
+    }
+}
+
 static void add_bf16(uint16_t *y, const gpt2_real *x, size_t count)
 {
     for (size_t i = 0; i < count; i += LANES) {
@@ -384,6 +392,7 @@ const gpt2_ops GPT2_OPS_TABLE = {
     .loss_backward = loss_backward,
     .widen_bf16 = widen_bf16,
     .widen_f16 = widen_f16,
+    .narrow_bf16 = narrow_bf16,
     .add_bf16 = add_bf16,
     .add_f16 = add_f16,
 };

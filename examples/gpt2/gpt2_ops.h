@@ -77,9 +77,11 @@ typedef struct gpt2_ops {
     /* logits = (softmax(logits) - one hot of target) * scale. */
     void (*loss_backward)(const gpt2_logits *logits, gpt2_real scale);
 
-    /* bfloat16 and binary16 as bit patterns; `add` rounds to nearest even after adding. */
+    /* bfloat16 and binary16 as bit patterns; `narrow` rounds to nearest even, and `add` after
+     * adding. */
     void (*widen_bf16)(gpt2_real *y, const uint16_t *x, size_t count);
     void (*widen_f16)(gpt2_real *y, const uint16_t *x, size_t count);
+    void (*narrow_bf16)(uint16_t *y, const gpt2_real *x, size_t count);
     void (*add_bf16)(uint16_t *y, const gpt2_real *x, size_t count);
     void (*add_f16)(uint16_t *y, const gpt2_real *x, size_t count);
 } gpt2_ops;

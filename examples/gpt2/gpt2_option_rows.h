@@ -17,7 +17,8 @@ typedef enum kind {
     KIND_DISK,   /* a text; may be given again */
     KIND_PRESET, /* a text, and the sizes it stands for */
     KIND_DTYPE,  /* of parameters */
-    KIND_ENGINE  /* an option of the library's, of that name or by `aliases` */
+    KIND_LIBRARY,
+    KIND_ENGINE /* an option of the library's, of that name or by `aliases` */
 } kind;
 
 typedef struct gpt2_option {
@@ -70,6 +71,9 @@ static const gpt2_option own_rows[] = {
     {"width", KIND_COUNT, AT(width), 1, 65536, "N: of the residual stream"},
     {"seq", KIND_COUNT, AT(seq), 1, 65536, "N: tokens of a sample"},
     {"recompute", KIND_FLAG, AT(recompute), 0, 0, "keep block inputs only; backward recomputes"},
+    {"products", KIND_LIBRARY, AT(products), 0, 0,
+     "auto|blas|dnnl: CPU: products of bf16 parameters; auto: oneDNN where the CPU multiplies "
+     "bf16"},
     {"tf32", KIND_FLAG, AT(tf32), 0, 0, "CUDA: f32 products may round their factors to TF32"},
     {"batch", KIND_COUNT, AT(batch), 1, 1 << 20, "N: samples a step, over all ranks"},
     {"micro-steps", KIND_COUNT, AT(micro_steps), 1, 1 << 16, "N: parts a step is done in"},

@@ -255,6 +255,22 @@ static bool set_dtype(void *field, const gpt2_option *row, const char *text, gpt
     return gpt2_fail(error, "--%s %.100s: give one of f32, bf16, f16", row->name, text);
 }
 
+static const char *const library_names[] = {"auto", "blas", "dnnl"};
+_Static_assert(sizeof library_names / sizeof library_names[0] == GPT2_LIBRARY_COUNT,
+               "each library has its name");
+
+static bool set_library(void *field, const gpt2_option *row, const char *text, gpt2_error *error)
+{
+    for (int i = 0; i < GPT2_LIBRARY_COUNT; i++) {
+        const gpt2_library library = (gpt2_library)i;
+        if (strcmp(text, library_names[i]) == 0) {
+            memcpy(field, &library, sizeof library);
+            return true;
+        }
+    }
+    return gpt2_fail(error, "--%s %.100s: give auto, blas or dnnl", row->name, text);
+}
+
 static bool set_engine(gpt2_options *options, const gpt2_option *row, const char *text,
                        gpt2_error *error)
 {
@@ -296,6 +312,8 @@ static bool set_value(gpt2_options *options, const gpt2_option *row, const char 
         return set_preset(options, row, text, error);
     case KIND_DTYPE:
         return set_dtype(field, row, text, error);
+    case KIND_LIBRARY:
+        return set_library(field, row, text, error);
     case KIND_ENGINE:
         return set_engine(options, row, text != NULL ? text : "1", error);
     case KIND_FLAG:
@@ -314,6 +332,10 @@ static bool check_cuda(const gpt2_options *o, gpt2_error *error)
     const uint32_t depth = o->width / o->heads;
     const zero_dtype grads =
         o->engine.grad_dtype == ZERO_DTYPE_DEFAULT ? o->dtype : o->engine.grad_dtype;
+    if (o->products != GPT2_LIBRARY_AUTO) {
+        return gpt2_fail(error, "--products %s is for --device cpu; leave it out",
+                         library_names[o->products]);
+    }
     if (o->dtype == ZERO_DTYPE_F16) {
         return gpt2_fail(error, "--dtype f16 is not for --device cuda; use bf16 or f32");
     }
@@ -345,6 +367,10 @@ static bool check(const gpt2_options *options, gpt2_error *error)
     }
     if (o->engine.device == ZERO_DEVICE_CUDA && !check_cuda(o, error)) {
         return false;
+    }
+    if (o->products == GPT2_LIBRARY_DNNL && o->dtype != ZERO_DTYPE_BF16) {
+        return gpt2_fail(error, "--products dnnl is for --dtype bf16, not %s; give bf16, or blas",
+                         zero_dtype_name(o->dtype));
     }
     if (o->batch % o->micro_steps != 0 && o->plan == 0) {
         return gpt2_fail(error, "--micro-steps %u does not divide --batch %u; choose a divisor",
@@ -608,12 +634,14 @@ static bool print_value(const gpt2_options *options, const gpt2_option *row, FIL
     case KIND_DISK:
         return print_disks(options, file);
     case KIND_TIER:
+    case KIND_LIBRARY:
     case KIND_DTYPE: {
         int value = 0;
         memcpy(&value, field, sizeof value);
         (void)fprintf(file, "%s%s%s", quote,
-                      row->kind == KIND_TIER ? zero_tier_name((zero_tier)value)
-                                             : zero_dtype_name((zero_dtype)value),
+                      row->kind == KIND_TIER      ? zero_tier_name((zero_tier)value)
+                      : row->kind == KIND_LIBRARY ? library_names[value]
+                                                  : zero_dtype_name((zero_dtype)value),
                       quote);
         break;
     }
@@ -641,8 +669,8 @@ static bool shows_default(const gpt2_option *row)
         }
     }
     return row->kind == KIND_REAL || row->kind == KIND_SEED || row->kind == KIND_TIER ||
-           row->kind == KIND_COUNT || row->kind == KIND_DTYPE || is_row(row, "stage") ||
-           is_row(row, "device") || is_row(row, "nccl-memory") ||
+           row->kind == KIND_COUNT || row->kind == KIND_DTYPE || row->kind == KIND_LIBRARY ||
+           is_row(row, "stage") || is_row(row, "device") || is_row(row, "nccl-memory") ||
            strstr(row->name, "-tier") != NULL;
 }
 

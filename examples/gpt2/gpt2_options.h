@@ -2,6 +2,7 @@
 #ifndef GPT2_OPTIONS_H
 #define GPT2_OPTIONS_H
 
+#include "gpt2_backend.h"
 #include "gpt2_error.h"
 #include "zero/options.h"
 #include <stdint.h>
@@ -43,6 +44,7 @@ typedef struct gpt2_options {
     uint32_t seq;
     uint32_t recompute;
     uint32_t tf32;
+    gpt2_library products;
     double peak_tflops; /* of one GPU; 0: not given */
     uint32_t batch;
     uint32_t micro_steps;

@@ -396,6 +396,7 @@ static zero_status create_trainer(trainer *self)
                                   .samples = self->samples,
                                   .recompute = o->recompute != 0,
                                   .tf32 = o->tf32 != 0,
+                                  .products = o->products,
                                   .seed = o->seed};
     TRY(gpt2_net_create(&self->net, self->world, &setup));
     gpt2_log_warning(self->log, self->rank, job->backend->warning(self->net.space));

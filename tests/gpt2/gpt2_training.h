@@ -18,6 +18,7 @@ typedef struct setting {
     uint32_t micro_steps;
     const gpt2_backend *backend;
     zero_device device;
+    gpt2_library products;
 } setting;
 
 typedef struct history {
@@ -83,6 +84,7 @@ static inline zero_status train_rank(zero_world *world, void *user)
                             .dtype = plan->dtype,
                             .samples = SAMPLES / (plan->ranks * plan->micro_steps),
                             .recompute = plan->recompute,
+                            .products = plan->products,
                             .seed = 1};
     setup.options.stage = plan->stage;
     setup.options.shard_group = plan->shard_group;

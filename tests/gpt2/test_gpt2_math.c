@@ -1,5 +1,6 @@
 /* The loops in float: accuracy of exp and GELU, low precision, equal bits of all tables; and
  * recomputation changes nothing. */
+#include "bf16.h"
 #include "gpt2_case.h"
 
 /* Distance in units of float precision at the exact value. */
@@ -82,6 +83,20 @@ TEST(every_half_widens_to_its_value)
         gpt2_ops_best()->widen_bf16(&bf16, &in, 1);
         CHECK_SAME(f16, half_value(in));
         CHECK_SAME(bf16, bits_to_float(half << 16));
+    }
+}
+
+TEST(random_floats_narrow_to_the_nearest_bf16)
+{
+    for (uint32_t i = 0; i < 200000; i++) {
+        const float x = bits_to_float(case_hash(i));
+        uint16_t narrow = 0;
+        gpt2_ops_best()->narrow_bf16(&narrow, &x, 1);
+        if (isnan(x)) {
+            CHECK(isnan(bits_to_float((uint32_t)narrow << 16)));
+        } else {
+            CHECK_EQ(narrow, bf16_of(x));
+        }
     }
 }
 
