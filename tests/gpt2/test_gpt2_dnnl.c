@@ -5,6 +5,7 @@
 #include "gpt2_dnnl.h"
 #include "gpt2_training.h"
 
+#include <dirent.h>
 #include <math.h>
 
 static gpt2_dnnl *create(size_t count, uint32_t threads)
@@ -122,6 +123,42 @@ TEST(products_that_were_given_up_are_made_again)
         check_product(dnnl, &(products_case){{1 + i % 80, 8, 5, 1, 0}, {false, true}});
     }
     gpt2_dnnl_destroy(dnnl);
+}
+
+static int count_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int count = 0;
+    CHECK(tasks != NULL);
+    for (const struct dirent *it = readdir(tasks); it != NULL; it = readdir(tasks)) {
+        count += it->d_name[0] != '.';
+    }
+    CHECK_EQ(closedir(tasks), 0);
+    return count;
+}
+
+/* Threads that a product of a rank with `threads` has started; oneDNN's own default is all cores.
+ */
+static int threads_started(uint32_t threads)
+{
+    enum { SIDE = 512 };
+    static float values[SIDE * SIDE];
+    static float result[SIDE * SIDE];
+    gpt2_dnnl *dnnl = create(SIDE * SIDE, threads);
+    gpt2_multiplier *by = gpt2_dnnl_multiplier(dnnl);
+    const int before = count_threads();
+    const gpt2_matrix a = {by->operand(by, 0, values, SIDE * SIDE), SIDE, false};
+    const gpt2_matrix b = {by->operand(by, 1, values, SIDE * SIDE), SIDE, false};
+    by->multiply(by, result, a, b, &(gpt2_product){SIDE, SIDE, SIDE, 1, 0});
+    const int after = count_threads();
+    gpt2_dnnl_destroy(dnnl);
+    return after - before;
+}
+
+TEST(a_product_has_the_threads_of_its_rank)
+{
+    CHECK_EQ(threads_started(1), 0);
+    CHECK(threads_started(3) <= 2);
 }
 
 /* --- the backend without an engine ------------------------------------------------------------ */
