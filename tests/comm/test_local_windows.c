@@ -43,7 +43,7 @@ static zi_peer_space *enter(stage_play *play, zero_world *world, conf *test)
         CHECK_OK(zi_pages_alloc(play->size * WINDOW_BYTES, (void **)&play->window));
         play->block_bytes = zi_peer_block_bytes(play->size, play->where.stage_bytes);
         CHECK_OK(zi_pages_alloc(play->block_bytes, (void **)&play->block));
-        zi_peer_block_init(play->block, play->size, play->where.stage_bytes);
+        zi_peer_block_init(play->block, play->size, play->where.stage_bytes, ZI_FUTEX_PROCESS);
     }
     CHECK_OK(zero_world_barrier(world));
     unsigned char *own = play->window + me * WINDOW_BYTES;

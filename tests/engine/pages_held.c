@@ -84,14 +84,16 @@ zero_status __real_zi_pages_alloc_on(size_t bytes, int node, void **out);
 void __real_zi_pages_free(void *pointer, size_t bytes);
 zero_status __real_zi_pages_discard(void *pointer, size_t bytes);
 zero_status __real_zi_pages_restore(void *pointer, size_t bytes);
-void __real_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes);
+void __real_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes,
+                               zi_futex_scope scope);
 
 zero_status __wrap_zi_pages_alloc(size_t bytes, void **out);
 zero_status __wrap_zi_pages_alloc_on(size_t bytes, int node, void **out);
 void __wrap_zi_pages_free(void *pointer, size_t bytes);
 zero_status __wrap_zi_pages_discard(void *pointer, size_t bytes);
 zero_status __wrap_zi_pages_restore(void *pointer, size_t bytes);
-void __wrap_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes);
+void __wrap_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes,
+                               zi_futex_scope scope);
 
 zero_status __wrap_zi_pages_alloc(size_t bytes, void **out)
 {
@@ -139,11 +141,12 @@ zero_status __wrap_zi_pages_restore(void *pointer, size_t bytes)
     return status;
 }
 
-void __wrap_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
+void __wrap_zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes,
+                               zi_futex_scope scope)
 {
     const uint64_t bytes = entry_of(block).bytes;
     change(block, (held){.pointer = block, .bytes = bytes, .block = true});
-    __real_zi_peer_block_init(block, size, stage_bytes);
+    __real_zi_peer_block_init(block, size, stage_bytes, scope);
 }
 
 #ifdef TOY_CUDA

@@ -5,9 +5,10 @@
  * threads are made, wait and ask for the time replaced from machine_begin on: pthread_*,
  * sched_yield, nanosleep, clock_gettime and the futex call. Before, and so in every program that
  * never calls it, they are the system's. The library is the same: its streams, barriers, windows
- * and writers run as they are. A thread goes on until it waits, yields or takes a mutex; whose turn
- * is next, which waiter a signal wakes and how long a mutex is left to others is drawn from the
- * seed. The same seed and program make the same choices, which machine_log_hash() sums up.
+ * and writers run as they are. A thread goes on until it waits, yields, takes a mutex or raises a
+ * counter (core/counter.h); whose turn is next, which waiter a signal wakes and how long a mutex is
+ * left to others is drawn from the seed. The same seed and program make the same choices, which
+ * machine_log_hash() sums up.
  *
  * A wait with a deadline costs nothing: when all threads wait, time jumps to the first deadline.
  * While anybody can run, a turn takes 100 ns and asking for the time takes 50 ns.

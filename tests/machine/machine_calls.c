@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/counter.h"
 #include "machine_internal.h"
 
 IN_PLACE_OF(clock_gettime);
@@ -36,6 +37,7 @@ IN_PLACE_OF(sched_getaffinity);
 IN_PLACE_OF(sched_yield);
 IN_PLACE_OF(syscall);
 IN_PLACE_OF(usleep);
+IN_PLACE_OF(zi_counter_raise);
 
 #define NS_PER_S UINT64_C(1000000000)
 /* The time that CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. */
@@ -255,6 +257,15 @@ int __wrap_usleep(useconds_t us)
     BEFORE_IT(usleep(us));
     machine_pause(us * UINT64_C(1000));
     return 0;
+}
+
+/* As taking a mutex is: others may come first. */
+void __wrap_zi_counter_raise(zi_counter *counter, uint64_t value)
+{
+    if (machine_is_on() && machine_choose(4) == 1) {
+        machine_yield();
+    }
+    __real_zi_counter_raise(counter, value);
 }
 
 static long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *span)

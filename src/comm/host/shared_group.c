@@ -81,7 +81,8 @@ static zero_status make_block(const zi_shared *shared, uint32_t size, zi_shared_
         zi_shared_drop(shared, offset, bytes);
         return status;
     }
-    zi_peer_block_init(shared_group_block_of(row), size, stage_bytes(shared, size));
+    zi_peer_block_init(shared_group_block_of(row), size, stage_bytes(shared, size),
+                       shared->space.one_address_space ? ZI_FUTEX_PROCESS : ZI_FUTEX_SHARED);
     return ZERO_OK;
 }
 

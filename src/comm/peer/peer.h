@@ -23,6 +23,7 @@
 
 #include "comm/comm.h"
 #include "core/failure.h"
+#include "core/futex.h"
 
 #define ZI_PEER_WINDOWS_MAX 64
 
@@ -62,7 +63,8 @@ typedef struct zi_peer_block zi_peer_block;
 size_t zi_peer_block_bytes(uint32_t size, size_t stage_bytes);
 
 /* Make zeroed memory a block. Once, by one member, before any other uses it. */
-void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes);
+void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes,
+                        zi_futex_scope scope);
 
 /* A member uses the block no more. True for the last of them: its memory can be freed. */
 bool zi_peer_block_done(zi_peer_block *block);

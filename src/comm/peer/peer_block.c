@@ -4,19 +4,14 @@
  * memory. */
 #include "comm/peer/peer_block.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/futex.h"
 #include "core/memory.h"
 #include "core/sizes.h"
 
@@ -27,19 +22,6 @@
 /* After a yield that took longer than this, the next SLEEPS waits do not yield. */
 #define YIELD_NS (NS_PER_MS / 5)
 #define SLEEPS 1000
-
-/* Not FUTEX_PRIVATE: the members may be processes. remaining_ns 0: no limit. */
-static void futex_wait(atomic_uint *word, unsigned seen, uint64_t remaining_ns)
-{
-    const struct timespec span = {.tv_sec = (time_t)(remaining_ns / 1000000000),
-                                  .tv_nsec = (long)(remaining_ns % 1000000000)};
-    (void)syscall(SYS_futex, word, FUTEX_WAIT, seen, remaining_ns != 0 ? &span : NULL, NULL, 0);
-}
-
-static void futex_wake_all(atomic_uint *word)
-{
-    (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
 
 static void pause_briefly(void)
 {
@@ -67,8 +49,10 @@ size_t zi_peer_block_bytes(uint32_t size, size_t stage_bytes)
     return zi_align_up(stages_offset(size) + stages, ZI_PAGE_BYTES);
 }
 
-void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes)
+void zi_peer_block_init(zi_peer_block *block, uint32_t size, size_t stage_bytes,
+                        zi_futex_scope scope)
 {
+    block->scope = scope;
     block->size = size;
     block->stage_bytes = stage_bytes;
     atomic_init(&block->users, size);
@@ -181,7 +165,8 @@ static zi_peer_arrival sleep_until_over(zi_peer_block *block, unsigned start, ui
             limit_ns = now_ns + deadline_ms * NS_PER_MS;
         }
         const uint64_t rest_ns = limit_ns - now_ns;
-        futex_wait(&block->generation, word, poll != NULL && rest_ns > POLL_NS ? POLL_NS : rest_ns);
+        zi_futex_wait(&block->generation, word,
+                      poll != NULL && rest_ns > POLL_NS ? POLL_NS : rest_ns, block->scope);
         if (poll != NULL && zi_clock_ns() - now_ns >= POLL_NS) {
             poll(user);
         }
@@ -223,7 +208,7 @@ zi_peer_arrival zi_peer_block_arrive(zi_peer_block *block, uint32_t rank,
         atomic_store_explicit(&block->arrived_count, 0, memory_order_relaxed);
         atomic_fetch_add(&block->generation, 2);
         if (atomic_load(&block->sleepers) != 0) {
-            futex_wake_all(&block->generation);
+            zi_futex_wake_all(&block->generation, block->scope);
         }
         return ZI_PEER_ARRIVED;
     }
@@ -273,7 +258,7 @@ void zi_peer_block_fail(zi_peer_block *block, const zi_failure *failure)
         await_error_text(block);
     }
     if ((atomic_fetch_or(&block->generation, FAILED_BIT) & FAILED_BIT) == 0) {
-        futex_wake_all(&block->generation);
+        zi_futex_wake_all(&block->generation, block->scope);
     }
 }
 
@@ -303,7 +288,7 @@ void zi_peer_block_read_end(zi_peer_block *block, uint32_t rank)
 {
     atomic_store(&block->member[rank].reading, 0);
     if (zi_peer_block_failed(block)) {
-        futex_wake_all(&block->member[rank].reading);
+        zi_futex_wake_all(&block->member[rank].reading, block->scope);
     }
 }
 
@@ -312,7 +297,7 @@ void zi_peer_block_quiesce(zi_peer_block *block)
     zi_assert(zi_peer_block_failed(block));
     for (uint32_t i = 0; i < block->size; i++) {
         while (atomic_load(&block->member[i].reading) != 0) {
-            futex_wait(&block->member[i].reading, 1, 0);
+            zi_futex_wait(&block->member[i].reading, 1, 0, block->scope);
         }
     }
 }

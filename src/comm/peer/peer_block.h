@@ -44,6 +44,7 @@ typedef struct zi_peer_member {
 } zi_peer_member;
 
 struct zi_peer_block {
+    zi_futex_scope scope; /* of its futexes */
     uint32_t size;
     uint64_t stage_bytes;
     atomic_uint users;      /* members that may still use the block */

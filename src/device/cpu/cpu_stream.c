@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/counter.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/thread.h"
@@ -17,7 +18,14 @@
 /* Tasks that a stream holds before the host must wait. A step of a unit puts about six. */
 #define QUEUE_TASKS 256
 
-typedef enum task_kind { TASK_RUN, TASK_ALWAYS, TASK_SIGNAL, TASK_WAIT, TASK_TIME } task_kind;
+typedef enum task_kind {
+    TASK_RUN,
+    TASK_ALWAYS,
+    TASK_SIGNAL,
+    TASK_WAIT,
+    TASK_TIME,
+    TASK_END /* of the stream's thread */
+} task_kind;
 
 typedef struct event_point {
     zi_event *event;
@@ -34,24 +42,20 @@ typedef struct stream_task {
 
 struct zi_event {
     uint64_t recorded; /* host thread only */
-    atomic_uint_fast64_t done;
+    zi_counter fired;
     atomic_bool failed;
-    pthread_mutex_t mutex; /* guards error and the waiting for done */
-    pthread_cond_t fired;
+    pthread_mutex_t mutex; /* guards error */
     zero_error error;
 };
 
 struct zi_stream {
     bool host;
     pthread_t thread;
-    pthread_mutex_t mutex;    /* guards head, tail, sleeping and stop */
-    pthread_cond_t not_empty; /* tail moved, or stop */
-    pthread_cond_t not_full;  /* head moved */
-    uint64_t head;            /* next to run; its cell is free once head has passed it */
-    uint64_t tail;            /* next to fill */
-    bool stop;
-    bool failed;      /* worker only */
-    zero_error error; /* worker only: the first failure */
+    bool failed;                   /* worker only */
+    zero_error error;              /* worker only: the first failure */
+    uint64_t cells;                /* host thread only: filled so far */
+    _Alignas(64) zi_counter tasks; /* that the worker may run */
+    _Alignas(64) zi_counter run;   /* that it has: their cells are free */
     stream_task queue[QUEUE_TASKS];
 };
 
@@ -61,10 +65,8 @@ zero_status zi_cpu_event_create(void *self, zi_event **out)
     *out = NULL;
     zi_event *event = NULL;
     ZI_TRY(zi_calloc(1, sizeof *event, (void **)&event));
-    atomic_init(&event->done, 0);
     atomic_init(&event->failed, false);
     (void)pthread_mutex_init(&event->mutex, NULL);
-    (void)pthread_cond_init(&event->fired, NULL);
     *out = event;
     return ZERO_OK;
 }
@@ -75,41 +77,34 @@ void zi_cpu_event_destroy(void *self, zi_event *event)
     if (event == NULL) {
         return;
     }
-    /* The thread that fired it last may still be inside its broadcast. */
-    (void)pthread_mutex_lock(&event->mutex);
-    (void)pthread_mutex_unlock(&event->mutex);
-    (void)pthread_cond_destroy(&event->fired);
     (void)pthread_mutex_destroy(&event->mutex);
     zi_free(event);
 }
 
-/* error: what the stream carries, or NULL. */
-static void fire(event_point point, const zero_error *error)
+static void keep_error(zi_event *event, const zero_error *error)
 {
-    zi_event *event = point.event;
     (void)pthread_mutex_lock(&event->mutex);
-    if (error != NULL && !atomic_load(&event->failed)) {
+    if (!atomic_load(&event->failed)) {
         event->error = *error;
         atomic_store(&event->failed, true);
     }
-    if (point.number > atomic_load(&event->done)) {
-        atomic_store_explicit(&event->done, point.number, memory_order_release);
-    }
-    (void)pthread_cond_broadcast(&event->fired);
     (void)pthread_mutex_unlock(&event->mutex);
+}
+
+/* error: what the stream carries, or NULL. The host may destroy the event once it is raised. */
+static void fire(event_point point, const zero_error *error)
+{
+    if (error != NULL) {
+        keep_error(point.event, error);
+    }
+    zi_counter_raise(&point.event->fired, point.number);
 }
 
 /* Block until the record has fired; true when it carries an error, copied to *error. */
 static bool cpu_stream_await(event_point point, zero_error *error)
 {
     zi_event *event = point.event;
-    if (atomic_load_explicit(&event->done, memory_order_acquire) < point.number) {
-        (void)pthread_mutex_lock(&event->mutex);
-        while (atomic_load_explicit(&event->done, memory_order_acquire) < point.number) {
-            (void)pthread_cond_wait(&event->fired, &event->mutex);
-        }
-        (void)pthread_mutex_unlock(&event->mutex);
-    }
+    zi_counter_await(&event->fired, point.number);
     if (!atomic_load(&event->failed)) {
         return false;
     }
@@ -121,7 +116,7 @@ static bool cpu_stream_await(event_point point, zero_error *error)
 
 bool zi_cpu_event_done(zi_event *event)
 {
-    return atomic_load_explicit(&event->done, memory_order_acquire) >= event->recorded;
+    return zi_counter_get(&event->fired) >= event->recorded;
 }
 
 zero_status zi_cpu_event_wait(void *self, zi_event *event, uint64_t *waited_ns)
@@ -164,28 +159,22 @@ static void run_task(zi_stream *stream, stream_task *task)
     case TASK_TIME:
         zi_timestamp_set(task->ns, zi_clock_ns());
         break;
+    case TASK_END:
+        break;
     }
 }
 
 static void *stream_run(void *argument)
 {
     zi_stream *stream = argument;
-    (void)pthread_mutex_lock(&stream->mutex);
-    for (;;) {
-        while (stream->head == stream->tail && !stream->stop) {
-            (void)pthread_cond_wait(&stream->not_empty, &stream->mutex);
-        }
-        if (stream->head == stream->tail) {
-            break; /* stopped, and nothing is left */
-        }
-        stream_task *task = &stream->queue[stream->head % QUEUE_TASKS];
-        (void)pthread_mutex_unlock(&stream->mutex);
+    task_kind kind = TASK_RUN;
+    for (uint64_t i = 0; kind != TASK_END; i++) {
+        zi_counter_await(&stream->tasks, i + 1);
+        stream_task *task = &stream->queue[i % QUEUE_TASKS];
+        kind = task->kind;
         run_task(stream, task);
-        (void)pthread_mutex_lock(&stream->mutex);
-        stream->head++;
-        (void)pthread_cond_signal(&stream->not_full);
+        zi_counter_raise(&stream->run, i + 1);
     }
-    (void)pthread_mutex_unlock(&stream->mutex);
     return NULL;
 }
 
@@ -202,20 +191,28 @@ zero_status zi_cpu_stream_create(void *self, const char *name, zi_stream **out)
     *out = NULL;
     zi_stream *stream = NULL;
     ZI_TRY(zi_calloc(1, sizeof *stream, (void **)&stream));
-    (void)pthread_mutex_init(&stream->mutex, NULL);
-    (void)pthread_cond_init(&stream->not_empty, NULL);
-    (void)pthread_cond_init(&stream->not_full, NULL);
     const zero_status status = zi_thread_start(&stream->thread, stream_run, stream);
     if (status != ZERO_OK) {
-        (void)pthread_cond_destroy(&stream->not_full);
-        (void)pthread_cond_destroy(&stream->not_empty);
-        (void)pthread_mutex_destroy(&stream->mutex);
         zi_free(stream);
         return status;
     }
     (void)pthread_setname_np(stream->thread, name);
     *out = stream;
     return ZERO_OK;
+}
+
+/* Wait until the queue is not full; its next cell. */
+static stream_task *next_cell(zi_stream *stream)
+{
+    if (stream->cells >= QUEUE_TASKS) {
+        zi_counter_await(&stream->run, stream->cells - QUEUE_TASKS + 1);
+    }
+    return &stream->queue[stream->cells % QUEUE_TASKS];
+}
+
+static void push(zi_stream *stream)
+{
+    zi_counter_raise(&stream->tasks, ++stream->cells);
 }
 
 void zi_cpu_stream_destroy(void *self, zi_stream *stream)
@@ -225,37 +222,11 @@ void zi_cpu_stream_destroy(void *self, zi_stream *stream)
         return;
     }
     if (!stream->host) {
-        (void)pthread_mutex_lock(&stream->mutex);
-        stream->stop = true;
-        (void)pthread_cond_signal(&stream->not_empty);
-        (void)pthread_mutex_unlock(&stream->mutex);
+        next_cell(stream)->kind = TASK_END;
+        push(stream);
         (void)pthread_join(stream->thread, NULL);
-        (void)pthread_cond_destroy(&stream->not_full);
-        (void)pthread_cond_destroy(&stream->not_empty);
-        (void)pthread_mutex_destroy(&stream->mutex);
     }
     zi_free(stream);
-}
-
-/* Wait until the queue is not full; its next cell. The host fills it outside the lock: the worker
- * does not read it before push(). */
-static stream_task *next_cell(zi_stream *stream)
-{
-    (void)pthread_mutex_lock(&stream->mutex);
-    while (stream->tail - stream->head == QUEUE_TASKS) {
-        (void)pthread_cond_wait(&stream->not_full, &stream->mutex);
-    }
-    stream_task *cell = &stream->queue[stream->tail % QUEUE_TASKS];
-    (void)pthread_mutex_unlock(&stream->mutex);
-    return cell;
-}
-
-static void push(zi_stream *stream)
-{
-    (void)pthread_mutex_lock(&stream->mutex);
-    stream->tail++;
-    (void)pthread_cond_signal(&stream->not_empty);
-    (void)pthread_mutex_unlock(&stream->mutex);
 }
 
 zero_status zi_cpu_task_now(zi_task_fn fn, const void *argument, size_t bytes)
