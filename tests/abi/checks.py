@@ -1,5 +1,7 @@
 """Checks that are told of a line each, and the line that every test ends with."""
 
+import os
+
 
 class Skip(Exception):
     """The check cannot be made on this machine; the text says why."""
@@ -39,3 +41,13 @@ class Tally:
         counts = self.counts
         print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skip']} skipped")
         return 1 if counts["FAILED"] else 0
+
+
+def hasty_compiler(folder, compiler):
+    """A command like `compiler` that neither optimises nor copies inline, whatever it is asked: the
+    library's inner loops are optimised in every build, and take longest to compile."""
+    path = f"{folder}/hasty-cc"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nexec {compiler} "$@" -O0 -Dalways_inline=unused\n')
+    os.chmod(path, 0o755)
+    return path

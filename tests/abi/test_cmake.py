@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from checks import Fail, Skip, Tally
+from checks import Fail, Skip, Tally, hasty_compiler
 
 CXX = """#include <cstdio>
 #include <zero/zero.h>
@@ -212,9 +212,10 @@ def page_builds(scratch):
     with open(f"{folder}/bin/meson", "w", encoding="utf-8") as file:
         file.write(MESON.format(meson=shlex.quote(shutil.which("meson"))))
     os.chmod(f"{folder}/bin/meson", 0o755)
-    path = {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
-    scratch.run(["cmake", "-G", "Ninja", "-S", ".", "-B", "out"], folder, **path)
-    scratch.run(["cmake", "--build", "out"], folder, **path)
+    quick = {"PATH": f"{folder}/bin:{os.environ['PATH']}",
+             "CC": hasty_compiler(folder, os.environ.get("CC", "cc"))}
+    scratch.run(["cmake", "-G", "Ninja", "-S", ".", "-B", "out"], folder, **quick)
+    scratch.run(["cmake", "--build", "out"], folder, **quick)
     learns(scratch, f"{folder}/out/trainer")
 
 
