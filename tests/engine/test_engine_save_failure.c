@@ -135,7 +135,7 @@ static zero_status train_on(toy_trainer *trainer)
 
 TEST(more_state_than_memory_to_stage_it)
 {
-    toy_run run = toy_run_equal(3, 1500000, ZERO_DTYPE_F32);
+    toy_run run = toy_run_equal(3, 1000000, ZERO_DTYPE_F32);
     run.steps = 1;
     run_directory_make();
     CHECK_OK(toy_on_ranks(1, &run, train_on, NULL));
