@@ -143,7 +143,8 @@ class Planner:
                        if value is not None)
         name = "-".join(str(value) for value in content.values())
         words = [self.model(row["model"], row["sequence"]), self.file(name, content),
-                 "--samples", str(row["samples"]), "--micro-steps", str(row["micro_steps"])]
+                 "--samples", str(row["samples"]), "--micro-steps", str(row["micro_steps"]),
+                 "--no-search"]
         report = self.plan(*words, *(["--recompute"] if row["recompute"] else []), *row["words"],
                            *more)
         mix = mix_of(report, row["stage"])

@@ -105,7 +105,8 @@ def words_of(planner, row):
     return [",".join((MODELS.get(name, name), *more)),
             planner.file(f"{row['cluster']}-{row['ranks']}", cluster),
             "--samples", str(row["samples"]), "--sequence", str(row["sequence"]),
-            "--micro-steps", str(row["micro_steps"]), *RECOMPUTE[row["recompute"]],
+            "--micro-steps", str(row["micro_steps"]), "--no-search",
+            *RECOMPUTE[row["recompute"]],
             *row["words"].split()]
 
 

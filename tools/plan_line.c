@@ -78,6 +78,7 @@ static int print_help(void)
            "                 libzero does not: to compare\n"
            "  --search       look for the fastest plan instead: stage, tiers, formats of states,\n"
            "                 mesh and batch vary, but for what options here give\n"
+           "  --no-search    say so where nothing fits, and do not look for what does\n"
            "  --tokens-per-step N  of all ranks, for --search; default: those of --samples and\n"
            "                 --micro-steps\n"
            "  --tokens N     of the whole run, for example 15e12: days and GPU-hours\n"
@@ -198,6 +199,7 @@ static const line_row line_rows[] = {
     {"wire", LINE_OTHER, 0, 0, 0, read_wire, OF_MESH},
     {"largest", LINE_FLAG, AT(largest), 0, 0, NULL, OF_PLAN},
     {"search", LINE_FLAG, AT(searches), 0, 0, NULL, OF_PLAN},
+    {"no-search", LINE_FLAG, AT(searches_never), 0, 0, NULL, OF_PLAN},
     NUMBER_OF(OF_PLAN, "tokens-per-step", step_tokens, 1, UINT64_C(1) << 50),
     REAL_OF("tokens", run.tokens),
     REAL_OF("price", run.gpu_hour_price),
@@ -261,6 +263,9 @@ static int check_line(const plan_line *line)
     const zero_run *run = &line->run;
     if (!line->simulates && check_settings(line) != 0) {
         return 1;
+    }
+    if (line->searches && line->searches_never) {
+        return bench_fail("--search and --no-search: give one of them");
     }
     if (line->step_tokens != 0 && !line->searches) {
         return bench_fail("--tokens-per-step is for --search; else --samples and --micro-steps say "
@@ -537,7 +542,7 @@ int command_plan(int argc, char **argv)
     }
     if (plan_line_describe(&line, &report) != 0 || describe_search(&line, &report) != 0 ||
         (!line.searches && make_mixes(&report) != 0) ||
-        (report.recommended == NULL && plan_search(&report) != 0)) {
+        (report.recommended == NULL && !line.searches_never && plan_search(&report) != 0)) {
         return 1;
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;

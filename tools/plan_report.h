@@ -84,6 +84,7 @@ typedef struct plan_line {
     uint64_t expert;
     zero_batch mesh; /* all fields but those above */
     bool searches;
+    bool searches_never;  /* not even where nothing fits */
     bool largest;         /* the only word is a cluster */
     uint64_t step_tokens; /* of a search; 0: those of the batch */
     zero_run run;

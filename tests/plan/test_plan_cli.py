@@ -322,6 +322,11 @@ def check_nothing_fits(program):
     done = run(program, *line)
     check("and is printed", "Nothing fits as asked. The same samples in another way:" in
           done.stdout, done.stdout)
+    report, _ = mixes(program, *line, "--no-search")
+    check("or not", report["recommended"] is None and report["search"] is None, report["search"])
+    done = run(program, *line, "--no-search", "--search")
+    check("and not both", done.returncode == 1 and "--search and --no-search" in done.stderr,
+          done.stderr)
     line = ("llama-70b", "workstation")
     search = searched(program, *line, "--search", "--set", "tier=master=host")
     lacks = {tier: need - search["nearest"]["have_bytes"][tier]
