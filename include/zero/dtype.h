@@ -26,7 +26,14 @@ typedef enum zero_dtype {
                                    the kinds that suit the optimizer */
     ZERO_DTYPE_COMPANDED8 = 8,  /**< the same; a sign, and 7 bits q that stand for scale * (y - 2) /
                                    29.5: y is the binary32 of the bits 0x40000000 + (q << 18) */
-    ZERO_DTYPE_U8_ROOT = 9      /**< the same without a sign; for scale * q^2 / 255^2 */
+    ZERO_DTYPE_U8_ROOT = 9,     /**< the same without a sign; for scale * q^2 / 255^2 */
+    ZERO_DTYPE_MXFP8 = 10,      /**< between ranks: MXFP8 of the OCP Microscaling Formats (MX)
+                                   Specification v1.0, with elements of E4M3: a sign, 4 bits of
+                                   exponent of bias 7 and 3 of fraction, up to 448, without
+                                   infinities. The byte b that each 32 elements share stands for a
+                                   factor of 2^(b - 127), 255 for NaN */
+    ZERO_DTYPE_INT8_BLOCK = 11  /**< between ranks: a signed code q for each element, and a bfloat16
+                                   scale for each 128; stands for scale * q / 127 */
 } zero_dtype;
 
 /** Neighbouring elements of a tensor whose codes have one scale; the first of a block is a multiple
@@ -37,7 +44,7 @@ typedef enum zero_dtype {
 ZERO_API size_t zero_dtype_bytes(zero_dtype dtype);
 
 /** Lower-case name: "f32", "bf16", "f16", "none", "remainder16", "remainder8", "i8",
- *  "companded8", "u8root", "default". Never NULL. */
+ *  "companded8", "u8root", "mxfp8", "int8", "default". Never NULL. */
 ZERO_API const char *zero_dtype_name(zero_dtype dtype);
 
 /** Contiguous elements in memory of the library. The call that gives the view says how long it is

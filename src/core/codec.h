@@ -11,12 +11,15 @@
 #include <stdint.h>
 
 #include "core/arena.h"
+#include "core/block_codec.h"
 #include "core/check.h"
 #include "core/dtype.h"
 #include "core/sizes.h"
 
 #define ZI_GRANULE ((uint64_t)256)
-_Static_assert(ZI_GRANULE % ZERO_CODE_BLOCK == 0, "no block lies in two granules");
+_Static_assert(ZI_GRANULE % ZERO_CODE_BLOCK == 0 && ZI_GRANULE % ZI_MXFP8_BLOCK == 0 &&
+                   ZI_GRANULE % ZI_INT8_BLOCK == 0,
+               "no block lies in two granules");
 
 static inline bool zi_codec_is_none(zi_codec codec)
 {

@@ -14,6 +14,8 @@ size_t zero_dtype_bytes(zero_dtype dtype)
     case ZERO_DTYPE_I8:
     case ZERO_DTYPE_COMPANDED8:
     case ZERO_DTYPE_U8_ROOT:
+    case ZERO_DTYPE_MXFP8:
+    case ZERO_DTYPE_INT8_BLOCK:
         return 1;
     case ZERO_DTYPE_DEFAULT:
     case ZERO_DTYPE_NONE:
@@ -45,6 +47,10 @@ const char *zero_dtype_name(zero_dtype dtype)
         return "companded8";
     case ZERO_DTYPE_U8_ROOT:
         return "u8root";
+    case ZERO_DTYPE_MXFP8:
+        return "mxfp8";
+    case ZERO_DTYPE_INT8_BLOCK:
+        return "int8";
     }
     return "unknown";
 }

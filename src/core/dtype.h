@@ -12,6 +12,12 @@ typedef struct zi_codec {
     bool by_block;    /* there is one for each ZERO_CODE_BLOCK elements */
 } zi_codec;
 
+/* True of types whose elements are numbers by themselves, and can be computed with. */
+static inline bool zi_dtype_is_number(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_F32 || dtype == ZERO_DTYPE_BF16 || dtype == ZERO_DTYPE_F16;
+}
+
 /* True of a master that is only part of one: its parameter has the rest. */
 static inline bool zi_dtype_is_remainder(zero_dtype dtype)
 {

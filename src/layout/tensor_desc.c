@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/sizes.h"
 #include "layout/model.h"
@@ -48,9 +49,9 @@ static zero_status count_elements(const char *name, const char *of, const uint64
 
 static zero_status check_dtype(const char *name, const char *field, zero_dtype dtype)
 {
-    if (dtype != ZERO_DTYPE_DEFAULT && zero_dtype_bytes(dtype) == 0) {
-        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.60s\": %s %d is not F32, BF16 or F16", name,
-                field, (int)dtype);
+    if (dtype != ZERO_DTYPE_DEFAULT && !zi_dtype_is_number(dtype)) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "tensor \"%.60s\": %s %d (%s) is not F32, BF16 or F16",
+                name, field, (int)dtype, zero_dtype_name(dtype));
     }
     return ZERO_OK;
 }

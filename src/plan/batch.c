@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/sized.h"
 #include "core/sizes.h"
@@ -106,7 +107,7 @@ zero_status zi_batch_resolve(const zero_batch *given, const zero_transformer *t,
                 "of the transformer's %" PRIu64 " tokens, and 2^32 tokens in all",
                 b->samples, b->sequence, t->sequence);
     }
-    if (zero_dtype_bytes(b->dtype) == 0) {
+    if (!zi_dtype_is_number(b->dtype)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "dtype %d (%s) of the batch is no type of activations",
                 (int)b->dtype, zero_dtype_name(b->dtype));
     }

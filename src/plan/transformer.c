@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/sized.h"
 #include "core/sizes.h"
@@ -112,7 +113,7 @@ static zero_status check_shape(const zero_transformer *t)
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
                 "units is %d; it is 0 (blocks), 1 (layers) or 2 (matrices)", (int)t->units);
     }
-    if (t->dtype != ZERO_DTYPE_DEFAULT && zero_dtype_bytes(t->dtype) == 0) {
+    if (t->dtype != ZERO_DTYPE_DEFAULT && !zi_dtype_is_number(t->dtype)) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "dtype %d (%s) is no type of parameters", (int)t->dtype,
                 zero_dtype_name(t->dtype));
     }

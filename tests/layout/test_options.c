@@ -254,6 +254,26 @@ TEST(texts_that_will_not_do)
     check_refused("disk_weights", "1", "cannot be given as text");
 }
 
+/* Elements in blocks are no parameters, gradients or states. */
+TEST(types_of_blocks_are_no_options_type)
+{
+    const zero_dtype blocks[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK};
+    const zero_option *option = NULL;
+    int types = 0;
+    for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
+        if (strstr(option->name, "_dtype") == NULL) {
+            continue;
+        }
+        CHECK_EQ(option->kind, ZERO_OPTION_CHOICE);
+        for (int k = 0; k < 2; k++) {
+            refuse_whole(option, blocks[k]);
+            check_refused(option->name, zero_dtype_name(blocks[k]), option->name);
+        }
+        types++;
+    }
+    CHECK(types >= 5);
+}
+
 TEST(what_is_not_given)
 {
     both b = defaults();

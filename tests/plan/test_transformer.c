@@ -658,6 +658,8 @@ TEST(dimensions_that_describe_nothing_are_refused)
     t.units = ZERO_TRANSFORMER_UNITS_BLOCK;
     t.dtype = ZERO_DTYPE_NONE;
     CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "dtype");
+    t.dtype = ZERO_DTYPE_MXFP8;
+    CHECK_FAILS(zero_transformer_check(&t), ZERO_ERR_INVALID_ARGUMENT, "dtype 10 (mxfp8)");
     CHECK_FAILS(zero_transformer_preset("gpt5", &t), ZERO_ERR_INVALID_ARGUMENT, "qwen3-235b");
 }
 
