@@ -133,6 +133,14 @@ typedef struct zi_kernels_ops {
      * may be host memory that the device reaches. */
     zero_status (*cast)(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
                         const void *source, zero_dtype source_dtype, size_t count);
+    /* The codes and scales of `count` elements, which begin at a granule, in a type of
+     * core/block_codec.h. source: F32, BF16 or F16. No overlap. */
+    zero_status (*encode)(void *self, zi_stream *stream, void *codes, void *scales,
+                          zero_dtype dtype, const void *source, zero_dtype source_dtype,
+                          size_t count);
+    /* The same back: target = round(value), to nearest even. target: F32, BF16 or F16. */
+    zero_status (*decode)(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
+                          const void *codes, const void *scales, zero_dtype dtype, size_t count);
     void (*destroy)(void *self); /* accepts NULL */
 } zi_kernels_ops;
 

@@ -142,6 +142,44 @@ TEST(norm_and_cast_equal_the_direct_functions)
     free(got);
 }
 
+TEST(encode_and_decode_equal_the_direct_functions)
+{
+    enum { COUNT = 200001, SCALES_MOST = COUNT / 16 };
+    const zero_dtype kinds[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK};
+    float *values = malloc(COUNT * sizeof *values);
+    float *back[2] = {malloc(COUNT * sizeof *values), malloc(COUNT * sizeof *values)};
+    uint8_t *codes[2] = {malloc(COUNT), malloc(COUNT)};
+    uint16_t *scales[2] = {calloc(SCALES_MOST, 2), calloc(SCALES_MOST, 2)};
+    CHECK(values != NULL && back[0] != NULL && back[1] != NULL);
+    CHECK(codes[0] != NULL && codes[1] != NULL && scales[0] != NULL && scales[1] != NULL);
+    zero_random_normal(test_seed, 33, 0, COUNT, 0.0f, 1.0f, values);
+    for (size_t t = 0; t < 4 * 2; t++) {
+        const zero_dtype kind = kinds[t % 2];
+        rig all;
+        rig_create(&all, thread_counts[t / 2]);
+        const zi_kernels_ops *ops = all.kernels.ops;
+        memset(scales[0], 0, (size_t)SCALES_MOST * 2);
+        memset(scales[1], 0, (size_t)SCALES_MOST * 2);
+        zi_cpu_encode_blocks(codes[0], scales[0], kind, values, ZERO_DTYPE_F32, COUNT);
+        zi_cpu_decode_blocks(back[0], ZERO_DTYPE_F32, codes[0], scales[0], kind, COUNT);
+        CHECK_OK(ops->encode(all.kernels.self, all.streams[0], codes[1], scales[1], kind, values,
+                             ZERO_DTYPE_F32, COUNT));
+        CHECK_OK(ops->decode(all.kernels.self, all.streams[0], back[1], ZERO_DTYPE_F32, codes[1],
+                             scales[1], kind, COUNT));
+        rig_wait(&all, 0);
+        CHECK_BYTES(codes[1], codes[0], COUNT);
+        CHECK_BYTES(scales[1], scales[0], (size_t)SCALES_MOST * 2);
+        CHECK_BYTES(back[1], back[0], COUNT * sizeof *values);
+        rig_destroy(&all);
+    }
+    free(values);
+    for (int i = 0; i < 2; i++) {
+        free(back[i]);
+        free(codes[i]);
+        free(scales[i]);
+    }
+}
+
 TEST(fold_equals_the_direct_function_and_adds_squares)
 {
     enum { COUNT = 200001 };

@@ -33,6 +33,18 @@ void zi_cpu_square_sum(const void *source, zero_dtype dtype, size_t count, zi_no
     zi_cpu_lanes_current()->square_sum(source, dtype, count, sum);
 }
 
+void zi_cpu_encode_blocks(void *codes, void *scales, zero_dtype dtype, const void *source,
+                          zero_dtype source_dtype, size_t count)
+{
+    zi_cpu_lanes_current()->encode_blocks(codes, scales, dtype, source, source_dtype, count);
+}
+
+void zi_cpu_decode_blocks(void *target, zero_dtype target_dtype, const void *codes,
+                          const void *scales, zero_dtype dtype, size_t count)
+{
+    zi_cpu_lanes_current()->decode_blocks(target, target_dtype, codes, scales, dtype, count);
+}
+
 static unsigned char *cpu_kernels_element(void *base, zero_dtype dtype, uint64_t index)
 {
     return base == NULL ? NULL : (unsigned char *)base + index * zero_dtype_bytes(dtype);

@@ -39,6 +39,13 @@ void zi_cpu_decode(float *values, const void *codes, const uint16_t *scales, zer
 void zi_cpu_encode(void *codes, uint16_t *scales, zero_dtype dtype, const float *values,
                    size_t count);
 
+/* Elements as codes and scales of a type of core/block_codec.h, that begin at a block, and back.
+ * source, target: F32, BF16 or F16. No overlap. */
+void zi_cpu_encode_blocks(void *codes, void *scales, zero_dtype dtype, const void *source,
+                          zero_dtype source_dtype, size_t count);
+void zi_cpu_decode_blocks(void *target, zero_dtype target_dtype, const void *codes,
+                          const void *scales, zero_dtype dtype, size_t count);
+
 /* Fp32 scratch memory of one thread for the callback optimizer. */
 #define ZI_CPU_RANGE_COUNT 4096
 typedef struct zi_cpu_scratch {

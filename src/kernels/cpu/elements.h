@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/block_codec.h"
 #include "core/check.h"
 #include "core/dtype.h"
 #include "kernels/cpu/half.h"
@@ -40,7 +41,9 @@ static inline size_t least(size_t a, size_t b)
 static inline size_t width(zero_dtype dtype)
 {
     const size_t narrow =
-        dtype == ZERO_DTYPE_REMAINDER8 || zi_dtype_is_code(dtype) ? 1 : sizeof(uint16_t);
+        dtype == ZERO_DTYPE_REMAINDER8 || zi_dtype_is_code(dtype) || zi_dtype_is_block(dtype)
+            ? 1
+            : sizeof(uint16_t);
     return dtype == ZERO_DTYPE_F32 ? sizeof(float) : narrow;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "kernels/cpu/block_loops.h"
 #include "kernels/cpu/chunk.h"
 #include "kernels/cpu/coded_update.h"
 #include "kernels/cpu/elements.h"
@@ -641,5 +642,7 @@ const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {
     .cast = lanes_cast,
     .scale = lanes_scale,
     .square_sum = lanes_square_sum,
+    .encode_blocks = lanes_encode_blocks,
+    .decode_blocks = lanes_decode_blocks,
     .normal = lanes_normal,
 };

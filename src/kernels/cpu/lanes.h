@@ -69,6 +69,11 @@ typedef struct zi_cpu_lanes {
     void (*scale)(float *target, const void *source, zero_dtype source_dtype, float scale,
                   size_t count);
     void (*square_sum)(const void *source, zero_dtype dtype, size_t count, zi_norm_sum *sum);
+    /* As zi_cpu_encode_blocks and zi_cpu_decode_blocks. */
+    void (*encode_blocks)(void *codes, void *scales, zero_dtype dtype, const void *source,
+                          zero_dtype source_dtype, size_t count);
+    void (*decode_blocks)(void *target, zero_dtype target_dtype, const void *codes,
+                          const void *scales, zero_dtype dtype, size_t count);
     void (*normal)(const zi_lanes_normal *normal);
 } zi_cpu_lanes;
 

@@ -1,13 +1,15 @@
 /* Owns the CPU's table of kernels: each operation is a device task that spreads a direct function
- * over the pool. Invariant: parts begin at multiples of 64 elements, and partial norms are added
- * exactly, so the number of threads shows in no bit. Two streams may run kernels at the same time:
- * `scratch_mutex` guards the scratch, `sum_mutex` every zi_norm_sum being added to. The first may
- * be held while waiting for the pool; the second is taken inside it, and only for one addition. */
+ * over the pool. Invariant: parts begin at multiples of 64 elements, of blocks at granules, and
+ * partial norms are added exactly, so the number of threads shows in no bit. Two streams may run
+ * kernels at the same time: `scratch_mutex` guards the scratch, `sum_mutex` every zi_norm_sum being
+ * added to. The first may be held while waiting for the pool; the second is taken inside it, and
+ * only for one addition. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "core/check.h"
+#include "core/codec.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/sizes.h"
@@ -33,6 +35,8 @@ typedef struct launch {
     const void *source;
     size_t count;
     zi_norm_sum *sum;
+    void *target_scales; /* of a target or a source in blocks */
+    const void *source_scales;
     zero_dtype target_dtype;
     zero_dtype source_dtype;
 } launch;
@@ -44,12 +48,18 @@ static void spread(launcher *owner, size_t count, zi_pool_fn fn, void *argument)
     zi_pool_run(count < SPREAD_COUNT_MIN ? NULL : owner->pool, fn, argument);
 }
 
-/* The first element of share `share`: whole chunks, the last share takes the tail. */
+/* The first element of share `share`: whole parts, the last share takes the tail. */
+static size_t share_begin_by(size_t part, size_t count, uint32_t share, uint32_t shares)
+{
+    const uint64_t parts = zi_div_up(count, part);
+    const uint64_t begin = parts / shares * share + zi_min_u64(share, parts % shares);
+    return (size_t)zi_min_u64(begin * part, count);
+}
+
+/* The same of chunks. */
 static size_t share_begin(size_t count, uint32_t share, uint32_t shares)
 {
-    const uint64_t chunks = zi_div_up(count, ZI_NORM_CHUNK);
-    const uint64_t begin = chunks / shares * share + zi_min_u64(share, chunks % shares);
-    return (size_t)zi_min_u64(begin * ZI_NORM_CHUNK, count);
+    return share_begin_by(ZI_NORM_CHUNK, count, share, shares);
 }
 
 static const void *source_at(const launch *work, size_t index)
@@ -126,6 +136,42 @@ static zero_status cast_task(void *argument)
     return ZERO_OK;
 }
 
+static void encode_share(void *argument, uint32_t share, uint32_t shares)
+{
+    const launch *work = argument;
+    const zero_dtype dtype = work->target_dtype;
+    const size_t begin = share_begin_by((size_t)ZI_GRANULE, work->count, share, shares);
+    const size_t end = share_begin_by((size_t)ZI_GRANULE, work->count, share + 1, shares);
+    unsigned char *scales = work->target_scales;
+    zi_cpu_encode_blocks(target_at(work, begin), scales + zi_block_scales_bytes(dtype, begin),
+                         dtype, source_at(work, begin), work->source_dtype, end - begin);
+}
+
+static zero_status encode_task(void *argument)
+{
+    launch *work = argument;
+    spread(work->owner, work->count, encode_share, work);
+    return ZERO_OK;
+}
+
+static void decode_share(void *argument, uint32_t share, uint32_t shares)
+{
+    const launch *work = argument;
+    const zero_dtype dtype = work->source_dtype;
+    const size_t begin = share_begin_by((size_t)ZI_GRANULE, work->count, share, shares);
+    const size_t end = share_begin_by((size_t)ZI_GRANULE, work->count, share + 1, shares);
+    const unsigned char *scales = work->source_scales;
+    zi_cpu_decode_blocks(target_at(work, begin), work->target_dtype, source_at(work, begin),
+                         scales + zi_block_scales_bytes(dtype, begin), dtype, end - begin);
+}
+
+static zero_status decode_task(void *argument)
+{
+    launch *work = argument;
+    spread(work->owner, work->count, decode_share, work);
+    return ZERO_OK;
+}
+
 static zero_status launch_task(launcher *owner, zi_stream *stream, zi_task_fn fn,
                                const launch *work)
 {
@@ -156,6 +202,34 @@ static zero_status launch_cast(void *self, zi_stream *stream, void *target, zero
                          .source_dtype = source_dtype,
                          .count = count};
     return launch_task(self, stream, cast_task, &work);
+}
+
+static zero_status launch_encode(void *self, zi_stream *stream, void *codes, void *scales,
+                                 zero_dtype dtype, const void *source, zero_dtype source_dtype,
+                                 size_t count)
+{
+    const launch work = {.owner = self,
+                         .target = codes,
+                         .target_scales = scales,
+                         .target_dtype = dtype,
+                         .source = source,
+                         .source_dtype = source_dtype,
+                         .count = count};
+    return launch_task(self, stream, encode_task, &work);
+}
+
+static zero_status launch_decode(void *self, zi_stream *stream, void *target,
+                                 zero_dtype target_dtype, const void *codes, const void *scales,
+                                 zero_dtype dtype, size_t count)
+{
+    const launch work = {.owner = self,
+                         .target = target,
+                         .target_dtype = target_dtype,
+                         .source = codes,
+                         .source_scales = scales,
+                         .source_dtype = dtype,
+                         .count = count};
+    return launch_task(self, stream, decode_task, &work);
 }
 
 _Static_assert(offsetof(zi_step_message, squares) == 0 &&
@@ -240,6 +314,8 @@ static const zi_kernels_ops cpu_kernels_ops = {
     .decide = launch_decide,
     .fold = launch_fold,
     .cast = launch_cast,
+    .encode = launch_encode,
+    .decode = launch_decode,
     .destroy = launcher_destroy,
 };
 
