@@ -2,6 +2,7 @@
  * every array ends where its memory does, so a body that went beyond would die. */
 #include "harness.h"
 
+#include "core/block_codec.h"
 #include "fake_cuda.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cuda/launch.h"
@@ -16,6 +17,7 @@ static cudaStream_t open_stream(void)
     CUDA_OK(zi_cuda_load_update());
     CUDA_OK(zi_cuda_load_norm());
     CUDA_OK(zi_cuda_load_fold());
+    CUDA_OK(zi_cuda_load_block());
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     return stream;
 }
@@ -94,6 +96,43 @@ TEST(fold_cast_and_norm_stay_within_what_they_declare)
     CUDA_OK(zi_cuda_launch_cast(b, half, ZERO_DTYPE_BF16, x, ZERO_DTYPE_F32, COUNT));
     CHECK_EQ(fake_cuda_races(), 1);
     CHECK(strstr(fake_cuda_fault_text(0), "zi_cuda_launch_cast #1 of stream") != NULL);
+    CUDA_OK(cudaDeviceSynchronize());
+}
+
+TEST(encode_and_decode_stay_within_what_they_declare)
+{
+    const zero_dtype kinds[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK};
+    float values[COUNT];
+    make_values(values, COUNT, 1.0f);
+    const cudaStream_t a = open_stream();
+    const cudaStream_t b = open_stream();
+    float *source = put(a, values, sizeof values);
+    float *target = open_at_end(sizeof values);
+    for (size_t k = 0; k < 2; k++) {
+        const size_t scales_bytes = zi_block_scales_bytes(kinds[k], COUNT);
+        uint8_t codes_here[COUNT];
+        uint16_t scales_here[COUNT];
+        float back[COUNT];
+        void *codes = open_at_end(COUNT);
+        void *scales = open_at_end(scales_bytes);
+        CUDA_OK(zi_cuda_launch_encode(a, codes, scales, kinds[k], source, ZERO_DTYPE_F32, COUNT));
+        CUDA_OK(zi_cuda_launch_decode(a, target, ZERO_DTYPE_F32, codes, scales, kinds[k], COUNT));
+        CUDA_OK(cudaStreamSynchronize(a));
+        zi_cpu_encode_blocks(codes_here, scales_here, kinds[k], values, ZERO_DTYPE_F32, COUNT);
+        zi_cpu_decode_blocks(back, ZERO_DTYPE_F32, codes_here, scales_here, kinds[k], COUNT);
+        check_same(codes, codes_here, COUNT);
+        check_same(scales, scales_here, scales_bytes);
+        check_same(target, back, sizeof back);
+    }
+    CHECK(fake_cuda_check());
+    /* Scales that another stream still writes. */
+    void *codes = open_at_end(COUNT);
+    void *scales = open_at_end(COUNT);
+    CUDA_OK(cudaMemsetAsync(codes, 0, COUNT, b));
+    CUDA_OK(cudaMemsetAsync(scales, 0, COUNT, a));
+    CUDA_OK(zi_cuda_launch_decode(b, target, ZERO_DTYPE_F32, codes, scales, kinds[0], COUNT));
+    CHECK_EQ(fake_cuda_races(), 1);
+    CHECK(strstr(fake_cuda_fault_text(0), "zi_cuda_launch_decode #2 of stream") != NULL);
     CUDA_OK(cudaDeviceSynchronize());
 }
 
@@ -198,6 +237,10 @@ TEST(launches_refuse_what_the_kernels_cannot_do)
     static const void *sources[ZI_CUDA_SOURCES_MAX + 1];
     const zi_fold many = {.sources = sources, .source_count = ZI_CUDA_SOURCES_MAX + 1};
     CHECK_EQ(zi_cuda_launch_fold(NULL, &many), cudaErrorInvalidValue);
+    CHECK_EQ(zi_cuda_launch_encode(NULL, NULL, NULL, ZERO_DTYPE_I8, NULL, ZERO_DTYPE_F32, 0),
+             cudaErrorInvalidValue);
+    CHECK_EQ(zi_cuda_launch_decode(NULL, NULL, ZERO_DTYPE_MXFP8, NULL, NULL, ZERO_DTYPE_MXFP8, 0),
+             cudaErrorInvalidValue);
     fake_cuda_fail("zi_cuda_launch_cast", 1, cudaErrorLaunchFailure);
     CHECK_EQ(zi_cuda_launch_cast(NULL, NULL, ZERO_DTYPE_F32, NULL, ZERO_DTYPE_F32, 0),
              cudaErrorLaunchFailure);

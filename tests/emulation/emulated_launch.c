@@ -14,6 +14,11 @@ cudaError_t emulated_decide(cudaStream_t stream, const zi_decide_job *job);
 cudaError_t emulated_fold(cudaStream_t stream, const zi_fold *fold);
 cudaError_t emulated_cast(cudaStream_t stream, void *target, zero_dtype target_dtype,
                           const void *source, zero_dtype source_dtype, uint64_t count);
+cudaError_t emulated_encode(cudaStream_t stream, void *codes, void *scales, zero_dtype dtype,
+                            const void *source, zero_dtype source_dtype, uint64_t count);
+cudaError_t emulated_decode(cudaStream_t stream, void *target, zero_dtype target_dtype,
+                            const void *codes, const void *scales, zero_dtype dtype,
+                            uint64_t count);
 
 static void must(cudaError_t code)
 {
@@ -47,4 +52,16 @@ void launch_cast_now(void *target, zero_dtype target_dtype, const void *source,
                      zero_dtype source_dtype, uint64_t count)
 {
     must(emulated_cast(NULL, target, target_dtype, source, source_dtype, count));
+}
+
+void launch_encode_now(void *codes, void *scales, zero_dtype dtype, const void *source,
+                       zero_dtype source_dtype, uint64_t count)
+{
+    must(emulated_encode(NULL, codes, scales, dtype, source, source_dtype, count));
+}
+
+void launch_decode_now(void *target, zero_dtype target_dtype, const void *codes, const void *scales,
+                       zero_dtype dtype, uint64_t count)
+{
+    must(emulated_decode(NULL, target, target_dtype, codes, scales, dtype, count));
 }

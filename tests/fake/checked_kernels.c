@@ -63,6 +63,27 @@ static zero_status cast(void *self, zi_stream *stream, void *target, zero_dtype 
     return inner->ops->cast(inner->self, stream, target, target_dtype, source, source_dtype, count);
 }
 
+static zero_status encode(void *self, zi_stream *stream, void *codes, void *scales,
+                          zero_dtype dtype, const void *source, zero_dtype source_dtype,
+                          size_t count)
+{
+    const kernel_ranges list =
+        kernel_ranges_encode(codes, scales, dtype, source, source_dtype, count);
+    const zi_kernels *inner = put(self, &stream, "encode", &list);
+    return inner->ops->encode(inner->self, stream, codes, scales, dtype, source, source_dtype,
+                              count);
+}
+
+static zero_status decode(void *self, zi_stream *stream, void *target, zero_dtype target_dtype,
+                          const void *codes, const void *scales, zero_dtype dtype, size_t count)
+{
+    const kernel_ranges list =
+        kernel_ranges_decode(target, target_dtype, codes, scales, dtype, count);
+    const zi_kernels *inner = put(self, &stream, "decode", &list);
+    return inner->ops->decode(inner->self, stream, target, target_dtype, codes, scales, dtype,
+                              count);
+}
+
 static void destroy(void *self)
 {
     checked_kernels_state *kernels = self;
@@ -93,6 +114,8 @@ void checked_kernels(zi_kernels *kernels, const zi_device *checked)
                                   .decide = decide,
                                   .fold = fold,
                                   .cast = cast,
+                                  .encode = encode,
+                                  .decode = decode,
                                   .destroy = destroy};
     *kernels = (zi_kernels){&state->ops, state, &state->device};
 }

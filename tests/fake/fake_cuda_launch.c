@@ -3,6 +3,8 @@
  * memory within reach. */
 #include "fake_cuda.h"
 
+#include "core/block_codec.h"
+#include "core/dtype.h"
 #include "fake_stream.h"
 #include "kernel_ranges.h"
 #include "kernels/cuda/launch.h"
@@ -12,7 +14,7 @@ _Static_assert(ZI_CUDA_SOURCES_MAX <= KERNEL_SOURCES_MAX, "a fold's ranges have 
 
 /* The files of src/kernels/cuda, and on which devices their kernels were loaded: CUDA would load
  * them at a launch, and wait there for what may never end. */
-typedef enum kernel_file { UPDATE_FILE, NORM_FILE, FOLD_FILE, FILES } kernel_file;
+typedef enum kernel_file { UPDATE_FILE, NORM_FILE, FOLD_FILE, BLOCK_FILE, FILES } kernel_file;
 static bool loaded[FILES][FAKE_CUDA_DEVICES_MAX];
 
 static cudaError_t load(const char *name, kernel_file file)
@@ -35,6 +37,11 @@ cudaError_t zi_cuda_load_norm(void)
 cudaError_t zi_cuda_load_fold(void)
 {
     return load(__func__, FOLD_FILE);
+}
+
+cudaError_t zi_cuda_load_block(void)
+{
+    return load(__func__, BLOCK_FILE);
 }
 
 static cudaError_t launch(cudaStream_t stream, kernel_file file, const char *name,
@@ -149,4 +156,54 @@ cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target, zero_dtype ta
     const kernel_ranges list =
         kernel_ranges_cast(target, target_dtype, source, source_dtype, count);
     return launch(stream, FOLD_FILE, __func__, run_cast, &payload, sizeof payload, &list);
+}
+
+/* Of an encoding, whose source has no scales, or a decoding, whose target has none. */
+typedef struct block_payload {
+    void *target;
+    void *target_scales;
+    const void *source;
+    const void *source_scales;
+    uint64_t count;
+    zero_dtype target_dtype;
+    zero_dtype source_dtype;
+} block_payload;
+
+static void run_encode(void *payload)
+{
+    const block_payload *p = payload;
+    launch_encode_now(p->target, p->target_scales, p->target_dtype, p->source, p->source_dtype,
+                      p->count);
+}
+
+cudaError_t zi_cuda_launch_encode(cudaStream_t stream, void *codes, void *scales, zero_dtype dtype,
+                                  const void *source, zero_dtype source_dtype, uint64_t count)
+{
+    if (!zi_dtype_is_block(dtype) || !zi_dtype_is_number(source_dtype)) {
+        return cudaErrorInvalidValue;
+    }
+    const block_payload payload = {codes, scales, source, NULL, count, dtype, source_dtype};
+    const kernel_ranges list =
+        kernel_ranges_encode(codes, scales, dtype, source, source_dtype, count);
+    return launch(stream, BLOCK_FILE, __func__, run_encode, &payload, sizeof payload, &list);
+}
+
+static void run_decode(void *payload)
+{
+    const block_payload *p = payload;
+    launch_decode_now(p->target, p->target_dtype, p->source, p->source_scales, p->source_dtype,
+                      p->count);
+}
+
+cudaError_t zi_cuda_launch_decode(cudaStream_t stream, void *target, zero_dtype target_dtype,
+                                  const void *codes, const void *scales, zero_dtype dtype,
+                                  uint64_t count)
+{
+    if (!zi_dtype_is_block(dtype) || !zi_dtype_is_number(target_dtype)) {
+        return cudaErrorInvalidValue;
+    }
+    const block_payload payload = {target, NULL, codes, scales, count, target_dtype, dtype};
+    const kernel_ranges list =
+        kernel_ranges_decode(target, target_dtype, codes, scales, dtype, count);
+    return launch(stream, BLOCK_FILE, __func__, run_decode, &payload, sizeof payload, &list);
 }

@@ -101,3 +101,23 @@ kernel_ranges kernel_ranges_cast(const void *target, zero_dtype target_dtype, co
     writes(&list, target, count * zero_dtype_bytes(target_dtype));
     return list;
 }
+
+kernel_ranges kernel_ranges_encode(const void *codes, const void *scales, zero_dtype dtype,
+                                   const void *source, zero_dtype source_dtype, uint64_t count)
+{
+    kernel_ranges list = {0};
+    reads(&list, source, count * zero_dtype_bytes(source_dtype));
+    writes(&list, codes, count * zero_dtype_bytes(dtype));
+    writes(&list, scales, zi_block_scales_bytes(dtype, count));
+    return list;
+}
+
+kernel_ranges kernel_ranges_decode(const void *target, zero_dtype target_dtype, const void *codes,
+                                   const void *scales, zero_dtype dtype, uint64_t count)
+{
+    kernel_ranges list = {0};
+    reads(&list, codes, count * zero_dtype_bytes(dtype));
+    reads(&list, scales, zi_block_scales_bytes(dtype, count));
+    writes(&list, target, count * zero_dtype_bytes(target_dtype));
+    return list;
+}

@@ -20,5 +20,9 @@ kernel_ranges kernel_ranges_decide(const zi_decide_job *job);
 kernel_ranges kernel_ranges_fold(const zi_fold *fold);
 kernel_ranges kernel_ranges_cast(const void *target, zero_dtype target_dtype, const void *source,
                                  zero_dtype source_dtype, uint64_t count);
+kernel_ranges kernel_ranges_encode(const void *codes, const void *scales, zero_dtype dtype,
+                                   const void *source, zero_dtype source_dtype, uint64_t count);
+kernel_ranges kernel_ranges_decode(const void *target, zero_dtype target_dtype, const void *codes,
+                                   const void *scales, zero_dtype dtype, uint64_t count);
 
 #endif

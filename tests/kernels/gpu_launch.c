@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/block_codec.h"
 #include "kernels/cuda/launch.h"
 #include "launch_now.h"
 
@@ -169,4 +170,30 @@ void launch_cast_now(void *target, zero_dtype target_dtype, const void *source,
                                from.device, source_dtype, count));
     close_mirror(&from, false);
     close_mirror(&to, target != source);
+}
+
+void launch_encode_now(void *codes, void *scales, zero_dtype dtype, const void *source,
+                       zero_dtype source_dtype, uint64_t count)
+{
+    mirror from = open_mirror(source, count * zero_dtype_bytes(source_dtype));
+    mirror to = open_mirror(codes, count);
+    mirror at = open_mirror(scales, zi_block_scales_bytes(dtype, count));
+    finish(
+        zi_cuda_launch_encode(NULL, to.device, at.device, dtype, from.device, source_dtype, count));
+    close_mirror(&from, false);
+    close_mirror(&to, true);
+    close_mirror(&at, true);
+}
+
+void launch_decode_now(void *target, zero_dtype target_dtype, const void *codes, const void *scales,
+                       zero_dtype dtype, uint64_t count)
+{
+    mirror from = open_mirror(codes, count);
+    mirror at = open_mirror(scales, zi_block_scales_bytes(dtype, count));
+    mirror to = open_mirror(target, count * zero_dtype_bytes(target_dtype));
+    finish(
+        zi_cuda_launch_decode(NULL, to.device, target_dtype, from.device, at.device, dtype, count));
+    close_mirror(&from, false);
+    close_mirror(&at, false);
+    close_mirror(&to, true);
 }

@@ -56,6 +56,7 @@ LANES = {
     "fold_squares_kernel": [[("cuda/fold_body.h", "zi_fold_column")]],
 }
 OPTIMIZERS = {3: "lion", 4: "sgd"}  # values of zero_optimizer
+BLOCK_KERNELS, INT8_BLOCK = ("encode_kernel", "decode_kernel"), 11
 
 # The same of updates whose moments are codes, and how often each is written out: a lane has eight
 # elements of a tile, and looks after one block of codes. Two places update a block by an element a
@@ -65,6 +66,11 @@ GAIN, MEASURE = ("math/code.h", "zi_code_gain"), ("math/code.h", "zi_code_measur
 # Of codes that are not linear in a root.
 NO_ROOT = "no root"
 PLAIN = [STEP, (*GAIN, NO_ROOT), CODE]
+
+# Only INT8_BLOCK has quotients and fused operations: a gain or a step of each quad, and a code of
+# each element.
+LANES["encode_kernel int8"] = [[(*GAIN, NO_ROOT)], [("math/block.h", "zi_block_code")]]
+LANES["decode_kernel int8"] = [[STEP]]
 
 
 def of_one_moment(lane):
@@ -133,6 +139,8 @@ def evaluations(kernel, ways):
 
 def lanes_of(kernel):
     """The key of LANES: updates by AdamW have no name of their own there."""
+    if kernel.family in BLOCK_KERNELS and INT8_BLOCK in kernel.types:
+        return f"{kernel.family} int8"
     optimizer = OPTIMIZERS.get(kernel.types[4]) if len(kernel.types) > 4 else None
     return f"{kernel.family} {optimizer}" if optimizer else kernel.family
 

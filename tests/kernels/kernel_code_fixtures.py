@@ -59,7 +59,7 @@ def _changed(text, before, after):
 
 
 def _complete():
-    names = ("update", "square_sum", "fold_squares", "decide", "fold", "cast")
+    names = ("update", "square_sum", "fold_squares", "decide", "fold", "cast", "encode", "decode")
     families = [f"{name}_kernel" for name in names]
     ptx = [kernel for family in families for kernel in _ptx(family, types=(1, 2))]
     sass = [kernel for family in families for kernel in _sass(family, types=(1, 2))]
@@ -98,6 +98,8 @@ def _fusion():
     codes = (0, 2, 7, 6, 1)
     coded = {"update_kernel": [(2, LANE), (1, QUICK)]}
     once = [*twice, "fma.rn.f32", "fma.rn.f32", "rcp.approx.ftz.f32"]
+    blocks = {"encode_kernel int8": ["{ a = b / c; }", "{ a = fmaf(b, c, d); }"]}
+    encoded = ["div.rn.f32", *["fma.rn.f32"] * 4]
     return (
         [
             (read_ptx(PTX), lanes, coded),
@@ -106,6 +108,8 @@ def _fusion():
             (_ptx("cast_kernel", "add.rn.f32", "sqrt.rn.f64"), lanes, coded),
             (_ptx("update_kernel", *["fma.rn.f32"] * 3, types=sgd), lanes, coded),
             (_ptx("update_kernel", *once, types=codes), lanes, coded),
+            (_ptx("encode_kernel", *encoded, types=(11, 1)), blocks, coded),
+            (_ptx("encode_kernel", "mul.rn.f32", types=(10, 1)), blocks, coded),
         ],
         [
             (read_ptx(_changed(PTX, "mul.rn.f32", "fma.rn.f32")), lanes, coded),
@@ -119,6 +123,8 @@ def _fusion():
             (_ptx("update_kernel", "fma.rn.f32", "div.rn.f32", types=sgd), lanes, coded),
             (_ptx("update_kernel", *once, "fma.rn.f32", types=codes), lanes, coded),
             (_ptx("update_kernel", *once[1:], types=codes), lanes, coded),
+            (_ptx("encode_kernel", *encoded[1:], types=(11, 1)), blocks, coded),
+            (_ptx("encode_kernel", *encoded, types=(10, 1)), blocks, coded),
         ],
     )
 

@@ -15,5 +15,9 @@ void launch_decide_now(const zi_decide_job *job);
 void launch_fold_now(const zi_fold *fold);
 void launch_cast_now(void *target, zero_dtype target_dtype, const void *source,
                      zero_dtype source_dtype, uint64_t count);
+void launch_encode_now(void *codes, void *scales, zero_dtype dtype, const void *source,
+                       zero_dtype source_dtype, uint64_t count);
+void launch_decode_now(void *target, zero_dtype target_dtype, const void *codes, const void *scales,
+                       zero_dtype dtype, uint64_t count);
 
 #endif

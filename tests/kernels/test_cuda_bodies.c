@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cuda/block_body.h"
 #include "kernels/cuda/fold_body.h"
 #include "kernels/cuda/norm_body.h"
 #include "kernels/cuda/update_body.h"
@@ -256,6 +257,7 @@ TEST(grids_cover_every_element_once)
         }
         CHECK_EQ(grids[0].warp_count % ZI_FOLD_TILE, 0);
         CHECK_EQ(grids[0].warp_count % ZI_CAST_TILE, 0);
+        CHECK_EQ(grids[0].warp_count % ZI_CODE_TILE, 0);
         const zi_norm_grid norm = zi_norm_grid_of(count);
         const uint64_t chunks = count / ZI_NORM_CHUNK + (count % ZI_NORM_CHUNK != 0);
         CHECK(norm.passes <= ZI_NORM_PASSES_MAX && norm.blocks <= INT32_MAX);
@@ -430,6 +432,65 @@ TEST(cast_has_the_cpus_bits_for_every_pair_of_types)
             zi_pages_free(source, ROOM_BYTES);
         }
     }
+}
+
+static const zero_dtype block_types[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK};
+
+/* The launches against the CPU's functions. shift: elements from where all arrays are aligned. */
+static void check_blocks(zero_dtype kind, zero_dtype type, const void *values, size_t count,
+                         size_t shift)
+{
+    static unsigned char expected[ROOM_BYTES];
+    static unsigned char got[ROOM_BYTES] __attribute__((aligned(64)));
+    static unsigned char scales[2][ROOM_BYTES];
+    static float back[2][ROOM_BYTES / sizeof(float)] __attribute__((aligned(64)));
+    const void *source = (const char *)values + shift * zero_dtype_bytes(type);
+    const size_t bytes = sizeof expected - shift;
+    memset(expected, 0x77, sizeof expected);
+    memset(got, 0x77, sizeof got);
+    memset(scales, 0x77, sizeof scales);
+    memset(back, 0x77, sizeof back);
+    zi_cpu_encode_blocks(expected, scales[0], kind, source, type, count);
+    launch_encode_now(got + shift, scales[1], kind, source, type, count);
+    CHECK_BYTES(got + shift, expected, bytes);
+    CHECK_BYTES(scales[1], scales[0], sizeof scales[0]);
+    unsigned char *target = (unsigned char *)back[1] + shift * zero_dtype_bytes(type);
+    zi_cpu_decode_blocks(back[0], type, expected, scales[0], kind, count);
+    launch_decode_now(target, type, got + shift, scales[1], kind, count);
+    case_same(target, back[0], type, sizeof back[0] / zero_dtype_bytes(type) - shift);
+}
+
+TEST(encode_and_decode_have_the_cpus_bits_for_every_pair_of_types)
+{
+    const size_t some[] = {0, 1, 3, 31, 32, 33, 127, 128, 129, 511, 513, 8192, 40003};
+    for (size_t d = 0; d < 6; d++) {
+        for (size_t c = 0; c < sizeof some / sizeof some[0]; c++) {
+            void *values = room(dtypes[d / 2], some[c] + 1, 1);
+            check_blocks(block_types[d % 2], dtypes[d / 2], values, some[c], 0);
+            check_blocks(block_types[d % 2], dtypes[d / 2], values, some[c], 1);
+            zi_pages_free(values, ROOM_BYTES);
+        }
+    }
+}
+
+/* All magnitudes, of neighbours or not; not finite here and there; and blocks of zeros. */
+TEST(encode_and_decode_of_any_values)
+{
+    enum { COUNT = 65536 };
+    float *values = malloc(COUNT * sizeof *values);
+    CHECK(values != NULL);
+    for (uint64_t run = 1; run <= 256; run *= 256) {
+        for (uint64_t i = 0; i < COUNT; i++) {
+            values[i] = i / 256 % 9 == 2 ? -0.0f : wide_value(i, run);
+        }
+        values[1000] = (float)NAN;
+        values[2001] = -(float)INFINITY;
+        values[4002] = 0x1.fffffep127f;
+        for (size_t k = 0; k < 2; k++) {
+            check_blocks(block_types[k], ZERO_DTYPE_F32, values, COUNT, 0);
+        }
+    }
+    free(values);
 }
 
 /* Bits of NaN of both signs, quiet and not, and of infinities, one in three elements. */

@@ -133,6 +133,18 @@ static void launch_folds(uint64_t count)
     }
 }
 
+static void launch_blocks(uint64_t count)
+{
+    static float place[4];
+    static const zero_dtype kinds[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK};
+    for (size_t i = 0; i < ELEMENTS * 2; i++) {
+        const zero_dtype type = elements[i / 2];
+        const zero_dtype block = kinds[i % 2];
+        LAUNCH(zi_cuda_launch_encode(NULL, place, place, block, place, type, count));
+        LAUNCH(zi_cuda_launch_decode(NULL, place, type, place, place, block, count));
+    }
+}
+
 static void launch_norms(uint64_t count)
 {
     for (size_t i = 0; i < ELEMENTS; i++) {
@@ -145,6 +157,7 @@ static void load_all(void)
     CHECK_EQ(zi_cuda_load_update(), cudaSuccess);
     CHECK_EQ(zi_cuda_load_norm(), cudaSuccess);
     CHECK_EQ(zi_cuda_load_fold(), cudaSuccess);
+    CHECK_EQ(zi_cuda_load_block(), cudaSuccess);
 }
 
 TEST(what_is_launched_is_what_was_loaded)
@@ -157,14 +170,15 @@ TEST(what_is_launched_is_what_was_loaded)
         launch_updates(counts[i]);
         launch_folds(counts[i]);
         launch_norms(counts[i]);
+        launch_blocks(counts[i]);
     }
     CHECK_EQ(zi_cuda_launch_decide(NULL, &decide), cudaSuccess);
     for (size_t i = 0; i < launched.count; i++) {
         CHECK(holds(&loaded, launched.kernels[i]));
     }
     CHECK_EQ(launched.count, loaded.count);
-    /* Updates; folds without squares and with them; casts; sums; the decision. */
-    CHECK_EQ(loaded.count, UPDATES + 9 + 9 + 6 + 3 + 1);
+    /* Updates; folds without squares and with them; casts; sums; the decision; blocks. */
+    CHECK_EQ(loaded.count, UPDATES + 9 + 9 + 6 + 3 + 1 + 12);
 }
 
 TEST(a_kernel_that_is_not_to_be_had_is_told)
@@ -180,6 +194,10 @@ TEST(a_kernel_that_is_not_to_be_had_is_told)
     for (refused = 1; refused <= 24; refused++) {
         loaded.count = 0;
         CHECK_EQ(zi_cuda_load_fold(), cudaErrorNoKernelImageForDevice);
+    }
+    for (refused = 1; refused <= 12; refused++) {
+        loaded.count = 0;
+        CHECK_EQ(zi_cuda_load_block(), cudaErrorNoKernelImageForDevice);
     }
     loaded.count = 0;
     refused = 1;

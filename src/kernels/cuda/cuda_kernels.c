@@ -22,6 +22,8 @@ typedef struct array_work {
     cudaStream_t stream;
     void *target;
     const void *source;
+    void *target_scales; /* of a target or a source in blocks */
+    const void *source_scales;
     zi_norm_sum *sum;
     uint64_t count;
     zero_dtype target_dtype;
@@ -131,6 +133,52 @@ static zero_status cuda_kernels_launch_cast(void *self, zi_stream *stream, void 
     return issue(self, stream, cast_now, &work, sizeof work);
 }
 
+static zero_status encode_now(void *argument)
+{
+    const array_work *work = argument;
+    return zi_cuda_check(zi_cuda_launch_encode(work->stream, work->target, work->target_scales,
+                                               work->target_dtype, work->source, work->source_dtype,
+                                               work->count),
+                         "launch of encode");
+}
+
+static zero_status cuda_kernels_launch_encode(void *self, zi_stream *stream, void *codes,
+                                              void *scales, zero_dtype dtype, const void *source,
+                                              zero_dtype source_dtype, size_t count)
+{
+    const array_work work = {.stream = zi_cuda_stream_native(stream),
+                             .target = codes,
+                             .source = source,
+                             .target_scales = scales,
+                             .count = count,
+                             .target_dtype = dtype,
+                             .source_dtype = source_dtype};
+    return issue(self, stream, encode_now, &work, sizeof work);
+}
+
+static zero_status decode_now(void *argument)
+{
+    const array_work *work = argument;
+    return zi_cuda_check(zi_cuda_launch_decode(work->stream, work->target, work->target_dtype,
+                                               work->source, work->source_scales,
+                                               work->source_dtype, work->count),
+                         "launch of decode");
+}
+
+static zero_status cuda_kernels_launch_decode(void *self, zi_stream *stream, void *target,
+                                              zero_dtype target_dtype, const void *codes,
+                                              const void *scales, zero_dtype dtype, size_t count)
+{
+    const array_work work = {.stream = zi_cuda_stream_native(stream),
+                             .target = target,
+                             .source = codes,
+                             .source_scales = scales,
+                             .count = count,
+                             .target_dtype = target_dtype,
+                             .source_dtype = dtype};
+    return issue(self, stream, decode_now, &work, sizeof work);
+}
+
 static const zi_kernels_ops cuda_kernels_ops = {
     .struct_bytes = sizeof(zi_kernels_ops),
     .name = "cuda",
@@ -140,6 +188,8 @@ static const zi_kernels_ops cuda_kernels_ops = {
     .decide = cuda_kernels_launch_decide,
     .fold = cuda_kernels_launch_fold,
     .cast = cuda_kernels_launch_cast,
+    .encode = cuda_kernels_launch_encode,
+    .decode = cuda_kernels_launch_decode,
     .destroy = zi_free,
 };
 
@@ -147,7 +197,8 @@ static zero_status cuda_kernels_load(void)
 {
     ZI_TRY(zi_cuda_check(zi_cuda_load_update(), "loading update"));
     ZI_TRY(zi_cuda_check(zi_cuda_load_norm(), "loading square_sum and decide"));
-    return zi_cuda_check(zi_cuda_load_fold(), "loading fold and cast");
+    ZI_TRY(zi_cuda_check(zi_cuda_load_fold(), "loading fold and cast"));
+    return zi_cuda_check(zi_cuda_load_block(), "loading encode and decode");
 }
 
 zero_status zi_cuda_kernels_create(const zi_device *device, zi_kernels *kernels)

@@ -63,11 +63,6 @@ typedef struct zi_fold_sum {
     zi_quad quad[ZI_FOLD_QUADS];
 } zi_fold_sum;
 
-ZI_LANE uint64_t zi_lane_place(uint64_t tile, int quad, uint32_t lane)
-{
-    return tile + (uint64_t)quad * ZI_WARP_QUADS + (uint64_t)lane * ZI_QUAD;
-}
-
 ZI_LANE zi_fold_sum zi_fold_load(const void *base, zero_dtype dtype, uint64_t tile, uint32_t lane)
 {
     zi_fold_sum loaded;

@@ -12,6 +12,7 @@
 #include "kernels/math/norm.h"
 
 #define ZI_WARP_LANES 32
+#define ZI_ALL_LANES 0xffffffffu /* of what a whole warp does together */
 #define ZI_BLOCK_WARPS 8
 #define ZI_BLOCK_THREADS (ZI_WARP_LANES * ZI_BLOCK_WARPS)
 
@@ -83,6 +84,12 @@ ZI_LANE zi_warp_range zi_warp_range_of(uint64_t warp, uint64_t warp_count, uint6
     range.begin = warp * warp_count < count ? warp * warp_count : count;
     range.end = count - range.begin < warp_count ? count : range.begin + warp_count;
     return range;
+}
+
+/* The first element of a lane's quad, of those that it has in a tile. */
+ZI_LANE uint64_t zi_lane_place(uint64_t tile, int quad, uint32_t lane)
+{
+    return tile + (uint64_t)quad * ZI_WARP_QUADS + (uint64_t)lane * ZI_QUAD;
 }
 
 /* The norm: a pair of lanes takes a chunk, so a warp takes 16 at once and a block 128, and a block

@@ -3,8 +3,9 @@
  *   `input` of a decision (host memory that the device reaches) and a fold's list of sources (host
  *   memory, read before return). Arrays need only the alignment of their elements; 16 bytes are
  *   faster.
- * - Errors: that of the launch; cudaErrorInvalidValue for types that no element has, or a fold of
- *   more than ZI_CUDA_SOURCES_MAX sources. An error while a kernel runs shows on the stream. */
+ * - Errors: that of the launch; cudaErrorInvalidValue for types that no element or block has, or a
+ * fold of more than ZI_CUDA_SOURCES_MAX sources. An error while a kernel runs shows on the stream.
+ */
 #ifndef ZI_KERNELS_CUDA_LAUNCH_H
 #define ZI_KERNELS_CUDA_LAUNCH_H
 
@@ -23,6 +24,7 @@ extern "C" {
 cudaError_t zi_cuda_load_update(void);
 cudaError_t zi_cuda_load_norm(void);
 cudaError_t zi_cuda_load_fold(void);
+cudaError_t zi_cuda_load_block(void);
 
 /* An update of a job's segments by an optimizer of the library. */
 cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job);
@@ -32,6 +34,11 @@ cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job)
 cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold);
 cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target, zero_dtype target_dtype,
                                 const void *source, zero_dtype source_dtype, uint64_t count);
+cudaError_t zi_cuda_launch_encode(cudaStream_t stream, void *codes, void *scales, zero_dtype dtype,
+                                  const void *source, zero_dtype source_dtype, uint64_t count);
+cudaError_t zi_cuda_launch_decode(cudaStream_t stream, void *target, zero_dtype target_dtype,
+                                  const void *codes, const void *scales, zero_dtype dtype,
+                                  uint64_t count);
 
 #ifdef __cplusplus
 }

@@ -7,8 +7,6 @@
 #include "kernels/cuda/launch_kernel.h"
 #include "kernels/cuda/norm_body.h"
 
-#define ZI_ALL_LANES 0xffffffffu
-
 /* A sum's words, as atomics see them. */
 #define ZI_SUM_WORDS (ZI_NORM_LIMBS + 2)
 typedef unsigned long long zi_sum_word;

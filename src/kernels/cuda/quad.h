@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/block_codec.h"
 #include "core/lane.h"
 #include "kernels/cuda/geometry.h"
 #include "kernels/math/convert.h"
@@ -41,7 +42,7 @@ typedef struct zi_quad_words {
 /* The bytes of an element. */
 ZI_LANE uint64_t zi_quad_width(zero_dtype dtype)
 {
-    if (dtype == ZERO_DTYPE_REMAINDER8 || dtype == ZERO_DTYPE_I8) {
+    if (dtype == ZERO_DTYPE_REMAINDER8 || dtype == ZERO_DTYPE_I8 || zi_dtype_is_block(dtype)) {
         return 1;
     }
     return dtype == ZERO_DTYPE_F32 ? 4 : 2;
