@@ -81,6 +81,28 @@ static zero_status cast(void *self, zi_stream *stream, void *target, zero_dtype 
     return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_COPY);
 }
 
+static zero_status sim_kernels_encode(void *self, zi_stream *stream, void *codes, void *scales,
+                                      zero_dtype dtype, const void *source, zero_dtype source_dtype,
+                                      size_t count)
+{
+    kernel_load kernel = {.kernels = self};
+    reads(&kernel, source, count * zero_dtype_bytes(source_dtype));
+    writes(&kernel, codes, count * zero_dtype_bytes(dtype));
+    writes(&kernel, scales, zi_block_scales_bytes(dtype, count));
+    return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_COPY);
+}
+
+static zero_status sim_kernels_decode(void *self, zi_stream *stream, void *target,
+                                      zero_dtype target_dtype, const void *codes,
+                                      const void *scales, zero_dtype dtype, size_t count)
+{
+    kernel_load kernel = {.kernels = self};
+    reads(&kernel, codes, count * zero_dtype_bytes(dtype));
+    reads(&kernel, scales, zi_block_scales_bytes(dtype, count));
+    writes(&kernel, target, count * zero_dtype_bytes(target_dtype));
+    return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_COPY);
+}
+
 /* Their owner frees them. */
 static void sim_kernels_destroy(void *self)
 {
@@ -95,6 +117,8 @@ static const zi_kernels_ops kernels_ops = {
     .decide = sim_kernels_decide,
     .fold = sim_kernels_fold,
     .cast = cast,
+    .encode = sim_kernels_encode,
+    .decode = sim_kernels_decode,
     .destroy = sim_kernels_destroy,
 };
 
