@@ -50,6 +50,7 @@ static const gpt2_option own_rows[] = {
     {"grad-dtype", KIND_ENGINE, 0, 0, 0, "gradients (as --dtype)"},
     {"accum", KIND_ENGINE, 0, 0, 0, "f32|bf16: sums of gradients (f32)"},
     {"wire-dtype", KIND_ENGINE, 0, 0, 0, "gradients that ranks exchange"},
+    {"gather-dtype", KIND_ENGINE, 0, 0, 0, "bf16|f16|mxfp8|int8: parameters that ranks exchange"},
     {"master", KIND_ENGINE, 0, 0, 0, "f32|remainder16|remainder8|none: masters"},
     {"moments", KIND_ENGINE, 0, 0, 0, "f32|bf16|i8: the optimizer's moments"},
     {"param-tier", KIND_ENGINE, 0, 0, 0, "device|host|disk: where parameters live"},

@@ -88,11 +88,13 @@ typedef struct zero_tuning {
                                  are rounded to it; in F16 they are divided by a power of two
                                  before, so that no finite mean overflows. Default: a gradient of
                                  one micro-step goes in its own type, a sum in accum_dtype */
-    zero_dtype gather_dtype;  /**< type that ranks exchange when fp32 parameters that are split over
-                                 them are gathered before a unit is used: BF16 or F16, to which they
-                                 are rounded once, on all ranks alike. The shards keep all their
-                                 bits; parameters of other types, and those that no gather brings,
-                                 go as they are. Default: their own type */
+    zero_dtype gather_dtype;  /**< type that ranks exchange when parameters that are split over them
+                                 are gathered before a unit is used. BF16 or F16: those in fp32.
+                                 MXFP8 or INT8_BLOCK: all, in 1.03 or 1.02 bytes an element. Ranks
+                                 round once, to nearest, what they send, and compute all with the
+                                 same values, in the tensor's type. The shards keep all their bits;
+                                 parameters that no gather brings go as they are. Default: their
+                                 own type */
     zero_dtype accum_dtype;   /**< sums over ranks and micro-steps, F32 or BF16. Default: F32 */
     zero_reduction reduction; /**< default: the backend's own */
     zero_accumulation accumulation; /**< default: sharded as the stage says */

@@ -37,10 +37,12 @@ static inline uint64_t zi_codec_values(zi_codec codec, uint64_t count)
     return codec.by_block ? zi_div_up(count, ZERO_CODE_BLOCK) : count;
 }
 
-/* Their bytes. */
+/* Their bytes, with those of blocks' scales. */
 static inline uint64_t zi_codec_bytes(zi_codec codec, uint64_t count)
 {
-    return zi_codec_values(codec, count) * zero_dtype_bytes(codec.dtype);
+    const uint64_t scales =
+        zi_dtype_is_block(codec.dtype) ? zi_block_scales_bytes(codec.dtype, count) : 0;
+    return zi_codec_values(codec, count) * zero_dtype_bytes(codec.dtype) + scales;
 }
 
 /* The elements whose values are so many bytes, or as many as fit in there. */

@@ -156,11 +156,13 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
     const zi_codec param = {.dtype = flat->dtype};
     const zero_dtype grad = layout->options.grad_dtype;
     const zero_dtype wire = layout->tuning.wire_dtype;
+    const zero_dtype gather = layout->tuning.gather_dtype;
     flat->kept[ZERO_ROLE_PARAM] = param;
     flat->slot[ZERO_ROLE_PARAM] = param;
     flat->wire[ZERO_ROLE_PARAM] = param;
-    if (flat->dtype == ZERO_DTYPE_F32 && layout->tuning.gather_dtype != ZERO_DTYPE_DEFAULT) {
-        flat->wire[ZERO_ROLE_PARAM].dtype = layout->tuning.gather_dtype;
+    if (gather != ZERO_DTYPE_DEFAULT &&
+        (flat->dtype == ZERO_DTYPE_F32 || zi_dtype_is_block(gather))) {
+        flat->wire[ZERO_ROLE_PARAM].dtype = gather;
     }
     if (!flat->trained) {
         return;

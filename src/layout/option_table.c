@@ -19,6 +19,8 @@
 static const char *const stages[] = {"0", "1", "2", "3"};
 static const char *const devices[] = {"default", "cpu", "cuda"};
 static const char *const float_types[] = {"default", "f32", "bf16", "f16"};
+static const char *const gather_types[] = {"default", "f32", "bf16", "f16", NULL,    NULL,
+                                           NULL,      NULL,  NULL,   NULL,  "mxfp8", "int8"};
 static const char *const sum_types[] = {"default", "f32", "bf16"};
 static const char *const master_types[] = {"default", "f32",         NULL,        NULL,
                                            "none",    "remainder16", "remainder8"};

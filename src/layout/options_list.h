@@ -71,8 +71,8 @@
     X(tuning, wire_dtype, CHOICE(float_types), 0, 0, 0, SAME,                                     \
       "a gradient's own, a sum's accum_dtype",                                                    \
       "type that ranks exchange gradients and their sums in")                                     \
-    X(tuning, gather_dtype, CHOICE(float_types), 0, 0, 0, SAME, "their own",                      \
-      "type that ranks exchange fp32 parameters in when a unit is gathered")                      \
+    X(tuning, gather_dtype, CHOICE(gather_types), 0, 0, 0, SAME, "their own",                     \
+      "type that ranks exchange parameters in when a unit is gathered")                           \
     X(tuning, accum_dtype, CHOICE(sum_types), 0, 0, ZERO_DTYPE_F32, SAME, "f32",                  \
       "type of the sums of gradients over ranks and micro-steps")                                 \
     X(tuning, reduction, CHOICE(reductions), 0, 0, 0, SAME, "default",                            \

@@ -195,9 +195,11 @@ static void size_gathers(zi_layout *layout)
         uint64_t buffer = 0;
         for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
             const zi_flat *flat = &layout->flats[f];
-            const uint64_t bytes = zi_codec_padded_bytes(flat->wire[ZERO_ROLE_PARAM], flat->count);
-            place->wire_bytes += bytes;
-            buffer += zi_flat_gathered_in_place(layout, flat) ? 0 : bytes;
+            const zi_codec wire = flat->wire[ZERO_ROLE_PARAM];
+            place->wire_bytes += zi_codec_bytes(wire, flat->count);
+            buffer += zi_flat_gathered_in_place(layout, flat)
+                          ? 0
+                          : zi_codec_padded_bytes(wire, flat->count);
         }
         layout->param_wire_bytes = zi_max_u64(layout->param_wire_bytes, buffer);
     }

@@ -23,6 +23,9 @@ typedef struct param_unit {
     uint32_t turn;   /* which of its two views it has: another one at each first acquire */
 } param_unit;
 
+/* Values, or codes and scales. */
+#define ZI_GATHERS_PER_FLAT 2
+
 struct zi_params {
     zi_params_desc desc;
     const zi_layout *layout;
@@ -31,10 +34,11 @@ struct zi_params {
     uint32_t look_ahead;
     uint64_t clock; /* of `touched` */
     param_unit *units;
-    zi_collective *collectives; /* by flat; a unit's are neighbours, so they are its batch */
-    uint32_t *slot_units;       /* holder of each slot, all classes end to end */
-    zi_event *gathers_done;     /* gather stream, before a step */
-    const zi_schedule *sweep;   /* gathers follow it now */
+    /* ZI_GATHERS_PER_FLAT by flat; a unit's are its batch, from its first flat's on. */
+    zi_collective *collectives;
+    uint32_t *slot_units;     /* holder of each slot, all classes end to end */
+    zi_event *gathers_done;   /* gather stream, before a step */
+    const zi_schedule *sweep; /* gathers follow it now */
     zi_schedule schedules[ZI_SCHEDULES];
 };
 

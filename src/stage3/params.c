@@ -18,8 +18,8 @@ static zero_status params_build(zi_params *params)
 {
     const zi_layout *layout = params->layout;
     ZI_TRY(zi_calloc(layout->unit_count, sizeof *params->units, (void **)&params->units));
-    ZI_TRY(
-        zi_calloc(layout->flat_count, sizeof *params->collectives, (void **)&params->collectives));
+    ZI_TRY(zi_calloc((size_t)ZI_GATHERS_PER_FLAT * layout->flat_count, sizeof *params->collectives,
+                     (void **)&params->collectives));
     ZI_TRY(zi_params_make_slots(params));
     for (uint32_t u = 0; u < layout->unit_count; u++) {
         param_unit *unit = &params->units[u];

@@ -241,7 +241,8 @@ static void draw_types(random_case *s)
     o->moment_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_I8);
     t->wire_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16);
     t->accum_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
-    t->gather_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16);
+    t->gather_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16,
+                                            ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK);
     t->reduction = (zero_reduction)random_case_choose(s, 3);
     const uint32_t states = random_case_choose(s, 3);
     if (random_case_one_in(s, 5) && o->device == ZERO_DEVICE_CPU) { /* it is host code */

@@ -8,6 +8,7 @@
 
 #include "comm/comm.h"
 #include "engine/engine_internal.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/math/convert.h"
 
 /* Elements gathered at once, which bounds the memory that many ranks take. */
@@ -103,19 +104,41 @@ static zero_status collect_role(const toy_trainer *trainer, zero_role role, toy_
     return status;
 }
 
-/* The bits of a parameter's element in its unit's slot. */
-static uint32_t expected_in_slot(const toy_trainer *trainer, uint32_t tensor, uint32_t bits)
+/* Round the values of a tensor as a gather in blocks does. */
+static void round_in_blocks(float *values, uint64_t count, zero_dtype wire)
+{
+    unsigned char *codes = array_of(count, 1);
+    unsigned char *scales = array_of(zi_block_scales_bytes(wire, count), 1);
+    zi_cpu_encode_blocks(codes, scales, wire, values, ZERO_DTYPE_F32, (size_t)count);
+    zi_cpu_decode_blocks(values, ZERO_DTYPE_F32, codes, scales, wire, (size_t)count);
+    free(codes);
+    free(scales);
+}
+
+/* Replace bits of a tensor's elements in shards by those in its unit's slot. */
+static void expect_in_slot(const toy_trainer *trainer, uint32_t tensor, uint32_t *bits)
 {
     const zi_layout *layout = trainer->engine->layout;
     const zi_flat *flat = &layout->flats[layout->tensors[tensor].flat];
-    const float value = toy_decode(bits, ZERO_DTYPE_F32);
+    const zero_dtype wire = flat->wire[ZERO_ROLE_PARAM].dtype;
+    const uint64_t count = layout->tensor_infos[tensor].count;
     if (zi_flat_gathered_in_place(layout, flat)) {
-        return bits;
+        return;
     }
-    return toy_encode(flat->wire[ZERO_ROLE_PARAM].dtype == ZERO_DTYPE_BF16
-                          ? zi_f32_from_bf16(zi_bf16_from_f32(value))
-                          : zi_f32_from_f16(zi_f16_from_f32(value)),
-                      ZERO_DTYPE_F32);
+    float *values = array_of(count, sizeof *values);
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = toy_decode(bits[i], flat->dtype);
+    }
+    if (zi_dtype_is_block(wire)) {
+        round_in_blocks(values, count, wire);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const float value = wire == ZERO_DTYPE_BF16  ? zi_f32_from_bf16(zi_bf16_from_f32(values[i]))
+                            : wire == ZERO_DTYPE_F16 ? zi_f32_from_f16(zi_f16_from_f32(values[i]))
+                                                     : values[i];
+        bits[i] = toy_encode(value, flat->dtype);
+    }
+    free(values);
 }
 
 static void compare_gathered(const toy_trainer *trainer, const toy_state *state)
@@ -123,14 +146,19 @@ static void compare_gathered(const toy_trainer *trainer, const toy_state *state)
     const toy_model *model = trainer->run->model;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
         const toy_tensor *tensor = &model->tensors[t];
-        for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
-            const uint32_t bits = state->bits[ZERO_ROLE_PARAM][i];
-            TOY_CHECK(state->owners[ZERO_ROLE_PARAM][i] != 0, "nobody holds element %llu",
-                      (unsigned long long)i);
-            TOY_CHECK(state->gathered[i] == expected_in_slot(trainer, t, bits),
-                      "element %llu: acquired %08x, in the shard %08x", (unsigned long long)i,
-                      state->gathered[i], bits);
+        const uint32_t *kept = state->bits[ZERO_ROLE_PARAM] + tensor->base;
+        uint32_t *expected = array_of(tensor->count, sizeof *expected);
+        memcpy(expected, kept, tensor->count * sizeof *expected);
+        expect_in_slot(trainer, t, expected);
+        for (uint64_t i = 0; i < tensor->count; i++) {
+            TOY_CHECK(state->owners[ZERO_ROLE_PARAM][tensor->base + i] != 0,
+                      "nobody holds element %llu", (unsigned long long)(tensor->base + i));
+            TOY_CHECK(state->gathered[tensor->base + i] == expected[i],
+                      "element %llu: acquired %08x, in the shard %08x",
+                      (unsigned long long)(tensor->base + i), state->gathered[tensor->base + i],
+                      kept[i]);
         }
+        free(expected);
     }
 }
 

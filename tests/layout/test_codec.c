@@ -60,6 +60,18 @@ TEST(bytes_of_elements)
     CHECK_EQ(zi_codec_count_within(half, 4096), 2048);
 }
 
+/* With their blocks' scales. */
+TEST(bytes_of_blocks)
+{
+    const zi_codec mxfp8 = {.dtype = ZERO_DTYPE_MXFP8};
+    const zi_codec int8 = {.dtype = ZERO_DTYPE_INT8_BLOCK};
+    CHECK_EQ(zi_codec_bytes(mxfp8, 256), 256 + 8);
+    CHECK_EQ(zi_codec_bytes(mxfp8, 33), 33 + 2);
+    CHECK_EQ(zi_codec_bytes(int8, 256), 256 + 4);
+    CHECK_EQ(zi_codec_bytes(int8, 129), 129 + 4);
+    CHECK_EQ(zi_codec_padded_bytes(mxfp8, 1024), 1280);
+}
+
 TEST(everything_begins_at_a_granule)
 {
     static const uint32_t worlds[] = {1, 2, 3, 8};
@@ -120,4 +132,20 @@ TEST(gathers_land_in_slots_unless_the_wire_differs)
         zi_layout_destroy(plain);
         zi_layout_destroy(layout);
     }
+}
+
+/* Blocks are of all types, and always go through the wire buffer. */
+TEST(gathers_in_blocks_are_of_all_types)
+{
+    zi_layout *layout = make_layout(ZERO_STAGE_3, 4, ZERO_DTYPE_MXFP8);
+    const zi_unit_place *unit = &layout->units[0];
+    uint64_t bytes = 0;
+    for (uint32_t f = unit->flat_first; f < unit->flat_first + unit->flat_count; f++) {
+        const zi_flat *flat = &layout->flats[f];
+        CHECK(!zi_flat_gathered_in_place(layout, flat));
+        bytes += flat->count + flat->count / 32;
+    }
+    CHECK_EQ(unit->wire_bytes, bytes);
+    CHECK(layout->param_wire_bytes >= bytes);
+    zi_layout_destroy(layout);
 }

@@ -254,7 +254,7 @@ TEST(texts_that_will_not_do)
     check_refused("disk_weights", "1", "cannot be given as text");
 }
 
-/* Elements in blocks are no parameters, gradients or states. */
+/* Elements in blocks are no parameters, gradients or states; they are what gathers bring. */
 TEST(types_of_blocks_are_no_options_type)
 {
     const zero_dtype blocks[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK};
@@ -265,6 +265,11 @@ TEST(types_of_blocks_are_no_options_type)
             continue;
         }
         CHECK_EQ(option->kind, ZERO_OPTION_CHOICE);
+        if (strcmp(option->name, "gather_dtype") == 0) {
+            CHECK_EQ(option->choice_count, ZERO_DTYPE_INT8_BLOCK + 1);
+            CHECK_EQ(strcmp(option->choices[ZERO_DTYPE_MXFP8], "mxfp8"), 0);
+            continue;
+        }
         for (int k = 0; k < 2; k++) {
             refuse_whole(option, blocks[k]);
             check_refused(option->name, zero_dtype_name(blocks[k]), option->name);

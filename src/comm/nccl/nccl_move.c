@@ -57,6 +57,9 @@ static ncclDataType_t type_of(zero_dtype dtype)
     if (dtype == ZERO_DTYPE_F16) {
         return ncclFloat16;
     }
+    if (dtype == ZERO_DTYPE_I8) {
+        return ncclInt8;
+    }
     zi_assert(dtype == ZERO_DTYPE_F32);
     return ncclFloat32;
 }
