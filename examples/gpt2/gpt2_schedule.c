@@ -31,6 +31,17 @@ static zero_hyper hyper_of(const gpt2_options *o, float lr)
     case ZERO_OPTIMIZER_SGD:
         hyper.sgd = (zero_sgd){lr, beta1, decay, 0};
         break;
+    case ZERO_OPTIMIZER_LAMB:
+        hyper.lamb.lr = lr;
+        hyper.lamb.beta1 = beta1;
+        hyper.lamb.beta2 = beta2;
+        hyper.lamb.weight_decay = decay;
+        break;
+    case ZERO_OPTIMIZER_LARS:
+        hyper.lars.lr = lr;
+        hyper.lars.momentum = beta1;
+        hyper.lars.weight_decay = decay;
+        break;
     case ZERO_OPTIMIZER_CALLBACK: /* the library has refused it */
         break;
     }

@@ -24,7 +24,7 @@ typedef enum zero_stage {
     ZERO_STAGE_3 = 3  /**< optimizer state, gradients and parameters */
 } zero_stage;
 
-/** The element-wise update. zero/step.h has each one's formula and numbers. */
+/** The update of an element. zero/step.h has each one's formula and numbers. */
 typedef enum zero_optimizer {
     ZERO_OPTIMIZER_DEFAULT = 0,  /**< AdamW */
     ZERO_OPTIMIZER_ADAMW = 1,    /**< two moments: Loshchilov and Hutter, "Decoupled weight decay
@@ -32,7 +32,13 @@ typedef enum zero_optimizer {
     ZERO_OPTIMIZER_CALLBACK = 2, /**< the caller's own, see zero_update_fn; not on a GPU */
     ZERO_OPTIMIZER_LION = 3,     /**< one moment: Chen et al., "Symbolic discovery of optimization
                                     algorithms", 2023, algorithm 2 */
-    ZERO_OPTIMIZER_SGD = 4       /**< one moment: SGD with momentum, as PyTorch's torch.optim.SGD */
+    ZERO_OPTIMIZER_SGD = 4,      /**< one moment: SGD with momentum, as PyTorch's torch.optim.SGD */
+    ZERO_OPTIMIZER_LAMB = 5,     /**< two moments, rates by tensor: You et al., "Large batch
+                                    optimization for deep learning", 2019, algorithm 2. Refused with
+                                    a role on disk and with several parts of a model
+                                    (docs/decisions/133) */
+    ZERO_OPTIMIZER_LARS = 6      /**< one moment, rates by tensor: You et al., "Large batch training
+                                    of convolutional networks", 2017, algorithm 1. Likewise */
 } zero_optimizer;
 
 /** Hyper-parameter groups (zero_tensor_desc.group), at most. */

@@ -78,6 +78,47 @@ typedef struct zero_sgd {
     float nesterov;     /**< 0 or 1 */
 } zero_sgd;
 
+/** LAMB's numbers for one group of tensors (You et al. 2019, algorithm 2):
+ *
+ *      m = beta1 m + (1 - beta1) g
+ *      v = beta2 v + (1 - beta2) g^2
+ *      u = (m / c1) / (sqrt(v / c2) + eps) + weight_decay p
+ *      p = p - lr r u
+ *
+ *  where c1 is 1 - the product of the beta1 so far, c2 likewise, and r is the trust ratio of the
+ *  tensor: |p| / |u|, L2 norms of the whole tensor before its update, over the shards of all ranks;
+ *  1 where one of them is 0 or not finite. The bits are the same for any number of ranks.
+ *
+ *  A tensor that is ZERO_TENSOR_NO_DECAY, such as a bias or what a norm is scaled by, takes the
+ *  ratio 1 too, as in the authors' and NVIDIA's code, unless adapt_undecayed is 1. */
+typedef struct zero_lamb {
+    float lr;              /**< learning rate, finite, >= 0 */
+    float beta1;           /**< in [0, 1) */
+    float beta2;           /**< in [0, 1) */
+    float eps;             /**< > 0 */
+    float weight_decay;    /**< >= 0; does not apply to ZERO_TENSOR_NO_DECAY */
+    float min_ratio;       /**< a ratio is at least this, >= 0 */
+    float max_ratio;       /**< and then at most this, >= 0; 0: no bound */
+    float adapt_undecayed; /**< 0, or 1: ratios of ZERO_TENSOR_NO_DECAY follow their norms too */
+} zero_lamb;
+
+/** The numbers of LARS for one group of tensors (You et al. 2017, algorithm 1):
+ *
+ *      l = trust |p| / (|g| + weight_decay |p| + eps)
+ *      m = momentum m + lr l (g + weight_decay p)
+ *      p = p - m
+ *
+ *  with L2 norms of the whole tensor before its update, as LAMB's. l is 1 where one of them is 0 or
+ *  not finite, and of a tensor that is ZERO_TENSOR_NO_DECAY unless adapt_undecayed is 1. */
+typedef struct zero_lars {
+    float lr;              /**< learning rate, finite, >= 0 */
+    float momentum;        /**< in [0, 1) */
+    float weight_decay;    /**< >= 0; does not apply to ZERO_TENSOR_NO_DECAY */
+    float trust;           /**< > 0 */
+    float eps;             /**< >= 0 */
+    float adapt_undecayed; /**< 0, or 1: rates of ZERO_TENSOR_NO_DECAY follow their norms too */
+} zero_lars;
+
 /** An optimizer's hyper-parameters for one group of tensors. Its size never changes: 128 bytes,
  *  whatever optimizers come. */
 typedef struct zero_hyper {
@@ -89,6 +130,8 @@ typedef struct zero_hyper {
         zero_adamw adamw;      /**< of ZERO_OPTIMIZER_ADAMW and DEFAULT */
         zero_lion lion;        /**< of ZERO_OPTIMIZER_LION */
         zero_sgd sgd;          /**< of ZERO_OPTIMIZER_SGD */
+        zero_lamb lamb;        /**< of ZERO_OPTIMIZER_LAMB */
+        zero_lars lars;        /**< of ZERO_OPTIMIZER_LARS */
         uint64_t reserved[15]; /**< room for other optimizers' numbers */
     };
 } zero_hyper;
@@ -102,7 +145,8 @@ typedef struct zero_hyper {
 ZERO_API void zero_hyper_set_defaults(zero_hyper *hyper, zero_optimizer kind);
 
 /** The defaults of AdamW: lr 1e-3, betas 0.9 and 0.999, eps 1e-8; of Lion: lr 1e-4, betas 0.9 and
- *  0.99; of SGD: lr 1e-3, no momentum. No weight decay. */
+ *  0.99; of SGD: lr 1e-3, no momentum; of LAMB: lr 1e-3, betas 0.9 and 0.999, eps 1e-6, ratios
+ *  without bounds; of LARS: lr 0.1, momentum 0.9, trust 1e-3, eps 1e-8. No weight decay. */
 static inline zero_hyper zero_hyper_init(zero_optimizer kind)
 {
     zero_hyper hyper;
@@ -274,11 +318,12 @@ typedef struct zero_step_state {
     uint32_t good_steps; /**< in a row that were not skipped, since the scale last changed */
     uint32_t overflows;  /**< in a row that were skipped, up to the last step */
     uint32_t reserved;   /**< 0 */
-    double carried[ZERO_STEP_GROUPS][ZERO_STEP_CARRIED]; /**< by group, what its optimizer carries
-                                                            from one update to the next, in [0, 1]
-                                                            and 1 before the first. AdamW: the
-                                                            products of the beta1 and of the beta2
-                                                            of all updates. The rest stays 1 */
+    double carried[ZERO_STEP_GROUPS]
+                  [ZERO_STEP_CARRIED]; /**< by group, what its optimizer carries
+                                          from one update to the next, in [0, 1]
+                                          and 1 before the first. AdamW and
+                                          LAMB: the products of the beta1 and of
+                                          the beta2 of all updates. The rest stays 1 */
 } zero_step_state;
 
 /** As zero_engine_options_init_sized: what zero_step_state_init() gives. */

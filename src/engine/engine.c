@@ -219,6 +219,14 @@ static zero_status make_step(zero_engine *engine)
     return start_state(engine, &block->state);
 }
 
+/* True if this rank's squares of units that are split this way count in the step's message: each
+ * element's once among the messages that are added up. */
+static bool counts_squares(const zero_engine *engine, const zero_sharding *s)
+{
+    const uint32_t slice = zi_shard_index(s, zero_world_rank(engine->world), s->world);
+    return engine->layout->sharding_count == 1 || slice % (s->world / s->optimizer) == 0;
+}
+
 static zero_status make_optim(zero_engine *engine)
 {
     const zi_layout *layout = engine->layout;
@@ -239,10 +247,17 @@ static zero_status make_optim(zero_engine *engine)
         .host_kernels = zi_engine_host_kernels(engine),
         .workspace = engine->arena[ZERO_ROLE_IO_WINDOW],
         .segments = engine->arena[ZERO_ROLE_STEP] + layout->segments_at,
+        .step_arena = engine->arena[ZERO_ROLE_STEP],
         .decision = engine->decide.decision,
         .predicted = &engine->host->predicted,
         .stalled = engine->decide.stalled,
-        .stats = &engine->stats};
+        .stats = &engine->stats,
+        .norm_group = engine->groups.norm,
+        .peer_first = engine->decide.messages.peer_first,
+        .peer_stride = engine->decide.messages.peer_stride};
+    for (uint32_t i = 0; i < layout->sharding_count; i++) {
+        desc.counts[i] = counts_squares(engine, &layout->shardings[i]);
+    }
     memcpy(desc.groups, engine->groups.hops, sizeof desc.groups);
     return zi_optim_create(&desc, &engine->optim);
 }
@@ -252,14 +267,6 @@ static zero_status leave_out(void *user, uint32_t unit)
     zero_engine *engine = user;
     ZI_TRY(zi_grads_left_out(engine->grads, unit));
     return zi_engine_speculate(engine);
-}
-
-/* True if this rank's squares of units that are split this way count in the step's message: each
- * element's once among the messages that are added up. */
-static bool counts_squares(const zero_engine *engine, const zero_sharding *s)
-{
-    const uint32_t slice = zi_shard_index(s, zero_world_rank(engine->world), s->world);
-    return engine->layout->sharding_count == 1 || slice % (s->world / s->optimizer) == 0;
 }
 
 static zero_status make_stages(zero_engine *engine)

@@ -1,6 +1,6 @@
 /* Owns the optimizer step, all of it on the step stream: wait for the boundary's reductions and the
- * last readers, gather the squares and what ranks were given, decide; then for each unit update,
- * all-gather the parameters, record `updated`. */
+ * last readers, gather the squares and what ranks were given, decide; measure tensors whose rates
+ * depend on their norms; then for each unit update, all-gather the parameters, record `updated`. */
 #include "zero/step.h"
 
 #include <inttypes.h>
@@ -48,6 +48,7 @@ static zero_status enqueue_update(zero_engine *engine, uint32_t step_buffer)
     const uint32_t units = engine->layout->unit_count;
     const bool down = zi_engine_steps_down(engine);
     const bool disk = zi_role_tier(engine->layout, ZERO_ROLE_PARAM) == ZERO_TIER_DISK;
+    ZI_TRY(zi_optim_measure(engine->optim));
     for (uint32_t i = 0; i < units; i++) {
         const uint32_t unit = down ? units - 1 - i : i;
         ZI_TRY(zi_optim_step_unit(engine->optim, unit, &engine->step_buffers[step_buffer].outcome));

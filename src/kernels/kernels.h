@@ -16,6 +16,7 @@
 #include "core/role.h"
 #include "core/thread.h"
 #include "device/device.h"
+#include "kernels/math/layer_norms.h"
 #include "kernels/math/norm.h"
 #include "kernels/math/step.h"
 #include "zero/dtype.h"
@@ -29,6 +30,7 @@ typedef struct zi_segment {
     uint32_t tensor;       /* index in the model */
     uint32_t group;        /* hyper-parameter group */
     uint32_t flags;        /* zero_tensor_flags */
+    uint32_t layer;        /* index among tensors whose norms are measured; 0 for others */
 } zi_segment;
 
 /* One optimizer pass over one shard. The job stays in place until it is issued. */
@@ -52,10 +54,15 @@ typedef struct zi_update_job {
     /* Device memory: the number of elements is added whose gradient is not 0 and whose master, or
      * parameter that is its own, has the bits that it had. NULL: they are not counted. */
     uint64_t *stalled;
+    /* Device memory, by layer, of optimizers that are layer-wise: what a measurement adds to, and
+     * what an update goes by. */
+    zi_layer_sums *sums;
+    const zi_layer_norms *norms;
     zero_optimizer optimizer; /* not DEFAULT */
     zero_update_fn update;    /* of ZERO_OPTIMIZER_CALLBACK, and the next two */
     void *update_user;
     uint32_t update_states;
+    uint32_t layers; /* of sums and norms */
 } zi_update_job;
 
 static inline bool zi_job_has_remainder(const zi_update_job *job)
@@ -74,6 +81,32 @@ static inline zi_codec zi_job_state_codec(const zi_update_job *job, uint32_t sta
         codec.dtype = zi_job_has_remainder(job) ? job->master_dtype : ZERO_DTYPE_F32;
     }
     return codec;
+}
+
+/* Between the measurement of all jobs and their updates: PACK takes this rank's sums, which are
+ * zeros then, to what it sends; MERGE takes what all ranks have sent to norms. All is device
+ * memory. */
+typedef struct zi_layers_job {
+    uint32_t layers;
+    uint32_t phase;                /* zi_layers_phase */
+    zi_layer_sums *sums;           /* PACK: by layer */
+    zi_packed_sums *packed;        /* PACK: likewise */
+    const unsigned char *messages; /* MERGE: those of all members, one after the other */
+    uint64_t message_bytes;        /* from one to the next */
+    uint32_t message_count;
+    uint32_t peer_first;   /* every peer_stride-th one from here on covers every element */
+    uint32_t peer_stride;  /* once; >= 1 */
+    zi_layer_norms *norms; /* MERGE: by layer */
+} zi_layers_job;
+
+typedef enum zi_layers_phase { ZI_LAYERS_PACK = 1, ZI_LAYERS_MERGE = 2 } zi_layers_phase;
+
+/* Of the rank's message `index`, what it has of a layer. */
+ZI_LANE const zi_packed_sums *zi_layers_message(const zi_layers_job *job, uint32_t index,
+                                                uint32_t layer)
+{
+    const unsigned char *message = job->messages + index * job->message_bytes;
+    return (const zi_packed_sums *)(const void *)message + layer;
 }
 
 /* dst = round((accumulate ? dst : 0) + scale * sum), where sum adds sources[0], sources[1], ... in
@@ -122,6 +155,11 @@ typedef struct zi_kernels_ops {
     uint32_t sources_max; /* of a fold; 0: any number */
     /* One fused pass: skip, unscale and clip, update, write master, moments and parameter. */
     zero_status (*update)(void *self, zi_stream *stream, const zi_update_job *job);
+    /* Before the update of a job whose optimizer is layer-wise: add the squares of its parameters,
+     * and of the directions that its update will take, to those of its layers. A step that is
+     * skipped adds nothing. */
+    zero_status (*measure)(void *self, zi_stream *stream, const zi_update_job *job);
+    zero_status (*layers)(void *self, zi_stream *stream, const zi_layers_job *job);
     /* Add the squares of `count` elements to *sum, in chunks of ZI_NORM_CHUNK from `source` on. */
     zero_status (*square_sum)(void *self, zi_stream *stream, const void *source, zero_dtype dtype,
                               size_t count, zi_norm_sum *sum);

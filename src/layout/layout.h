@@ -39,8 +39,11 @@
 /* Room for what kernels/ and stage1/ keep in the step arena; they check that it is enough. */
 #define ZI_MESSAGE_BYTES 224
 #define ZI_PART_BYTES 248
-#define ZI_STEP_BYTES 4096
+#define ZI_STEP_BYTES 5120
 #define ZI_SEGMENT_BYTES 48
+#define ZI_LAYER_SUMS_BYTES 352
+#define ZI_LAYER_NORMS_BYTES 16
+#define ZI_LAYER_MESSAGE_BYTES 176
 /* Scratch memory for sums that reductions borrow: so much for each rank that is summed, within
  * these bounds; they cut up what needs more. Half of it is exchanged at once where ranks are on
  * several hosts, in a message of each rank: 256 KiB (docs/decisions/092). */
@@ -231,6 +234,13 @@ typedef struct zi_layout {
     bool replicates;        /* squares of some flats are counted by other ranks */
     uint64_t segments_at;   /* step arena: ZI_SEGMENT_BYTES for each of */
     uint64_t segment_count; /* ranges of trained tensors in chunks, at most */
+    uint32_t layer_count;   /* trained tensors whose optimizer has layer-wise rates; step arena, for
+                               each of them: */
+    uint64_t layer_sums_at; /* ZI_LAYER_SUMS_BYTES */
+    uint64_t layer_norms_at;      /* ZI_LAYER_NORMS_BYTES */
+    uint64_t layer_message_at;    /* ZI_LAYER_MESSAGE_BYTES, which this rank sends to all, */
+    uint64_t layer_messages_at;   /* and those of all ranks, gathered, */
+    uint64_t layer_message_bytes; /* so many of each */
     uint64_t state_staging_at;    /* step arena: ZI_STATE_STAGING buffers, each for a chunk's */
     uint64_t state_staging_bytes; /* state in host memory, which a GPU updates there; 0: none */
     uint64_t param_wire_at;    /* param slot arena: one unit as ranks send it, as far as that is not
@@ -325,6 +335,13 @@ uint64_t zi_extent_sum_count(const zi_extent *extents, uint32_t extent_count);
  * (checks.c). */
 void zi_layout_name_bytes(const zi_layout *layout, zero_role role, uint32_t index, uint64_t at,
                           uint64_t bytes, char *text, size_t text_bytes);
+/* True if the tensor's norms are measured in a step. (layers.c) */
+bool zi_tensor_has_layer(const zi_layout *layout, uint32_t tensor);
+/* True if the measurement of a flat reads its shard of a role. (layers.c) */
+ZI_PRIVATE_API bool zi_flat_measures(const zi_flat *flat, zero_role role);
+/* UNSUPPORTED where some are, and the options have what does not go with that; a step of
+ * zi_layout_create. (layers.c) */
+zero_status zi_layout_check_layers(const zi_layout *layout);
 /* Trained flats of a unit: its first ones. */
 uint32_t zi_unit_trained_count(const zi_layout *layout, uint32_t unit);
 /* Pieces of a unit: those of its flats, which lie together from *first on. */

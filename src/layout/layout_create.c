@@ -394,6 +394,24 @@ static void size_message(zi_layout *layout)
         ZI_MESSAGE_BYTES + layout->hyper_count * sizeof(float), ZI_ARENA_ALIGN);
 }
 
+/* Norms of tensors, and what ranks send one another for them. */
+static void place_layers(zi_layout *layout, role_arenas *roles)
+{
+    uint64_t layers = 0;
+    for (uint32_t t = 0; t < layout->tensor_count; t++) {
+        layers += zi_tensor_has_layer(layout, t) ? 1 : 0;
+    }
+    layout->layer_count = (uint32_t)layers;
+    layout->layer_message_bytes = zi_align_up(layers * ZI_LAYER_MESSAGE_BYTES, ZI_ARENA_ALIGN);
+    layout->layer_sums_at = layout_create_take(roles, ZERO_ROLE_STEP, layers * ZI_LAYER_SUMS_BYTES);
+    layout->layer_norms_at =
+        layout_create_take(roles, ZERO_ROLE_STEP, layers * ZI_LAYER_NORMS_BYTES);
+    layout->layer_message_at =
+        layout_create_take(roles, ZERO_ROLE_STEP, layout->layer_message_bytes);
+    layout->layer_messages_at =
+        layout_create_take(roles, ZERO_ROLE_STEP, layout->world * layout->layer_message_bytes);
+}
+
 static void place_step(zi_layout *layout, role_arenas *roles)
 {
     size_message(layout);
@@ -407,6 +425,7 @@ static void place_step(zi_layout *layout, role_arenas *roles)
     layout->aside_at = layout_create_take(roles, ZERO_ROLE_STEP, ZI_STEP_BYTES);
     layout->segments_at =
         layout_create_take(roles, ZERO_ROLE_STEP, layout->segment_count * ZI_SEGMENT_BYTES);
+    place_layers(layout, roles);
     layout->state_staging_at =
         layout_create_take(roles, ZERO_ROLE_STEP, ZI_STATE_STAGING * layout->state_staging_bytes);
 }
@@ -616,6 +635,7 @@ static zero_status layout_create_build(zi_layout *layout, const zero_model *mode
     ZI_TRY(copy_ties(layout, model));
     ZI_TRY(check_masters(layout));
     resolve_options(layout);
+    ZI_TRY(zi_layout_check_layers(layout));
     ZI_TRY(make_flats(layout));
     ZI_TRY(zi_layout_make_buckets(layout));
     ZI_TRY(zi_layout_make_classes(layout));

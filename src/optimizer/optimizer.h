@@ -24,6 +24,9 @@
 
 #include "core/lane.h"
 #include "optimizer/adamw.h"
+#include "optimizer/lamb.h"
+#include "optimizer/lars.h"
+#include "optimizer/layerwise.h"
 #include "optimizer/lion.h"
 #include "optimizer/sgd.h"
 #include "zero/options.h"
@@ -31,11 +34,22 @@
 #define ZI_OPTIMIZERS(X) \
     X(ADAMW, adamw)      \
     X(LION, lion)        \
-    X(SGD, sgd)
+    X(SGD, sgd)          \
+    ZI_LAYERWISE_OPTIMIZERS(X)
+
+/* Of these the ones whose rate of a tensor depends on norms of the whole tensor, which are measured
+ * before it is updated. Their headers have also
+ *
+ *   ZI_KIND_MEASURED_MOMENTS  moments that the direction depends on: all, or none
+ *   zi_NAME_direction         what an element adds to the second norm, before its update
+ *   zi_NAME_trust             the coefficients with the rate that both norms come to */
+#define ZI_LAYERWISE_OPTIMIZERS(X) \
+    X(LAMB, lamb)                  \
+    X(LARS, lars)
 
 #define ZI_MOMENTS_MAX 2
-#define ZI_COEFFS_MAX 8
-#define ZI_HYPER_NUMBERS_MAX 7
+#define ZI_COEFFS_MAX 12
+#define ZI_HYPER_NUMBERS_MAX 8
 
 /* Doubles that a group's steps carry on: each 1 before the first update, and in [0, 1]. */
 #define ZI_CARRIED 2
@@ -73,6 +87,19 @@ typedef union zi_coeffs {
 #define ZI_UNDECAYED_CASE(KIND, name)                     \
     case ZERO_OPTIMIZER_##KIND:                           \
         coeffs.name = zi_##name##_undecayed(coeffs.name); \
+        break;
+#define ZI_LAYERWISE_CASE(KIND, name) \
+    case ZERO_OPTIMIZER_##KIND:       \
+        return 1;
+#define ZI_MEASURED_CASE(KIND, name) \
+    case ZERO_OPTIMIZER_##KIND:      \
+        return ZI_##KIND##_MEASURED_MOMENTS;
+#define ZI_DIRECTION_CASE(KIND, name) \
+    case ZERO_OPTIMIZER_##KIND:       \
+        return zi_##name##_direction(state, grad, coeffs.name);
+#define ZI_TRUST_CASE(KIND, name)                            \
+    case ZERO_OPTIMIZER_##KIND:                              \
+        coeffs.name = zi_##name##_trust(coeffs.name, norms); \
         break;
 #define ZI_LANE_CASE(KIND, name) \
     case ZERO_OPTIMIZER_##KIND:  \
@@ -120,6 +147,49 @@ ZI_LANE zi_coeffs zi_optimizer_coeffs(uint32_t kind, zi_coeffs coeffs, uint32_t 
         break;
     }
     return coeffs;
+}
+
+/* True if a tensor's rate depends on norms of the whole tensor. */
+ZI_LANE int zi_optimizer_is_layerwise(uint32_t kind)
+{
+    switch (kind) {
+        ZI_LAYERWISE_OPTIMIZERS(ZI_LAYERWISE_CASE)
+    default:
+        return 0;
+    }
+}
+
+/* Moments that zi_optimizer_direction reads. */
+ZI_LANE uint32_t zi_optimizer_measured_moments(uint32_t kind)
+{
+    switch (kind) {
+        ZI_LAYERWISE_OPTIMIZERS(ZI_MEASURED_CASE)
+    default:
+        return 0;
+    }
+}
+
+/* The coefficients for a tensor with these norms; others than layer-wise ones stay. */
+ZI_LANE zi_coeffs zi_optimizer_trust(uint32_t kind, zi_coeffs coeffs, zi_layer_norms norms)
+{
+    switch (kind) {
+        ZI_LAYERWISE_OPTIMIZERS(ZI_TRUST_CASE)
+    default:
+        break;
+    }
+    return coeffs;
+}
+
+/* One element before its update, whose squares make the norm of the direction. kind: a constant
+ * wherever this is inlined. */
+ZI_LANE float zi_optimizer_direction(uint32_t kind, zi_element_state state, float grad,
+                                     zi_coeffs coeffs)
+{
+    switch (kind) {
+        ZI_LAYERWISE_OPTIMIZERS(ZI_DIRECTION_CASE)
+    default:
+        return grad;
+    }
 }
 
 /* One element. kind: a constant wherever this is inlined. */

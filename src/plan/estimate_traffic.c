@@ -127,6 +127,19 @@ static void count_role(const zi_layout *layout, double read, double written, zer
     }
 }
 
+/* Before the update of a flat whose optimizer goes by norms of tensors: what that measures is read
+ * once more. The sums that ranks gather are too few to count. */
+static void count_measurement(const zi_layout *layout, const zi_flat *flat, uint64_t count,
+                              zi_traffic *traffic)
+{
+    for (int i = 0; i < ZI_SHARD_ROLES; i++) {
+        if (zi_flat_measures(flat, (zero_role)i)) {
+            count_role(layout, (double)zi_codec_bytes(flat->kept[i], count), 0, (zero_role)i,
+                       traffic);
+        }
+    }
+}
+
 static void count_update(const zi_layout *layout, zi_traffic *traffic)
 {
     const zero_sharding *s = &layout->shardings[0];
@@ -141,6 +154,7 @@ static void count_update(const zi_layout *layout, zi_traffic *traffic)
                 count_role(layout, reads ? bytes : 0, writes ? bytes : 0, (zero_role)i, traffic);
             }
         }
+        count_measurement(layout, flat, count, traffic);
         const zi_hop *updated = &layout->routes[0][ZI_HOP_UPDATED];
         if (flat->trained && zi_hop_crosses(updated)) {
             zi_exchange *exchange = &traffic->hops[ZI_HOP_UPDATED];

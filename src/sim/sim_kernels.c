@@ -42,6 +42,30 @@ static zero_status sim_kernels_update(void *self, zi_stream *stream, const zi_up
     return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_UPDATE);
 }
 
+static zero_status sim_kernels_measure(void *self, zi_stream *stream, const zi_update_job *job)
+{
+    kernel_load kernel = {.kernels = self};
+    const bool reads_param = job->state[ZI_STATE_MASTER] == NULL || zi_job_has_remainder(job);
+    const bool reads_moments = zi_optimizer_measured_moments(job->optimizer) != 0;
+    reads(&kernel, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
+    reads(&kernel, reads_param ? job->param : NULL,
+          job->count * zero_dtype_bytes(job->param_dtype));
+    for (uint32_t i = 0; i < ZI_STATES; i++) {
+        const uint64_t bytes = zi_codec_bytes(zi_job_state_codec(job, i), job->count);
+        reads(&kernel, i == ZI_STATE_MASTER || reads_moments ? job->state[i] : NULL, bytes);
+    }
+    return zi_sim_put(stream, &kernel.load, 0, ZERO_SIM_UPDATE);
+}
+
+/* It reads so little that it takes no time. */
+static zero_status sim_kernels_layers(void *self, zi_stream *stream, const zi_layers_job *job)
+{
+    (void)self;
+    (void)stream;
+    (void)job;
+    return ZERO_OK;
+}
+
 static zero_status sim_kernels_square_sum(void *self, zi_stream *stream, const void *source,
                                           zero_dtype dtype, size_t count, zi_norm_sum *sum)
 {
@@ -113,6 +137,8 @@ static const zi_kernels_ops kernels_ops = {
     .struct_bytes = sizeof(zi_kernels_ops),
     .name = "simulated",
     .update = sim_kernels_update,
+    .measure = sim_kernels_measure,
+    .layers = sim_kernels_layers,
     .square_sum = sim_kernels_square_sum,
     .decide = sim_kernels_decide,
     .fold = sim_kernels_fold,

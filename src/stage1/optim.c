@@ -57,6 +57,9 @@ static void optim_make_job(zi_optim *optim, uint32_t p)
         .over_bus = is_over_bus(optim),
         .decision = optim->desc.decision,
         .stalled = optim->desc.stalled,
+        .sums = zi_optim_layer_sums(optim),
+        .norms = zi_optim_layer_norms(optim),
+        .layers = layout->layer_count,
         .optimizer = layout->flats[chunk->flat].optimizer,
         .update = options->update,
         .update_user = options->update_user,
@@ -110,7 +113,7 @@ zero_status zi_optim_connect(zi_optim *optim)
             optim->desc.groups[layout->units[u].sharding][ZI_HOP_UPDATED], optim->desc.step_stream,
             &optim->param_gathers[layout->units[u].flat_first], zi_unit_trained_count(layout, u)));
     }
-    return ZERO_OK;
+    return zi_optim_connect_layers(optim);
 }
 
 /* The range of a tensor that lies in a chunk of its flat, if any. */
@@ -138,7 +141,7 @@ static bool make_segment(const zi_optim *optim, uint32_t tensor, const zi_chunk 
 }
 
 /* Count a tensor's segments, or where there is room for them write each behind its job's others. */
-static void add_segments(zi_optim *optim, uint32_t tensor, zi_segment *segments)
+static void add_segments(zi_optim *optim, uint32_t tensor, uint32_t layer, zi_segment *segments)
 {
     const zi_layout *layout = optim->layout;
     const zi_flat *place = &layout->flats[layout->tensors[tensor].flat];
@@ -149,6 +152,7 @@ static void add_segments(zi_optim *optim, uint32_t tensor, zi_segment *segments)
         }
         zi_update_job *job = &optim->jobs[p];
         if (segments != NULL) {
+            segment.layer = layer;
             segments[(size_t)(job->segments - segments) + job->segment_count] = segment;
             job->count = segment.offset + segment.count;
         }
@@ -162,7 +166,7 @@ static void list_segments(zi_optim *optim, zi_segment *segments)
 {
     const zi_layout *layout = optim->layout;
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
-        add_segments(optim, t, NULL);
+        add_segments(optim, t, 0, NULL);
     }
     zi_segment *next = segments;
     for (uint32_t p = 0; p < layout->chunk_count; p++) {
@@ -171,9 +175,12 @@ static void list_segments(zi_optim *optim, zi_segment *segments)
         optim->jobs[p].segment_count = 0;
     }
     zi_assert_cmp(next - segments, <=, (int64_t)layout->segment_count);
+    uint32_t layer = 0;
     for (uint32_t t = 0; t < layout->tensor_count; t++) {
-        add_segments(optim, t, segments);
+        add_segments(optim, t, layer, segments);
+        layer += zi_tensor_has_layer(layout, t) ? 1 : 0;
     }
+    zi_assert_cmp(layer, ==, layout->layer_count);
 }
 
 /* The jobs' segments are read on the device, so that is where they go; the CPU commits its own. */
@@ -254,6 +261,7 @@ static zero_status optim_build(zi_optim *optim)
         optim->desc.param_staging != NULL ? layout->chunk_count : layout->flat_count;
     ZI_TRY(zi_calloc(param_gathers, sizeof *optim->param_gathers, (void **)&optim->param_gathers));
     make_param_gathers(optim);
+    zi_optim_make_layers(optim);
     ZI_TRY(make_state_staging(optim));
     for (uint32_t p = 0; p < layout->chunk_count; p++) {
         optim_make_job(optim, p);

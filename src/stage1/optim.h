@@ -43,9 +43,10 @@ typedef struct zi_optim_desc {
     /* Likewise for chunks of state that is in host memory; NULL: the update has it in place. */
     unsigned char *state_staging;
     const zi_kernels *host_kernels; /* the CPU's, for extents of the window; may be `kernels` */
-    unsigned char *workspace; /* arena of ZERO_ROLE_IO_WINDOW, for bounce buffers and speculative
-                                 updates; or NULL */
-    unsigned char *segments;  /* in the arena of ZERO_ROLE_STEP */
+    unsigned char *workspace;  /* arena of ZERO_ROLE_IO_WINDOW, for bounce buffers and speculative
+                                  updates; or NULL */
+    unsigned char *segments;   /* in the arena of ZERO_ROLE_STEP */
+    unsigned char *step_arena; /* that arena */
     const zi_step_decision *decision; /* likewise */
     /* Host memory, where the layout has room for speculative updates: the decision that they
      * assume. */
@@ -54,6 +55,12 @@ typedef struct zi_optim_desc {
     uint64_t *stalled;
     zero_stats *stats;
     zi_group *groups[ZI_SHARDINGS_MAX][ZI_HOPS]; /* by sharding and hop */
+    zi_group *norm_group;                        /* all ranks */
+    /* Of all ranks' sums every peer_stride-th one from peer_first on covers each element once, as
+     * far as ranks measure only units whose sharding counts. */
+    uint32_t peer_first;
+    uint32_t peer_stride;
+    bool counts[ZI_SHARDINGS_MAX];
 } zi_optim_desc;
 
 zero_status zi_optim_create(const zi_optim_desc *desc, zi_optim **out);
@@ -84,6 +91,9 @@ void zi_optim_end_speculation(zi_optim *optim);
 zero_status zi_optim_validate(zi_optim *optim, const zi_step_decision *outcome);
 /* Enqueue, instead of a step that began with speculative updates: discard them. */
 zero_status zi_optim_discard(zi_optim *optim);
+/* Enqueue, before the first unit of a step: the norms that layer-wise optimizers go by. Nothing to
+ * do where there are none. Collective. */
+zero_status zi_optim_measure(zi_optim *optim);
 /* Enqueue a unit's update and the gather of its parameters. outcome: host memory that has the
  * step's decision once what is on the step stream so far has run. */
 zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_decision *outcome);

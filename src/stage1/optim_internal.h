@@ -1,6 +1,7 @@
 /* State shared by the parts of the optimizer shard: where the bytes of chunks are (optim_places.c),
- * the update of a unit's chunks (update.c), updates before a step is decided (speculative.c), what
- * a step enqueues (optim_step.c), and the making of all that (optim.c). */
+ * the norms of tensors (layer_rates.c), the update of a unit's chunks (update.c), updates before a
+ * step is decided (speculative.c), what a step enqueues (optim_step.c), and the making of all that
+ * (optim.c). */
 #ifndef ZI_STAGE1_OPTIM_INTERNAL_H
 #define ZI_STAGE1_OPTIM_INTERNAL_H
 
@@ -25,6 +26,8 @@ struct zi_optim {
     zi_stream *cpu_stream;           /* the CPU's, where it shares a step with the GPU; else NULL */
     zi_share *share;                 /* likewise */
     uint64_t shared_steps;
+    zi_layers_job layers;         /* but its phase; of layouts with layers */
+    zi_collective layer_gather;   /* likewise */
     zi_collective *param_gathers; /* by flat; where there is a staging buffer, by chunk */
     bool down;                    /* the step under way goes from the last unit to the first */
     bool begun;                   /* and its first unit is enqueued */
@@ -57,6 +60,7 @@ typedef struct optim_work {
     bool first;       /* of the step */
     bool speculates;  /* the update is speculative */
     bool speculative; /* the step has a speculative update */
+    bool merges;      /* what ranks have measured, of layers */
     uint64_t step;    /* shared ones are counted from 1 */
     const zi_step_decision *outcome;
     zi_step_decision *counted; /* gets the count of the CPU's updates */
@@ -138,6 +142,16 @@ void zi_optim_rebind_job(const zi_optim *optim, uint32_t p, zi_update_job *job,
                          unsigned char *extent);
 /* True if the CPU updates the chunk of an engine on a GPU, and the GPU never does. */
 bool zi_optim_is_staged(const zi_optim *optim, uint32_t p);
+
+/* A chunk's states in host memory. (optim_step.c) */
+void zi_optim_host_states(const zi_optim *optim, uint32_t p, void *host[ZI_STATES]);
+
+/* The sums that jobs of layer-wise optimizers add to, and the norms that they go by
+ * (layer_rates.c). */
+zi_layer_sums *zi_optim_layer_sums(const zi_optim *optim);
+zi_layer_norms *zi_optim_layer_norms(const zi_optim *optim);
+void zi_optim_make_layers(zi_optim *optim);
+zero_status zi_optim_connect_layers(zi_optim *optim);
 
 /* Make the jobs of speculative updates, and let them work on memory that was taken anew.
  * (speculative.c) */

@@ -78,8 +78,7 @@ static zero_status is_skipped(const optim_work *work, bool *skipped)
     return ZERO_OK;
 }
 
-/* A chunk's states in host memory. */
-static void list_host_states(const zi_optim *optim, uint32_t p, void *host[ZI_STATES])
+void zi_optim_host_states(const zi_optim *optim, uint32_t p, void *host[ZI_STATES])
 {
     for (uint32_t state = 0; state < ZI_STATES; state++) {
         host[state] =
@@ -95,7 +94,7 @@ static zero_status enqueue_chunk(zi_optim *optim, zi_task_fn fn, const optim_wor
     if (optim->state_staging == NULL || optim->jobs[work->chunk].segment_count == 0) {
         return zi_optim_enqueue_update(optim, fn, work);
     }
-    list_host_states(optim, work->chunk, host);
+    zi_optim_host_states(optim, work->chunk, host);
     ZI_TRY(zi_state_staging_fetch(optim->state_staging, work->chunk, host));
     ZI_TRY(zi_optim_enqueue_update(optim, fn, work));
     return zi_state_staging_store(optim->state_staging, work->chunk, host);

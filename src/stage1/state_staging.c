@@ -167,6 +167,14 @@ zero_status zi_state_staging_store(zi_state_staging *staging, uint32_t p,
                                                        events->stored, staging->out);
 }
 
+zero_status zi_state_staging_drop(zi_state_staging *staging, uint32_t p)
+{
+    const staging_events *events = &staging->events[p % ZI_STATE_STAGING];
+    ZI_TRY(state_staging_follow(staging, staging->out, events->updated, staging->desc.step_stream));
+    return state_staging_ops_of(staging)->event_record(state_staging_self_of(staging),
+                                                       events->stored, staging->out);
+}
+
 zero_status zi_state_staging_end(zi_state_staging *staging)
 {
     return staging->filled != 0 ? state_staging_follow(staging, staging->desc.step_stream,

@@ -42,6 +42,8 @@ zero_status zi_state_staging_fetch(zi_state_staging *staging, uint32_t p,
 /* Copy chunk p back, after what is on the step stream now. */
 zero_status zi_state_staging_store(zi_state_staging *staging, uint32_t p,
                                    void *const host[ZI_STATES]);
+/* Instead: what was copied in has not changed. */
+zero_status zi_state_staging_drop(zi_state_staging *staging, uint32_t p);
 /* Let all work put on the step stream from now on come after all copies. */
 zero_status zi_state_staging_end(zi_state_staging *staging);
 

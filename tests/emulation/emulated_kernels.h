@@ -10,10 +10,13 @@
 #define ZI_KERNELS_CUDA_LAUNCH_KERNEL_H
 
 #define zi_cuda_load_update emulated_load_update
+#define zi_cuda_load_measure emulated_load_measure
 #define zi_cuda_load_norm emulated_load_norm
 #define zi_cuda_load_fold emulated_load_fold
 #define zi_cuda_load_block emulated_load_block
 #define zi_cuda_launch_update emulated_update
+#define zi_cuda_launch_measure emulated_measure
+#define zi_cuda_launch_layers emulated_layers
 #define zi_cuda_launch_square_sum emulated_square_sum
 #define zi_cuda_launch_decide emulated_decide
 #define zi_cuda_launch_fold emulated_fold

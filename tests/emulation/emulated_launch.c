@@ -8,6 +8,8 @@
 
 /* Of the .cu files, by the names that emulated_kernels.h gives them. */
 cudaError_t emulated_update(cudaStream_t stream, const zi_update_job *job);
+cudaError_t emulated_measure(cudaStream_t stream, const zi_update_job *job);
+cudaError_t emulated_layers(cudaStream_t stream, const zi_layers_job *job);
 cudaError_t emulated_square_sum(cudaStream_t stream, const void *source, zero_dtype dtype,
                                 uint64_t count, zi_norm_sum *sum);
 cudaError_t emulated_decide(cudaStream_t stream, const zi_decide_job *job);
@@ -31,6 +33,16 @@ static void must(cudaError_t code)
 void launch_update_now(const zi_update_job *job)
 {
     must(emulated_update(NULL, job));
+}
+
+void launch_measure_now(const zi_update_job *job)
+{
+    must(emulated_measure(NULL, job));
+}
+
+void launch_layers_now(const zi_layers_job *job)
+{
+    must(emulated_layers(NULL, job));
 }
 
 void launch_square_sum_now(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)

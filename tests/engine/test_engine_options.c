@@ -73,7 +73,7 @@ TEST(enumerations_out_of_bounds)
     REFUSE(stage, (zero_stage)INT32_MAX, "stage 2147483647 ");
     REFUSE_TUNING(reduction, (zero_reduction)3, "3");
     REFUSE_TUNING(accumulation, (zero_accumulation)2, "2");
-    REFUSE(optimizer, (zero_optimizer)5, "5");
+    REFUSE(optimizer, (zero_optimizer)7, "7");
     REFUSE_TUNING(nccl_memory, (zero_nccl_memory)2, "2");
     REFUSE_TUNING(nccl_zero_cta, 2, "2");
     REFUSE_TUNING(nccl_min_ctas, 65, "65");
@@ -106,8 +106,8 @@ static void update_nothing(void *user, const zero_update_range *range)
 TEST(optimizers_half_described)
 {
     zero_engine_options none = zero_engine_options_init();
-    none.group_optimizer[63] = (zero_optimizer)5;
-    refuse(&none, "group_optimizer", "group 63 is 5, not a zero_optimizer");
+    none.group_optimizer[63] = (zero_optimizer)7;
+    refuse(&none, "group_optimizer", "group 63 is 7, not a zero_optimizer");
     none.group_optimizer[63] = ZERO_OPTIMIZER_CALLBACK;
     refuse(&none, "update", "ZERO_OPTIMIZER_CALLBACK needs it");
     zero_engine_options o = zero_engine_options_init();

@@ -506,6 +506,63 @@ static void update_sgd(const reference *all, uint64_t i, const zero_sgd *h, doub
     all->param[i] = (float)((double)all->param[i] - (double)h->lr * move);
 }
 
+/* LAMB's update before its rate; the moments move. */
+static double lamb_direction(const reference *all, uint64_t i, const zero_lamb *h, double decay,
+                             double g, uint64_t step)
+{
+    const double b1 = (double)h->beta1;
+    const double b2 = (double)h->beta2;
+    all->moment1[i] = b1 * all->moment1[i] + (1 - b1) * g;
+    all->moment2[i] = b2 * all->moment2[i] + (1 - b2) * g * g;
+    const double m = all->moment1[i] / (1 - pow(b1, (double)(step + 1)));
+    const double v = all->moment2[i] / (1 - pow(b2, (double)(step + 1)));
+    return m / (sqrt(v) + (double)h->eps) + decay * (double)all->param[i];
+}
+
+/* The gradients of the tensor in all->mean become its directions. */
+static void update_lamb(const reference *all, const toy_tensor *tensor, const zero_lamb *h,
+                        double clip, uint64_t step)
+{
+    const bool decays = (tensor->desc.flags & ZERO_TENSOR_NO_DECAY) == 0;
+    const double decay = decays ? (double)h->weight_decay : 0;
+    double squares[2] = {0, 0};
+    double ratio = 1;
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        all->mean[i] = lamb_direction(all, i, h, decay, all->mean[i] * clip, step);
+        squares[0] += (double)all->param[i] * (double)all->param[i];
+        squares[1] += all->mean[i] * all->mean[i];
+    }
+    if (squares[0] > 0 && squares[1] > 0 && (decays || h->adapt_undecayed != 0)) {
+        ratio = fmax(sqrt(squares[0] / squares[1]), (double)h->min_ratio);
+        ratio = h->max_ratio != 0 ? fmin(ratio, (double)h->max_ratio) : ratio;
+    }
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        all->param[i] = (float)((double)all->param[i] - (double)h->lr * ratio * all->mean[i]);
+    }
+}
+
+static void update_lars(const reference *all, const toy_tensor *tensor, const zero_lars *h,
+                        double clip)
+{
+    const bool decays = (tensor->desc.flags & ZERO_TENSOR_NO_DECAY) == 0;
+    const double decay = decays ? (double)h->weight_decay : 0;
+    double squares[2] = {0, 0};
+    double local = 1;
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        squares[0] += (double)all->param[i] * (double)all->param[i];
+        squares[1] += all->mean[i] * clip * all->mean[i] * clip;
+    }
+    if (squares[0] > 0 && squares[1] > 0 && (decays || h->adapt_undecayed != 0)) {
+        const double param = sqrt(squares[0]);
+        local = (double)h->trust * param / (sqrt(squares[1]) + decay * param + (double)h->eps);
+    }
+    for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
+        const double d = all->mean[i] * clip + decay * (double)all->param[i];
+        all->moment1[i] = (double)h->momentum * all->moment1[i] + (double)h->lr * local * d;
+        all->param[i] = (float)((double)all->param[i] - all->moment1[i]);
+    }
+}
+
 static void update_tensor(const toy_run *run, const reference *all, uint32_t t, double clip,
                           uint64_t step)
 {
@@ -514,6 +571,14 @@ static void update_tensor(const toy_run *run, const reference *all, uint32_t t, 
                               ? &run->params.groups[tensor->desc.group]
                               : &run->params.hyper;
     const bool decays = (tensor->desc.flags & ZERO_TENSOR_NO_DECAY) == 0;
+    if (h->kind == ZERO_OPTIMIZER_LAMB) {
+        update_lamb(all, tensor, &h->lamb, clip, step);
+        return;
+    }
+    if (h->kind == ZERO_OPTIMIZER_LARS) {
+        update_lars(all, tensor, &h->lars, clip);
+        return;
+    }
     for (uint64_t i = tensor->base; i < tensor->base + tensor->count; i++) {
         const double g = all->mean[i] * clip;
         if (h->kind == ZERO_OPTIMIZER_LION) {

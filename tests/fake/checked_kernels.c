@@ -32,6 +32,20 @@ static zero_status update(void *self, zi_stream *stream, const zi_update_job *jo
     return inner->ops->update(inner->self, stream, job);
 }
 
+static zero_status measure(void *self, zi_stream *stream, const zi_update_job *job)
+{
+    const kernel_ranges list = kernel_ranges_measure(job);
+    const zi_kernels *inner = put(self, &stream, "measure", &list);
+    return inner->ops->measure(inner->self, stream, job);
+}
+
+static zero_status layers(void *self, zi_stream *stream, const zi_layers_job *job)
+{
+    const kernel_ranges list = kernel_ranges_layers(job);
+    const zi_kernels *inner = put(self, &stream, "layers", &list);
+    return inner->ops->layers(inner->self, stream, job);
+}
+
 static zero_status square_sum(void *self, zi_stream *stream, const void *source, zero_dtype dtype,
                               size_t count, zi_norm_sum *sum)
 {
@@ -110,6 +124,8 @@ void checked_kernels(zi_kernels *kernels, const zi_device *checked)
                                   .name = kernels->ops->name,
                                   .sources_max = kernels->ops->sources_max,
                                   .update = update,
+                                  .measure = measure,
+                                  .layers = layers,
                                   .square_sum = square_sum,
                                   .decide = decide,
                                   .fold = fold,

@@ -14,7 +14,14 @@ _Static_assert(ZI_CUDA_SOURCES_MAX <= KERNEL_SOURCES_MAX, "a fold's ranges have 
 
 /* The files of src/kernels/cuda, and on which devices their kernels were loaded: CUDA would load
  * them at a launch, and wait there for what may never end. */
-typedef enum kernel_file { UPDATE_FILE, NORM_FILE, FOLD_FILE, BLOCK_FILE, FILES } kernel_file;
+typedef enum kernel_file {
+    UPDATE_FILE,
+    MEASURE_FILE,
+    NORM_FILE,
+    FOLD_FILE,
+    BLOCK_FILE,
+    FILES
+} kernel_file;
 static bool loaded[FILES][FAKE_CUDA_DEVICES_MAX];
 
 static cudaError_t load(const char *name, kernel_file file)
@@ -27,6 +34,11 @@ static cudaError_t load(const char *name, kernel_file file)
 cudaError_t zi_cuda_load_update(void)
 {
     return load(__func__, UPDATE_FILE);
+}
+
+cudaError_t zi_cuda_load_measure(void)
+{
+    return load(__func__, MEASURE_FILE);
 }
 
 cudaError_t zi_cuda_load_norm(void)
@@ -76,6 +88,28 @@ cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job)
     }
     const kernel_ranges list = kernel_ranges_update(job);
     return launch(stream, UPDATE_FILE, __func__, run_update, job, sizeof *job, &list);
+}
+
+static void run_measure(void *payload)
+{
+    launch_measure_now(payload);
+}
+
+cudaError_t zi_cuda_launch_measure(cudaStream_t stream, const zi_update_job *job)
+{
+    const kernel_ranges list = kernel_ranges_measure(job);
+    return launch(stream, MEASURE_FILE, __func__, run_measure, job, sizeof *job, &list);
+}
+
+static void run_layers(void *payload)
+{
+    launch_layers_now(payload);
+}
+
+cudaError_t zi_cuda_launch_layers(cudaStream_t stream, const zi_layers_job *job)
+{
+    const kernel_ranges list = kernel_ranges_layers(job);
+    return launch(stream, MEASURE_FILE, __func__, run_layers, job, sizeof *job, &list);
 }
 
 typedef struct square_sum_payload {

@@ -19,23 +19,56 @@ static void writes(kernel_ranges *list, const void *pointer, uint64_t bytes)
     }
 }
 
-/* Elements between segments count as touched: only the device knows the segments. */
-kernel_ranges kernel_ranges_update(const zi_update_job *job)
+/* Of both an update and its measurement. Elements between segments count as touched: only
+ * the device knows the segments. */
+static void reads_job(kernel_ranges *list, const zi_update_job *job)
 {
-    const uint64_t param_bytes = job->count * zero_dtype_bytes(job->param_dtype);
-    kernel_ranges list = {0};
-    reads(&list, job->segments, job->segment_count * sizeof job->segments[0]);
-    reads(&list, job->decision, sizeof *job->decision);
-    reads(&list, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
+    reads(list, job->segments, job->segment_count * sizeof job->segments[0]);
+    reads(list, job->decision, sizeof *job->decision);
+    reads(list, job->grad, job->count * zero_dtype_bytes(job->grad_dtype));
     if (job->param_dtype == ZERO_DTYPE_F32 || job->state[ZI_STATE_MASTER] == NULL ||
         zi_job_has_remainder(job)) {
-        reads(&list, job->param, param_bytes);
+        reads(list, job->param, job->count * zero_dtype_bytes(job->param_dtype));
     }
-    writes(&list, job->param, param_bytes);
     for (uint32_t state = 0; state < ZI_STATES; state++) {
-        const uint64_t bytes = zi_codec_bytes(zi_job_state_codec(job, state), job->count);
-        reads(&list, job->state[state], bytes);
-        writes(&list, job->state[state], bytes);
+        reads(list, job->state[state], zi_codec_bytes(zi_job_state_codec(job, state), job->count));
+    }
+}
+
+kernel_ranges kernel_ranges_measure(const zi_update_job *job)
+{
+    kernel_ranges list = {0};
+    reads_job(&list, job);
+    reads(&list, job->sums, job->layers * sizeof *job->sums);
+    writes(&list, job->sums, job->layers * sizeof *job->sums);
+    return list;
+}
+
+kernel_ranges kernel_ranges_layers(const zi_layers_job *job)
+{
+    kernel_ranges list = {0};
+    if (job->phase == ZI_LAYERS_PACK) {
+        reads(&list, job->sums, job->layers * sizeof *job->sums);
+        writes(&list, job->sums, job->layers * sizeof *job->sums);
+        writes(&list, job->packed, job->layers * sizeof *job->packed);
+    } else {
+        reads(&list, job->messages, job->message_count * job->message_bytes);
+        writes(&list, job->norms, job->layers * sizeof *job->norms);
+    }
+    return list;
+}
+
+kernel_ranges kernel_ranges_update(const zi_update_job *job)
+{
+    kernel_ranges list = {0};
+    reads_job(&list, job);
+    writes(&list, job->param, job->count * zero_dtype_bytes(job->param_dtype));
+    for (uint32_t state = 0; state < ZI_STATES; state++) {
+        writes(&list, job->state[state],
+               zi_codec_bytes(zi_job_state_codec(job, state), job->count));
+    }
+    if (zi_optimizer_is_layerwise(job->optimizer)) {
+        reads(&list, job->norms, job->layers * sizeof *job->norms);
     }
     reads(&list, job->stalled, sizeof *job->stalled);
     writes(&list, job->stalled, sizeof *job->stalled);

@@ -14,6 +14,8 @@ typedef struct kernel_ranges {
 } kernel_ranges;
 
 kernel_ranges kernel_ranges_update(const zi_update_job *job);
+kernel_ranges kernel_ranges_measure(const zi_update_job *job);
+kernel_ranges kernel_ranges_layers(const zi_layers_job *job);
 kernel_ranges kernel_ranges_square_sum(const void *source, zero_dtype dtype, uint64_t count,
                                        const zi_norm_sum *sum);
 kernel_ranges kernel_ranges_decide(const zi_decide_job *job);

@@ -65,34 +65,88 @@ static size_t state_bytes(const zi_update_job *job, uint32_t state)
     return (codec.by_block ? blocks : count) * zero_dtype_bytes(codec.dtype);
 }
 
+/* A job's arrays on the GPU. */
+typedef struct mirrored_job {
+    zi_update_job there;
+    mirror segments;
+    mirror decision;
+    mirror grad;
+    mirror param;
+    mirror stalled;
+    mirror sums;
+    mirror norms;
+    mirror states[ZI_STATES];
+} mirrored_job;
+
+static mirrored_job open_job(const zi_update_job *job)
+{
+    mirrored_job all = {
+        .there = *job,
+        .segments = open_mirror(job->segments, job->segment_count * sizeof *job->segments),
+        .decision = open_mirror(job->decision, sizeof *job->decision),
+        .grad = open_mirror(job->grad, job->count * zero_dtype_bytes(job->grad_dtype)),
+        .param = open_mirror(job->param, job->count * zero_dtype_bytes(job->param_dtype)),
+        .stalled = open_mirror(job->stalled, sizeof *job->stalled),
+        .sums = open_mirror(job->sums, job->layers * sizeof *job->sums),
+        .norms = open_mirror(job->norms, job->layers * sizeof *job->norms)};
+    all.there.segments = (const zi_segment *)(const void *)all.segments.device;
+    all.there.decision = (const zi_step_decision *)(const void *)all.decision.device;
+    all.there.grad = all.grad.device;
+    all.there.param = all.param.device;
+    all.there.stalled = (uint64_t *)(void *)all.stalled.device;
+    all.there.sums = (zi_layer_sums *)(void *)all.sums.device;
+    all.there.norms = (const zi_layer_norms *)(const void *)all.norms.device;
+    for (uint32_t i = 0; i < ZI_STATES; i++) {
+        all.states[i] = open_mirror(job->state[i], state_bytes(job, i));
+        all.there.state[i] = all.states[i].device;
+    }
+    return all;
+}
+
+static void close_job(mirrored_job *all)
+{
+    close_mirror(&all->segments, false);
+    close_mirror(&all->decision, false);
+    close_mirror(&all->grad, false);
+    close_mirror(&all->param, true);
+    close_mirror(&all->stalled, true);
+    close_mirror(&all->sums, true);
+    close_mirror(&all->norms, false);
+    for (uint32_t i = 0; i < ZI_STATES; i++) {
+        close_mirror(&all->states[i], true);
+    }
+}
+
 void launch_update_now(const zi_update_job *job)
 {
-    const size_t count = job->count;
-    mirror segments = open_mirror(job->segments, job->segment_count * sizeof *job->segments);
-    mirror decision = open_mirror(job->decision, sizeof *job->decision);
-    mirror grad = open_mirror(job->grad, count * zero_dtype_bytes(job->grad_dtype));
-    mirror param = open_mirror(job->param, count * zero_dtype_bytes(job->param_dtype));
-    mirror stalled = open_mirror(job->stalled, sizeof *job->stalled);
-    mirror states[ZI_STATES];
-    zi_update_job there = *job;
-    there.segments = (const zi_segment *)(const void *)segments.device;
-    there.decision = (const zi_step_decision *)(const void *)decision.device;
-    there.grad = grad.device;
-    there.param = param.device;
-    there.stalled = (uint64_t *)(void *)stalled.device;
-    for (uint32_t i = 0; i < ZI_STATES; i++) {
-        states[i] = open_mirror(job->state[i], state_bytes(job, i));
-        there.state[i] = states[i].device;
-    }
-    finish(zi_cuda_launch_update(NULL, &there));
-    close_mirror(&segments, false);
-    close_mirror(&decision, false);
-    close_mirror(&grad, false);
-    close_mirror(&param, true);
-    close_mirror(&stalled, true);
-    for (uint32_t i = 0; i < ZI_STATES; i++) {
-        close_mirror(&states[i], true);
-    }
+    mirrored_job all = open_job(job);
+    finish(zi_cuda_launch_update(NULL, &all.there));
+    close_job(&all);
+}
+
+void launch_measure_now(const zi_update_job *job)
+{
+    mirrored_job all = open_job(job);
+    finish(zi_cuda_launch_measure(NULL, &all.there));
+    close_job(&all);
+}
+
+void launch_layers_now(const zi_layers_job *job)
+{
+    mirror sums = open_mirror(job->sums, job->layers * sizeof *job->sums);
+    mirror packed = open_mirror(job->packed, job->layers * sizeof *job->packed);
+    mirror messages = open_mirror(job->messages, job->message_count * job->message_bytes);
+    mirror norms = open_mirror(job->norms, job->layers * sizeof *job->norms);
+    zi_layers_job there = *job;
+    there.sums = (zi_layer_sums *)(void *)sums.device;
+    there.packed = (zi_packed_sums *)(void *)packed.device;
+    there.messages = messages.device;
+    there.norms = (zi_layer_norms *)(void *)norms.device;
+    finish(zi_cuda_launch_layers(NULL, &there));
+    close_mirror(&sums, true);
+    close_mirror(&packed, true);
+    close_mirror(&messages, false);
+    close_mirror(&norms, true);
 }
 
 void launch_square_sum_now(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum)

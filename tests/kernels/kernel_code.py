@@ -39,23 +39,30 @@ EXACT = re.compile(
 FLOAT = re.compile(r"\.(?:b?f16|f32|f64|tf32|e\dm\d)|\.ftz|\.approx|\.sat")
 
 # What roots and quotients begin with that are corrected to the rounded ones (quick.h).
-SEEDS = {"update_kernel": ("rsqrt.approx.ftz.f32", "rcp.approx.ftz.f32")}
+SEEDS = dict.fromkeys(("update_kernel", "measure_kernel"),
+                      ("rsqrt.approx.ftz.f32", "rcp.approx.ftz.f32"))
 
 # Lane functions in which a kernel's fused operations, divisions and roots are written. Where an
 # element can be computed in two ways: those of each.
 OF_ADAMW = "../optimizer/adamw.h"
 ADAMW = [(OF_ADAMW, f"zi_adamw_{part}") for part in ("moments", "denominator", "param")]
+OF_LAMB = "../optimizer/lamb.h"
+LAMB = [(OF_LAMB, f"zi_lamb_{part}") for part in
+        ("moments", "numerator", "denominator", "decayed", "param")]
+QUICK = [("cuda/quick.h", "zi_quick_sqrt"), ("cuda/quick.h", "zi_quick_quotient")]
 LANES = {
+    "update_kernel lamb": [[*LAMB, (OF_LAMB, "zi_lamb_lane")], [*LAMB, *QUICK]],
+    "update_kernel lars": [[("../optimizer/lars.h", "zi_lars_lane")]],
     "update_kernel lion": [[("../optimizer/lion.h", "zi_lion_lane")]],
     "update_kernel sgd": [[("../optimizer/sgd.h", "zi_sgd_lane")]],
     "update_kernel": [
         [*ADAMW, (OF_ADAMW, "zi_adamw_lane")],
-        [*ADAMW, ("cuda/quick.h", "zi_quick_sqrt"), ("cuda/quick.h", "zi_quick_quotient")],
+        [*ADAMW, *QUICK],
     ],
     "square_sum_kernel": [[("cuda/norm_body.h", "zi_norm_half_add")]],
     "fold_squares_kernel": [[("cuda/fold_body.h", "zi_fold_column")]],
 }
-OPTIMIZERS = {3: "lion", 4: "sgd"}  # values of zero_optimizer
+OPTIMIZERS = {3: "lion", 4: "sgd", 5: "lamb", 6: "lars"}  # values of zero_optimizer
 BLOCK_KERNELS, INT8_BLOCK = ("encode_kernel", "decode_kernel"), 11
 
 # The same of updates whose moments are codes, and how often each is written out: a lane has eight
@@ -73,6 +80,15 @@ LANES["encode_kernel int8"] = [[(*GAIN, NO_ROOT)], [("math/block.h", "zi_block_c
 LANES["decode_kernel int8"] = [[STEP]]
 
 
+def of_two_moments(parts, lane):
+    return [
+        (8, [*parts, *QUICK]),
+        (8, [CODE, CODE]),
+        (1, [STEP, GAIN]),
+        (2, [*parts, lane, *PLAIN, STEP, GAIN, MEASURE, CODE]),
+    ]
+
+
 def of_one_moment(lane):
     return [(8, [lane, CODE]), (1, PLAIN[:2]), (2, [lane, *PLAIN])]
 
@@ -80,12 +96,9 @@ def of_one_moment(lane):
 CODED_LANES = {
     "update_kernel lion": of_one_moment(("../optimizer/lion.h", "zi_lion_lane")),
     "update_kernel sgd": of_one_moment(("../optimizer/sgd.h", "zi_sgd_lane")),
-    "update_kernel": [
-        (8, [*ADAMW, ("cuda/quick.h", "zi_quick_sqrt"), ("cuda/quick.h", "zi_quick_quotient")]),
-        (8, [CODE, CODE]),
-        (1, [STEP, GAIN]),
-        (2, [*ADAMW, (OF_ADAMW, "zi_adamw_lane"), *PLAIN, STEP, GAIN, MEASURE, CODE]),
-    ],
+    "update_kernel lars": of_one_moment(("../optimizer/lars.h", "zi_lars_lane")),
+    "update_kernel lamb": of_two_moments(LAMB, (OF_LAMB, "zi_lamb_lane")),
+    "update_kernel": of_two_moments(ADAMW, (OF_ADAMW, "zi_adamw_lane")),
 }
 WRITTEN = {
     "fma.rn.f32": r"\bfmaf\(",
@@ -98,8 +111,12 @@ WRITTEN = {
 
 SHOWN_MAX = 20
 
-# One thread of it looks limbs up by their index.
-MAY_HAVE_STACK = ("decide_kernel",)
+# One thread of each looks limbs up by their index.
+MAY_HAVE_STACK = ("decide_kernel", "merge_kernel")
+
+# What it does to an element is in one lane function but in several places, for whole quads and for
+# others, which share what is alike. A product that is fused shows among `products`.
+NOT_COUNTED = ("measure_kernel", "merge_kernel")
 
 
 def label(kernel):
@@ -110,7 +127,8 @@ def complete(ptx, listings, archs):
     """The listings were understood: each has all kernels, for every target."""
     wanted = {(kernel.family, kernel.types) for kernel in ptx}
     families = {lanes.split()[0] for lanes in LANES}
-    for family in sorted({*families, "decide_kernel", "fold_kernel", "cast_kernel"}):
+    others = {"decide_kernel", "measure_kernel", "pack_kernel", "merge_kernel"}
+    for family in sorted({*families, *others, "fold_kernel", "cast_kernel"}):
         if family not in {name for name, _ in wanted}:
             yield f"no {family} in PTX"
     for listing in listings:
@@ -156,7 +174,7 @@ def has_codes(kernel):
 def fusion(ptx, lanes, coded_lanes):
     """lanes: key of LANES -> of each way the text of its lane functions. Each evaluation has what
     is written there. coded_lanes: of CODED_LANES, with how often in front."""
-    for kernel in ptx:
+    for kernel in (one for one in ptx if one.family not in NOT_COUNTED):
         if has_codes(kernel):
             times, texts = zip(*coded_lanes[lanes_of(kernel)])
             ways = [written(text) for text in texts]
@@ -216,6 +234,11 @@ def wanted_widths(kernel):
         grads = {64, 128} if grad == ANY else bits(grad)
         state = bits(moment) | bits(master) | (set() if master == F32 else bits(param))
         return {"load": grads | state, "store": bits(param) | state}
+    if kernel.family == "measure_kernel":
+        param, moment, master, optimizer = kernel.types[1:]
+        state = bits(master) | (set() if master == F32 else bits(param))
+        moments = bits(moment) if OPTIMIZERS[optimizer] == "lamb" else set()
+        return {"load": {64, 128} | state | moments, "store": set()}
     if kernel.family == "square_sum_kernel":
         return {"load": {128}, "store": set()}  # two narrow quads at once
     if kernel.types:

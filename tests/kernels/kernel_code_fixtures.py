@@ -59,7 +59,8 @@ def _changed(text, before, after):
 
 
 def _complete():
-    names = ("update", "square_sum", "fold_squares", "decide", "fold", "cast", "encode", "decode")
+    names = ("update", "measure", "pack", "merge")
+    names += ("square_sum", "fold_squares", "decide", "fold", "cast", "encode", "decode")
     families = [f"{name}_kernel" for name in names]
     ptx = [kernel for family in families for kernel in _ptx(family, types=(1, 2))]
     sass = [kernel for family in families for kernel in _sass(family, types=(1, 2))]

@@ -20,7 +20,7 @@ from kernel_listing import find_cuobjdump, loops_of, read_code
 
 TYPES = {0: "any", 1: "f32", 2: "bf16", 3: "f16", 4: "none", 7: "i8", 10: "mxfp8", 11: "int8"}
 MASTERS = {0: "without a master", 1: "with a master", 5: "with remainder16", 6: "with remainder8"}
-OPTIMIZERS = {1: "adamw", 3: "lion", 4: "sgd"}
+OPTIMIZERS = {1: "adamw", 3: "lion", 4: "sgd", 5: "lamb", 6: "lars"}
 
 # A loop over tiles with a long way in it and a call, in a kernel that returns early or not at all.
 LISTED = """
@@ -52,7 +52,7 @@ PROOF = {"update lion bf16, none, f32, with a master": (15, 6, 8, 1), "decide": 
 def named(kernel):
     """As the table calls it: an update by gradient, parameter and moments."""
     words = [kernel.family.removesuffix("_kernel")]
-    if kernel.family == "update_kernel":
+    if kernel.family in ("update_kernel", "measure_kernel"):
         types = ", ".join(TYPES[number] for number in kernel.types[:3])
         words.append(OPTIMIZERS[kernel.types[4]])
         words.append(f"{types}, {MASTERS[kernel.types[3]]}")

@@ -9,6 +9,8 @@
 #include "kernels/kernels.h"
 
 void launch_update_now(const zi_update_job *job);
+void launch_measure_now(const zi_update_job *job);
+void launch_layers_now(const zi_layers_job *job);
 void launch_square_sum_now(const void *source, zero_dtype dtype, uint64_t count, zi_norm_sum *sum);
 void launch_decide_now(const zi_decide_job *job);
 /* At most ZI_CUDA_SOURCES_MAX sources. */

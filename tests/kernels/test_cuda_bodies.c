@@ -23,6 +23,15 @@ static update_types all_types(size_t index)
     return index < CASE_TYPES ? case_types(index) : case_small_types(index - CASE_TYPES);
 }
 
+/* Every `plain`-th type without small states, every `small`-th with them; few of the layer-wise
+ * optimizers, whose updates differ in their arithmetic alone. */
+static size_t next_type(size_t t, size_t plain, size_t small)
+{
+    const bool layerwise =
+        t >= CASE_TYPES + CASE_SMALL_LAYERWISE_FROM || (t >= CASE_LAYERWISE_FROM && t < CASE_TYPES);
+    return t + (layerwise ? 13 : t < CASE_TYPES ? plain : small);
+}
+
 /* The launch leaves what the scalar reference leaves, in every element of the case and between. */
 static void check_update(update_case *one)
 {
@@ -54,7 +63,7 @@ TEST(update_has_the_references_bits_for_every_type)
 TEST(update_of_a_long_segment)
 {
     const size_t one_segment[] = {100003};
-    for (size_t t = 0; t < ALL_TYPES; t += t < CASE_TYPES ? 7 : 1) {
+    for (size_t t = 0; t < ALL_TYPES; t = next_type(t, 7, 1)) {
         update_case one;
         case_create(&one, all_types(t), one_segment, 1, false);
         case_count_stalled(&one);
@@ -81,11 +90,70 @@ TEST(update_of_a_large_shard)
     }
 }
 
+/* The launch adds what the scalar reference adds, and changes nothing else. */
+static void check_measure(update_types types, const size_t *segment_counts, size_t segment_count)
+{
+    update_case one;
+    case_create(&one, types, segment_counts, segment_count, true);
+    unsigned char *before = case_copy(&one);
+    launch_measure_now(&one.job);
+    CHECK_BYTES(one.memory, before, one.bytes);
+    case_check_measured(&one);
+    free(before);
+    case_destroy(&one);
+}
+
+TEST(measure_has_the_references_sums_for_every_type)
+{
+    const size_t ragged[] = {1, 63, 64, 65, 0, 0, 1000, 3, 12345, 0, 256, 5000};
+    for (size_t t = CASE_LAYERWISE_FROM; t < ALL_TYPES; t++) {
+        if (t < CASE_TYPES || t - CASE_TYPES >= CASE_SMALL_LAYERWISE_FROM) {
+            check_measure(all_types(t), ragged, sizeof ragged / sizeof ragged[0]);
+        }
+    }
+}
+
+/* The sums of several ranks, packed and merged, come to what the CPU makes of them. */
+TEST(layers_have_the_cpus_norms)
+{
+    enum { RANKS = 6, LAYERS = 21 };
+    static zi_packed_sums messages[RANKS][LAYERS];
+    static float values[RANKS][LAYERS][64];
+    zi_layer_norms norms[LAYERS];
+    for (uint32_t r = 0; r < RANKS; r++) {
+        zi_layer_sums sums[LAYERS] = {0};
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            zero_random_normal(test_seed, l, 0, 64, 0.0f, 1e-3f, values[r][l]);
+            values[r][l][7] = l == 20 ? (float)NAN : 1e18f;
+            zi_cpu_square_sum(values[r][l], ZERO_DTYPE_F32, 64, &sums[l].param);
+        }
+        launch_layers_now(&(zi_layers_job){
+            .layers = LAYERS, .phase = ZI_LAYERS_PACK, .sums = sums, .packed = messages[r]});
+        CHECK_EQ(sums[20].param.nan_chunks, 0);
+    }
+    launch_layers_now(&(zi_layers_job){.layers = LAYERS,
+                                       .phase = ZI_LAYERS_MERGE,
+                                       .messages = (const unsigned char *)messages,
+                                       .message_bytes = sizeof messages[0],
+                                       .message_count = RANKS,
+                                       .peer_first = 1,
+                                       .peer_stride = 2,
+                                       .norms = norms});
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        zi_norm_sum whole = {{0}, 0, 0};
+        for (uint32_t r = 1; r < RANKS; r += 2) {
+            zi_cpu_square_sum(values[r][l], ZERO_DTYPE_F32, 64, &whole);
+        }
+        CHECK(l == 20 ? isnan(norms[l].param) != 0 : norms[l].param == zi_layer_norm(&whole));
+        CHECK_EQ(norms[l].direction, 0.0);
+    }
+}
+
 /* State in host memory: few blocks, of whole tiles, with the same bits. */
 TEST(update_of_state_over_the_bus)
 {
     const size_t ragged[] = {1, 63, 64, 65, 0, 1000, 3, 12345, 0, 256, 150000};
-    for (size_t t = 0; t < ALL_TYPES; t += t < CASE_TYPES ? 5 : 3) {
+    for (size_t t = 0; t < ALL_TYPES; t = next_type(t, 5, 3)) {
         update_case one;
         case_create(&one, all_types(t), ragged, sizeof ragged / sizeof ragged[0], true);
         case_count_stalled(&one);

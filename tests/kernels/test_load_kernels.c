@@ -2,9 +2,10 @@
  * choose was loaded before, and every grid is one that CUDA takes. */
 #include "harness.h"
 
+#include "core/sizes.h"
 #include "kernels/cuda/launch.h"
 
-#define KERNELS_MAX 256
+#define KERNELS_MAX 512
 
 typedef struct kernel_set {
     size_t count;
@@ -73,10 +74,13 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
 
 static const zero_dtype elements[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 #define ELEMENTS (sizeof elements / sizeof elements[0])
-#define OPTIMIZERS 3
+#define OPTIMIZERS 5
 /* Of an optimizer: five kinds of parameters and masters with moments of two types, for each type of
  * gradients; those with codes, and two kinds of remainders with moments of each type. */
 #define UPDATES ((5 * 2 * 3 + 5 + 2 * 3) * OPTIMIZERS)
+/* Of five ways in which parameters are exact, LAMB's for each type of moments; what is sent, and
+ * what comes of it. */
+#define MEASUREMENTS (5 * 3 + 5 + 2)
 
 /* master: NONE is the parameter itself. */
 static void launch_update(zero_optimizer optimizer, zero_dtype master, zero_dtype param,
@@ -94,13 +98,17 @@ static void launch_update(zero_optimizer optimizer, zero_dtype master, zero_dtyp
                                    .param_dtype = param,
                                    .moment_dtype = moment};
         LAUNCH(zi_cuda_launch_update(NULL, &job));
+        if (zi_optimizer_is_layerwise(optimizer)) {
+            LAUNCH(zi_cuda_launch_measure(NULL, &job));
+        }
     }
 }
 
 static void launch_updates(uint64_t count)
 {
     static const zero_optimizer optimizers[OPTIMIZERS] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LION,
-                                                          ZERO_OPTIMIZER_SGD};
+                                                          ZERO_OPTIMIZER_SGD, ZERO_OPTIMIZER_LAMB,
+                                                          ZERO_OPTIMIZER_LARS};
     static const zero_dtype moments[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_I8};
     static const zero_dtype masters[] = {ZERO_DTYPE_NONE, ZERO_DTYPE_F32, ZERO_DTYPE_REMAINDER16,
                                          ZERO_DTYPE_REMAINDER8};
@@ -152,9 +160,18 @@ static void launch_norms(uint64_t count)
     }
 }
 
+static void launch_layers(uint64_t count)
+{
+    zi_layers_job job = {.layers = (uint32_t)zi_min_u64(count, 1000)};
+    for (job.phase = ZI_LAYERS_PACK; job.phase <= ZI_LAYERS_MERGE; job.phase++) {
+        LAUNCH(zi_cuda_launch_layers(NULL, &job));
+    }
+}
+
 static void load_all(void)
 {
     CHECK_EQ(zi_cuda_load_update(), cudaSuccess);
+    CHECK_EQ(zi_cuda_load_measure(), cudaSuccess);
     CHECK_EQ(zi_cuda_load_norm(), cudaSuccess);
     CHECK_EQ(zi_cuda_load_fold(), cudaSuccess);
     CHECK_EQ(zi_cuda_load_block(), cudaSuccess);
@@ -168,6 +185,7 @@ TEST(what_is_launched_is_what_was_loaded)
     load_all();
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         launch_updates(counts[i]);
+        launch_layers(counts[i]);
         launch_folds(counts[i]);
         launch_norms(counts[i]);
         launch_blocks(counts[i]);
@@ -177,8 +195,9 @@ TEST(what_is_launched_is_what_was_loaded)
         CHECK(holds(&loaded, launched.kernels[i]));
     }
     CHECK_EQ(launched.count, loaded.count);
-    /* Updates; folds without squares and with them; casts; sums; the decision; blocks. */
-    CHECK_EQ(loaded.count, UPDATES + 9 + 9 + 6 + 3 + 1 + 12);
+    /* Updates; measurements; folds without squares and with them; casts; sums; the decision;
+     * blocks. */
+    CHECK_EQ(loaded.count, UPDATES + MEASUREMENTS + 9 + 9 + 6 + 3 + 1 + 12);
 }
 
 TEST(a_kernel_that_is_not_to_be_had_is_told)
@@ -186,6 +205,10 @@ TEST(a_kernel_that_is_not_to_be_had_is_told)
     for (refused = 1; refused <= UPDATES; refused++) {
         loaded.count = 0;
         CHECK_EQ(zi_cuda_load_update(), cudaErrorNoKernelImageForDevice);
+    }
+    for (refused = 1; refused <= MEASUREMENTS; refused++) {
+        loaded.count = 0;
+        CHECK_EQ(zi_cuda_load_measure(), cudaErrorNoKernelImageForDevice);
     }
     for (refused = 1; refused <= 4; refused++) {
         loaded.count = 0;

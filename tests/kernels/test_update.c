@@ -141,6 +141,209 @@ TEST(sgd_within_a_few_units_of_double_precision)
     run_in_double(ZERO_OPTIMIZER_SGD);
 }
 
+/* One element in double, from the same fp32 state: parameter, then moments. *direction: LAMB's
+ * update before its rate, or LARS' gradient. rate: by the norms. */
+static void lamb_in_double(const zero_lamb *lamb, double decay, double rate, const double state[3],
+                           double g, double next[3], double *direction)
+{
+    const double beta1 = (double)lamb->beta1;
+    const double beta2 = (double)lamb->beta2;
+    next[1] = beta1 * state[1] + (1.0 - beta1) * g;
+    next[2] = beta2 * state[2] + (1.0 - beta2) * g * g;
+    const double m = next[1] / (1.0 - pow(beta1, 3));
+    const double v = next[2] / (1.0 - pow(beta2, 3));
+    *direction = m / (sqrt(v) + (double)lamb->eps) + decay * state[0];
+    next[0] = state[0] - (double)lamb->lr * rate * *direction;
+}
+
+static void lars_in_double(const zero_lars *lars, double decay, double rate, const double state[3],
+                           double g, double next[3], double *direction)
+{
+    *direction = g;
+    next[1] = (double)lars->momentum * state[1] + (double)lars->lr * rate * (g + decay * state[0]);
+    next[2] = state[2];
+    next[0] = state[0] - next[1];
+}
+
+static const zero_lamb case_lamb[2] = {{1e-3f, 0.9f, 0.999f, 1e-6f, 0.1f, 0.0f, 0.0f, 0.0f},
+                                       {3e-2f, 0.8f, 0.95f, 1e-8f, 0.3f, 0.1f, 2.0f, 1.0f}};
+static const zero_lars case_lars[2] = {{1e1f, 0.9f, 0.1f, 1e-3f, 1e-8f, 0.0f},
+                                       {3e-1f, 0.5f, 0.3f, 2e-2f, 0.0f, 1.0f}};
+
+/* The rate of a segment by norms in double, as the papers have it. */
+static double rate_in_double(zero_optimizer optimizer, const zi_segment *segment, double param,
+                             double direction)
+{
+    const bool decays = (segment->flags & ZERO_TENSOR_NO_DECAY) == 0;
+    const zero_lamb *lamb = &case_lamb[segment->group];
+    const zero_lars *lars = &case_lars[segment->group];
+    const float adapts =
+        optimizer == ZERO_OPTIMIZER_LAMB ? lamb->adapt_undecayed : lars->adapt_undecayed;
+    if (param == 0.0 || direction == 0.0 || (!decays && adapts == 0.0f)) {
+        return 1.0;
+    }
+    if (optimizer == ZERO_OPTIMIZER_LARS) {
+        const double decay = decays ? (double)lars->weight_decay : 0.0;
+        return (double)lars->trust * param / (direction + decay * param + (double)lars->eps);
+    }
+    const double most = lamb->max_ratio > 0.0f ? (double)lamb->max_ratio : HUGE_VAL;
+    return fmin(most, fmax((double)lamb->min_ratio, param / direction));
+}
+
+/* An element of a segment, as it was before the update. */
+static void layerwise_in_double(const update_case *one, const unsigned char *before,
+                                const zi_segment *segment, size_t i, double rate, double next[3],
+                                double *direction)
+{
+    const float *old = (const float *)(const void *)before;
+    const size_t array = one->bytes / CASE_ARRAYS / sizeof *old;
+    const bool decays = (segment->flags & ZERO_TENSOR_NO_DECAY) == 0;
+    const double grad =
+        (double)((const float *)one->job.grad)[i] * (double)one->decision.grad_scale;
+    const double state[3] = {(double)old[array + i],
+                             (double)old[(CASE_STATES + ZI_STATE_MOMENT1) * array + i],
+                             (double)old[(CASE_STATES + ZI_STATE_MOMENT2) * array + i]};
+    if (one->job.optimizer == ZERO_OPTIMIZER_LAMB) {
+        const zero_lamb *own = &case_lamb[segment->group];
+        lamb_in_double(own, decays ? (double)own->weight_decay : 0.0, rate, state, grad, next,
+                       direction);
+    } else {
+        const zero_lars *own = &case_lars[segment->group];
+        lars_in_double(own, decays ? (double)own->weight_decay : 0.0, rate, state, grad, next,
+                       direction);
+    }
+}
+
+/* Measure, take the norms, update: each against double precision. */
+static void run_layerwise(zero_optimizer optimizer)
+{
+    const zero_dtype f32 = ZERO_DTYPE_F32;
+    update_case one;
+    case_create(&one, (update_types){f32, f32, f32, f32, optimizer}, small_counts, SMALL_COUNT,
+                false);
+    memset((float *)one.job.param + one.segments[6].offset, 0, 1000 * sizeof(float));
+    unsigned char *before = case_copy(&one);
+    zi_cpu_measure(&one.job, 0, 1);
+    CHECK_BYTES(one.memory, before, one.bytes);
+    double next[3] = {0};
+    double direction = 0.0;
+    double rates[SMALL_COUNT];
+    for (size_t k = 0; k < SMALL_COUNT; k++) {
+        const zi_segment *segment = &one.segments[k];
+        double squares[2] = {0.0, 0.0};
+        for (size_t i = segment->offset; i < segment->offset + segment->count; i++) {
+            const double p = (double)((const float *)one.job.param)[i];
+            layerwise_in_double(&one, before, segment, i, 1.0, next, &direction);
+            squares[0] += p * p;
+            squares[1] += direction * direction;
+        }
+        zi_layer_norms *norms = &one.norms[segment->layer];
+        norms->param = zi_layer_norm(&one.sums[segment->layer].param);
+        norms->direction = zi_layer_norm(&one.sums[segment->layer].direction);
+        CHECK_NEAR(norms->param, sqrt(squares[0]), 1e-13 * sqrt(squares[0]));
+        CHECK_NEAR(norms->direction, sqrt(squares[1]), 1e-6 * sqrt(squares[1]));
+        rates[k] = rate_in_double(optimizer, segment, sqrt(squares[0]), sqrt(squares[1]));
+    }
+    zi_cpu_update(&one.job, NULL, 0, 1);
+    for (size_t k = 0; k < SMALL_COUNT; k++) {
+        const zi_segment *segment = &one.segments[k];
+        for (size_t i = segment->offset; i < segment->offset + segment->count; i++) {
+            layerwise_in_double(&one, before, segment, i, rates[k], next, &direction);
+            /* Units in the last place of parameters, which are at most 0.2 here, and of steps. */
+            const double step =
+                fabs(next[0] - (double)((const float *)(const void *)
+                                            before)[one.bytes / CASE_ARRAYS / sizeof(float) + i]);
+            CHECK_NEAR((double)((const float *)one.job.param)[i], next[0],
+                       4.0 * 0x1p-23 * 0.2 + 16.0 * 0x1p-23 * step);
+            CHECK_NEAR((double)((const float *)one.job.state[ZI_STATE_MOMENT1])[i], next[1],
+                       4.0 * 0x1p-23 * 0.2 + 16.0 * 0x1p-23 * fabs(next[1]));
+        }
+    }
+    free(before);
+    case_destroy(&one);
+}
+
+TEST(lamb_within_a_few_units_of_double_precision)
+{
+    run_layerwise(ZERO_OPTIMIZER_LAMB);
+}
+
+TEST(lars_within_a_few_units_of_double_precision)
+{
+    run_layerwise(ZERO_OPTIMIZER_LARS);
+}
+
+TEST(same_sums_for_every_type_instruction_set_and_split)
+{
+    const uint32_t shares[] = {1, 2, 7, 64};
+    for (size_t t = CASE_LAYERWISE_FROM; t < CASE_TYPES + CASE_SMALL_TYPES; t++) {
+        const size_t small = t - CASE_TYPES;
+        if (t >= CASE_TYPES && small < CASE_SMALL_LAYERWISE_FROM) {
+            continue;
+        }
+        update_case one;
+        case_create(&one, t < CASE_TYPES ? case_types(t) : case_small_types(small), small_counts,
+                    SMALL_COUNT, true);
+        for (uint32_t set = 0; set < zi_cpu_lanes_count(); set++) {
+            zi_cpu_lanes_select(set);
+            for (size_t k = 0; k < 4; k++) {
+                for (uint32_t share = shares[k]; share-- > 0;) {
+                    zi_cpu_measure(&one.job, share, shares[k]);
+                }
+                case_check_measured(&one);
+            }
+        }
+        case_destroy(&one);
+    }
+}
+
+/* Sums of several ranks of a layer come to the norm of the whole. */
+TEST(norms_of_all_ranks_are_those_of_the_whole)
+{
+    enum { RANKS = 5, LAYERS = 3, COUNT = 64 * RANKS };
+    static float values[LAYERS][COUNT];
+    static zi_packed_sums messages[RANKS][LAYERS];
+    zi_layer_norms norms[LAYERS];
+    zi_kernels kernels = {0};
+    zi_device device = {0};
+    CHECK_OK(zi_cpu_device_create(&device));
+    CHECK_OK(zi_cpu_kernels_create(&device, NULL, &kernels));
+    zi_stream *stream = NULL;
+    CHECK_OK(device.ops->stream_wrap(device.self, zero_stream_host(), &stream));
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        zero_random_normal(test_seed, l, 0, COUNT, 0.0f, l == 1 ? 1e18f : 1e-3f, values[l]);
+    }
+    values[2][70] = INFINITY;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        zi_layer_sums sums[LAYERS] = {0};
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            zi_cpu_square_sum(&values[l][64 * r], ZERO_DTYPE_F32, 64, &sums[l].direction);
+        }
+        const zi_layers_job pack = {
+            .layers = LAYERS, .phase = ZI_LAYERS_PACK, .sums = sums, .packed = messages[r]};
+        CHECK_OK(kernels.ops->layers(kernels.self, stream, &pack));
+        CHECK_EQ(sums[0].direction.limb[9], 0);
+        CHECK_EQ(sums[2].direction.infinite_chunks, 0);
+    }
+    const zi_layers_job merge = {.layers = LAYERS,
+                                 .phase = ZI_LAYERS_MERGE,
+                                 .messages = (const unsigned char *)messages,
+                                 .message_bytes = sizeof messages[0],
+                                 .message_count = RANKS,
+                                 .peer_stride = 1,
+                                 .norms = norms};
+    CHECK_OK(kernels.ops->layers(kernels.self, stream, &merge));
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        zi_norm_sum whole = {{0}, 0, 0};
+        zi_cpu_square_sum(values[l], ZERO_DTYPE_F32, COUNT, &whole);
+        CHECK_EQ(norms[l].param, 0.0);
+        CHECK(norms[l].direction == zi_layer_norm(&whole));
+    }
+    CHECK(norms[2].direction == HUGE_VAL);
+    zi_kernels_destroy(&kernels);
+    zi_device_destroy(&device);
+}
+
 TEST(adamw_within_a_few_units_of_double_precision)
 {
     const size_t counts[] = {1, 22, 63, 64, 65, 1024, 100003, 1048576};
@@ -207,6 +410,13 @@ static void slow_down(zi_step_decision *decision, zero_optimizer optimizer)
         } else if (optimizer == ZERO_OPTIMIZER_LION) {
             coeffs->lion.decay = 1.0f;
             coeffs->lion.lr = 1e-11f;
+        } else if (optimizer == ZERO_OPTIMIZER_LAMB) {
+            coeffs->lamb.lr = 1e-12f;
+            coeffs->lamb.weight_decay = 0.0f;
+        } else if (optimizer == ZERO_OPTIMIZER_LARS) {
+            coeffs->lars.lr = 1e-9f;
+            coeffs->lars.momentum = 0.0f;
+            coeffs->lars.weight_decay = 0.0f;
         } else {
             coeffs->sgd.lr = 1e-9f;
         }

@@ -36,6 +36,8 @@ typedef struct update_case {
     zi_update_job job;
     zi_step_decision decision;
     zi_segment segments[16];
+    zi_layer_sums sums[16]; /* each segment is a layer */
+    zi_layer_norms norms[16];
     size_t elements; /* of the shard, gaps included */
     unsigned char *memory;
     size_t bytes;
@@ -125,6 +127,10 @@ static inline void case_decide(zi_step_decision *decision, zero_optimizer optimi
                                  {3e-2f, 0.8f, 0.95f, 1e-6f, 0.0f}};
     const zero_lion lion[2] = {{1e-3f, 0.9f, 0.99f, 0.1f}, {3e-2f, 0.8f, 0.5f, 0.0f}};
     const zero_sgd sgd[2] = {{1e-1f, 0.9f, 0.1f, 0.0f}, {3e-2f, 0.5f, 0.3f, 1.0f}};
+    const zero_lamb lamb[2] = {{1e-3f, 0.9f, 0.999f, 1e-6f, 0.1f, 0.0f, 0.0f, 0.0f},
+                               {3e-2f, 0.8f, 0.95f, 1e-8f, 0.3f, 0.1f, 2.0f, 1.0f}};
+    const zero_lars lars[2] = {{1e1f, 0.9f, 0.1f, 1e-3f, 1e-8f, 0.0f},
+                               {3e-1f, 0.5f, 0.3f, 2e-2f, 0.0f, 1.0f}};
     decision->update = 3;
     decision->clip = 1.0;
     decision->grad_scale = 0.37f;
@@ -137,6 +143,10 @@ static inline void case_decide(zi_step_decision *decision, zero_optimizer optimi
             hyper.lion = lion[i];
         } else if (optimizer == ZERO_OPTIMIZER_SGD) {
             hyper.sgd = sgd[i];
+        } else if (optimizer == ZERO_OPTIMIZER_LAMB) {
+            hyper.lamb = lamb[i];
+        } else if (optimizer == ZERO_OPTIMIZER_LARS) {
+            hyper.lars = lars[i];
         }
         zi_optimizer_decide(hyper, carried, &decision->groups[i]);
     }
@@ -198,7 +208,9 @@ static inline void case_create(update_case *one, update_types types, const size_
                                         .tensor_first = 64 * (7 * i + 1) * (i % 3),
                                         .tensor = (uint32_t)(5 * i + 1),
                                         .group = (uint32_t)(i % 2),
-                                        .flags = i % 3 == 1 ? ZERO_TENSOR_NO_DECAY : 0};
+                                        .flags = i % 3 == 1 ? ZERO_TENSOR_NO_DECAY : 0,
+                                        .layer = (uint32_t)(segment_count - 1 - i)};
+        one->norms[i] = (zi_layer_norms){0.7 + (double)i, i % 5 == 2 ? 0.0 : 0.3 + (double)(i % 3)};
         one->elements += (counts[i] + 63) / 64 * 64 + 64 * (i % 2);
     }
     const zi_segment *last = &one->segments[segment_count - 1];
@@ -227,6 +239,9 @@ static inline void case_create(update_case *one, update_types types, const size_
         .seed = test_seed,
         .decision = &one->decision,
         .optimizer = optimizer,
+        .sums = one->sums,
+        .norms = one->norms,
+        .layers = (uint32_t)segment_count,
     };
     for (size_t i = 0; i < ZI_STATES; i++) {
         one->job.state[i] = has_state[i] ? case_array(one, CASE_STATES + i) : NULL;
@@ -362,8 +377,10 @@ static inline uint64_t case_block(const zi_update_job *job, const zi_segment *se
                                   uint64_t first, size_t count)
 {
     const size_t i = segment->offset + first;
-    const zi_coeffs coeffs =
-        zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group], segment->flags);
+    const zi_coeffs coeffs = zi_optimizer_trust(
+        job->optimizer,
+        zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group], segment->flags),
+        job->norms[segment->layer]);
     zi_element_state next[ZERO_CODE_BLOCK];
     uint32_t random[ZI_MOMENTS_MAX][ZERO_CODE_BLOCK];
     uint64_t stalled = 0;
@@ -408,15 +425,58 @@ static inline unsigned char *case_expected(update_case *one)
     return after;
 }
 
+/* The sums that a measurement of the job adds to a segment's layer, by zi_norm_chunk from the lane
+ * functions alone. */
+static inline zi_layer_sums case_measured(const update_case *one, const zi_segment *segment)
+{
+    const zi_update_job *job = &one->job;
+    const zi_coeffs coeffs =
+        zi_optimizer_coeffs(job->optimizer, job->decision->groups[segment->group], segment->flags);
+    zi_layer_sums sums = {{{0}, 0, 0}, {{0}, 0, 0}};
+    for (uint64_t first = 0; first < segment->count; first += ZI_NORM_CHUNK) {
+        float param[ZI_NORM_CHUNK] = {0};
+        float direction[ZI_NORM_CHUNK] = {0};
+        for (uint64_t k = 0; k < zi_min_u64(ZI_NORM_CHUNK, segment->count - first); k++) {
+            const size_t i = segment->offset + first + k;
+            const zi_element_state state = case_state(job, i);
+            const float grad = case_get(job->grad, job->grad_dtype, i) * job->decision->grad_scale;
+            param[k] = state.p;
+            direction[k] = zi_optimizer_direction(job->optimizer, state, grad, coeffs);
+        }
+        zi_norm_add(&sums.param, zi_norm_chunk(param));
+        zi_norm_add(&sums.direction, zi_norm_chunk(direction));
+    }
+    return sums;
+}
+
+/* The job's layers have these sums, with whatever carries waiting; they are zeros then. */
+static inline void case_check_measured(update_case *one)
+{
+    for (size_t k = 0; k < one->job.segment_count; k++) {
+        const zi_segment *segment = &one->segments[k];
+        zi_layer_sums expected = case_measured(one, segment);
+        zi_layer_sums *own = &one->sums[segment->layer];
+        zi_norm_normalise(&expected.param);
+        zi_norm_normalise(&expected.direction);
+        zi_norm_normalise(&own->param);
+        zi_norm_normalise(&own->direction);
+        CHECK_BYTES(own, &expected, sizeof expected);
+    }
+    memset(one->sums, 0, sizeof one->sums);
+}
+
 /* Every combination of types that a job may have: of gradient, parameter and moments, with a master
  * copy, and without one where the parameter is narrow. Those of AdamW come first. */
 #define CASE_ADAMW_TYPES ((size_t)30)
-#define CASE_TYPES (3 * CASE_ADAMW_TYPES)
+#define CASE_TYPES (5 * CASE_ADAMW_TYPES)
+/* From here on the optimizers are layer-wise. */
+#define CASE_LAYERWISE_FROM (3 * CASE_ADAMW_TYPES)
 /* Those with small states: masters that are remainders, moments in codes. The first forms of each
  * optimizer have no codes. */
 #define CASE_SMALL_FORMS ((size_t)11)
 #define CASE_UNCODED_FORMS ((size_t)4)
-#define CASE_SMALL_TYPES (9 * CASE_SMALL_FORMS)
+#define CASE_SMALL_TYPES (15 * CASE_SMALL_FORMS)
+#define CASE_SMALL_LAYERWISE_FROM (9 * CASE_SMALL_FORMS)
 
 /* How loops go through them: under a sanitizer to every third, the seed says which, so that each
  * form of states is among them with one gradient or another. */
@@ -424,7 +484,8 @@ static inline unsigned char *case_expected(update_case *one)
 #define CASE_TYPE_STEP ((size_t)(UNDER_SANITIZER ? 3 : 1))
 
 static const zero_optimizer case_optimizers[] = {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LION,
-                                                 ZERO_OPTIMIZER_SGD};
+                                                 ZERO_OPTIMIZER_SGD, ZERO_OPTIMIZER_LAMB,
+                                                 ZERO_OPTIMIZER_LARS};
 static const zero_dtype case_grads[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16};
 
 static inline update_types case_types(size_t index)

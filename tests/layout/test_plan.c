@@ -125,7 +125,7 @@ static expected expect(const described *d, const zero_engine_options *o, zero_dt
     /* One message of its own and one of each rank; state and decision, and the same aside; a
      * segment a trained tensor. */
     const uint64_t message = up(224 + 20 * groups_of(d), 256);
-    e.step = up(message + s->world * message + UINT64_C(2) * 4096 + up(trained * 48, 256), PAGE);
+    e.step = up(message + s->world * message + UINT64_C(2) * 5120 + up(trained * 48, 256), PAGE);
     return e;
 }
 

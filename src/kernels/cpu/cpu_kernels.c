@@ -88,13 +88,13 @@ static zi_rounding_key range_key(const zi_update_job *job, const segment_range *
                              .purpose = ZI_ROUNDING_PARAM};
 }
 
-static uint64_t update_lanes(const zi_update_job *job, const segment_range *elements)
+static zi_lanes_update lanes_of(const zi_update_job *job, const segment_range *elements)
 {
     const zi_segment *segment = elements->segment;
     const uint64_t at = segment->offset + elements->start;
     zi_assert_cmp(segment->group, <, job->decision->group_count);
     const bool own_master = job->param_dtype == ZERO_DTYPE_F32 || job->param == NULL;
-    const zi_lanes_update update = {
+    return (zi_lanes_update){
         .optimizer = job->optimizer,
         .grad = element_const(job->grad, job->grad_dtype, at),
         .param = own_master ? NULL : cpu_kernels_element(job->param, job->param_dtype, at),
@@ -116,6 +116,15 @@ static uint64_t update_lanes(const zi_update_job *job, const segment_range *elem
         .key = range_key(job, elements),
         .first = segment->tensor_first + elements->start,
     };
+}
+
+static uint64_t update_lanes(const zi_update_job *job, const segment_range *elements)
+{
+    zi_lanes_update update = lanes_of(job, elements);
+    if (zi_optimizer_is_layerwise(job->optimizer)) {
+        update.coeffs =
+            zi_optimizer_trust(job->optimizer, update.coeffs, job->norms[elements->segment->layer]);
+    }
     return zi_cpu_lanes_current()->update(&update);
 }
 
@@ -249,35 +258,88 @@ static uint64_t unit_count(const zi_segment *segments, size_t count)
     return units;
 }
 
-void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t share,
-                   uint32_t shares)
+/* A walk over one share of a job. */
+typedef struct share_walk {
+    uint64_t begin; /* units */
+    uint64_t end;
+    uint64_t passed; /* those of the segments before `segment` */
+    size_t segment;
+} share_walk;
+
+static share_walk walk_of(const zi_update_job *job, uint32_t share, uint32_t shares)
 {
-    if (job->decision->skip) {
-        return;
-    }
     zi_assert_cmp(share, <, shares);
-    zi_assert(job->optimizer != ZERO_OPTIMIZER_CALLBACK || scratch != NULL);
     const uint64_t units = unit_count(job->segments, job->segment_count);
     /* Shares differ by at most one unit; written so that nothing wraps. */
     const uint64_t each = units / shares;
     const uint64_t extra = units % shares;
     const uint64_t begin = each * share + zi_min_u64(share, extra);
-    const uint64_t end = begin + each + (share < extra);
-    uint64_t passed = 0;
-    uint64_t stalled = 0;
-    for (size_t i = 0; i < job->segment_count && passed < end; i++) {
-        const zi_segment *segment = &job->segments[i];
+    return (share_walk){.begin = begin, .end = begin + each + (share < extra)};
+}
+
+/* The next range of the share; false: there is none. */
+static bool walk_on(const zi_update_job *job, share_walk *walk, segment_range *range)
+{
+    while (walk->segment < job->segment_count && walk->passed < walk->end) {
+        const zi_segment *segment = &job->segments[walk->segment++];
         const uint64_t own = zi_div_up(segment->count, UNIT);
-        const uint64_t from = zi_max_u64(begin, passed);
-        const uint64_t until = zi_min_u64(end, passed + own);
+        const uint64_t from = zi_max_u64(walk->begin, walk->passed);
+        const uint64_t until = zi_min_u64(walk->end, walk->passed + own);
+        const uint64_t passed = walk->passed;
+        walk->passed += own;
         if (from < until) {
             const uint64_t start = (from - passed) * UNIT;
             const uint64_t stop = zi_min_u64((until - passed) * UNIT, segment->count);
-            stalled += update_range(job, scratch, (segment_range){segment, start, stop - start});
+            *range = (segment_range){segment, start, stop - start};
+            return true;
         }
-        passed += own;
+    }
+    return false;
+}
+
+void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t share,
+                   uint32_t shares)
+{
+    segment_range range;
+    uint64_t stalled = 0;
+    if (job->decision->skip) {
+        return;
+    }
+    zi_assert(job->optimizer != ZERO_OPTIMIZER_CALLBACK || scratch != NULL);
+    share_walk walk = walk_of(job, share, shares);
+    while (walk_on(job, &walk, &range)) {
+        stalled += update_range(job, scratch, range);
     }
     if (stalled > 0 && job->stalled != NULL) { /* another thread may be adding its own */
         (void)__atomic_fetch_add(job->stalled, stalled, __ATOMIC_RELAXED);
+    }
+}
+
+/* target += sum, exactly, while others add to it. Of a sum without carries each word is less than
+ * one addition in the sense of ZI_NORM_ADDITIONS_MAX. */
+static void add_shared(zi_norm_sum *target, zi_norm_sum *sum)
+{
+    zi_norm_normalise(sum);
+    for (int i = 0; i < ZI_NORM_LIMBS; i++) {
+        (void)__atomic_fetch_add(&target->limb[i], sum->limb[i], __ATOMIC_RELAXED);
+    }
+    (void)__atomic_fetch_add(&target->infinite_chunks, sum->infinite_chunks, __ATOMIC_RELAXED);
+    (void)__atomic_fetch_add(&target->nan_chunks, sum->nan_chunks, __ATOMIC_RELAXED);
+}
+
+void zi_cpu_measure(const zi_update_job *job, uint32_t share, uint32_t shares)
+{
+    segment_range range;
+    if (job->decision->skip) {
+        return;
+    }
+    share_walk walk = walk_of(job, share, shares);
+    while (walk_on(job, &walk, &range)) {
+        const zi_lanes_update update = lanes_of(job, &range);
+        zi_layer_sums own = {{{0}, 0, 0}, {{0}, 0, 0}};
+        zi_layer_sums *sums = &job->sums[range.segment->layer];
+        zi_cpu_lanes_current()->measure(&update, &own);
+        add_shared(&sums->param, &own.param);
+        add_shared(&sums->direction, &own.direction);
     }
 }

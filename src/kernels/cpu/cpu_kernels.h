@@ -60,4 +60,8 @@ typedef struct zi_cpu_scratch {
 void zi_cpu_update(const zi_update_job *job, zi_cpu_scratch *scratch, uint32_t share,
                    uint32_t shares);
 
+/* The same share of the measurement of a job: it is added to the job's sums, which other threads
+ * may be adding to. */
+void zi_cpu_measure(const zi_update_job *job, uint32_t share, uint32_t shares);
+
 #endif

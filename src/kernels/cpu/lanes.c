@@ -13,9 +13,10 @@
 
 #include "core/check.h"
 #include "kernels/cpu/block_loops.h"
-#include "kernels/cpu/chunk.h"
 #include "kernels/cpu/coded_update.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/measure.h"
+#include "kernels/cpu/square_adder.h"
 #include "kernels/cpu/update_form.h"
 #include "kernels/math/normal.h"
 #include "optimizer/optimizer.h"
@@ -311,39 +312,6 @@ static bool fold_is_non_temporal(const zi_fold *fold)
     return non_temporal;
 }
 
-/* Adds the squares of a fold, by chunks: their totals are added many at a time. */
-typedef struct square_adder {
-    zi_norm_sum sum;
-    uint64_t additions; /* since the sum was normalised */
-    uint32_t waiting;
-    double totals[ZI_CHUNK_TOTALS];
-} square_adder;
-
-static void add_waiting(square_adder *adder)
-{
-    zi_chunk_totals_add(&adder->sum, adder->totals, adder->waiting);
-    adder->additions += adder->waiting;
-    adder->waiting = 0;
-    if (adder->additions >= ZI_NORM_ADDITIONS_MAX / 2) {
-        zi_norm_normalise(&adder->sum);
-        adder->additions = 0;
-    }
-}
-
-/* Adds the squares of `count` values, and fills up the last chunk with zeros. */
-ALWAYS_INLINE void add_squares(square_adder *adder, float *values, size_t count)
-{
-    for (size_t k = count; k % ZI_NORM_CHUNK != 0; k++) {
-        values[k] = 0.0f;
-    }
-    for (size_t k = 0; k < count; k += ZI_NORM_CHUNK) {
-        adder->totals[adder->waiting++] = zi_chunk_squares(values + k);
-        if (adder->waiting == ZI_CHUNK_TOTALS) {
-            add_waiting(adder);
-        }
-    }
-}
-
 /* Fp32 of a register, the widest that the compilation may use. */
 typedef float wide_f32 __attribute__((vector_size(__BIGGEST_ALIGNMENT__)));
 
@@ -546,8 +514,7 @@ static void lanes_fold(const zi_fold *fold, size_t begin, size_t end, zi_norm_su
         zi_stream_fence();
     }
     if (squares != NULL) {
-        add_waiting(&adder);
-        zi_norm_merge(squares, &adder.sum);
+        close_squares(&adder, squares);
     }
 }
 
@@ -594,8 +561,7 @@ static void lanes_square_sum(const void *source, zero_dtype dtype, size_t count,
         lanes_load(values, at_const(source, dtype, i), dtype, block);
         add_squares(&adder, values, block);
     }
-    add_waiting(&adder);
-    zi_norm_merge(sum, &adder.sum);
+    close_squares(&adder, sum);
 }
 
 /* Pairs that are drawn at a time. */
@@ -637,6 +603,7 @@ const zi_cpu_lanes JOIN(zi_cpu_lanes_, ZI_LANES_SUFFIX) = {
     .struct_bytes = sizeof(zi_cpu_lanes),
     .name = TEXT(ZI_LANES_SUFFIX),
     .update = lanes_update,
+    .measure = lanes_measure,
     .round = lanes_round,
     .fold = lanes_fold,
     .cast = lanes_cast,

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/math/layer_norms.h"
 #include "kernels/math/rounding.h"
 #include "kernels/math/step.h"
 
@@ -60,6 +61,9 @@ typedef struct zi_cpu_lanes {
     /* Returns how many elements have stalled: their gradient is not 0, and the bits of their
      * master, or of a parameter that is its own, are those that were there. */
     uint64_t (*update)(const zi_lanes_update *update);
+    /* Add the squares of the parameters, and of the directions that their update would take by
+     * `coeffs`, to *sums. Nothing is written but these. */
+    void (*measure)(const zi_lanes_update *update, zi_layer_sums *sums);
     void (*round)(const zi_lanes_rounding *rounding);
     /* As zi_cpu_fold_range. */
     void (*fold)(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares);

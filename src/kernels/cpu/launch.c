@@ -78,13 +78,19 @@ static void update_share(void *argument, uint32_t share, uint32_t shares)
     zi_cpu_update(work->job, &work->owner->scratch[share], share, shares);
 }
 
+static size_t job_count(const zi_update_job *job)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < job->segment_count; i++) {
+        count += (size_t)job->segments[i].count;
+    }
+    return count;
+}
+
 static zero_status update_task(void *argument)
 {
     launch *work = argument;
-    size_t count = 0;
-    for (size_t i = 0; i < work->job->segment_count; i++) {
-        count += (size_t)work->job->segments[i].count;
-    }
+    const size_t count = job_count(work->job);
     const bool needs_scratch = work->job->update != NULL;
     if (needs_scratch) {
         (void)pthread_mutex_lock(&work->owner->scratch_mutex);
@@ -92,6 +98,52 @@ static zero_status update_task(void *argument)
     spread(work->owner, count, update_share, work);
     if (needs_scratch) {
         (void)pthread_mutex_unlock(&work->owner->scratch_mutex);
+    }
+    return ZERO_OK;
+}
+
+static void measure_share(void *argument, uint32_t share, uint32_t shares)
+{
+    const launch *work = argument;
+    zi_cpu_measure(work->job, share, shares);
+}
+
+static zero_status measure_task(void *argument)
+{
+    launch *work = argument;
+    spread(work->owner, job_count(work->job), measure_share, work);
+    return ZERO_OK;
+}
+
+static void pack_layers(const zi_layers_job *job)
+{
+    for (uint32_t i = 0; i < job->layers; i++) {
+        job->packed[i] = (zi_packed_sums){zi_norm_pack(job->sums[i].param),
+                                          zi_norm_pack(job->sums[i].direction)};
+        job->sums[i] = (zi_layer_sums){{{0}, 0, 0}, {{0}, 0, 0}};
+    }
+}
+
+static void merge_layers(const zi_layers_job *job)
+{
+    for (uint32_t i = 0; i < job->layers; i++) {
+        zi_layer_sums all = {{{0}, 0, 0}, {{0}, 0, 0}};
+        for (uint32_t k = job->peer_first; k < job->message_count; k += job->peer_stride) {
+            const zi_packed_sums *own = zi_layers_message(job, k, i);
+            zi_norm_add_packed(&all.param, &own->param);
+            zi_norm_add_packed(&all.direction, &own->direction);
+        }
+        job->norms[i] = (zi_layer_norms){zi_layer_norm(&all.param), zi_layer_norm(&all.direction)};
+    }
+}
+
+static zero_status layers_task(void *argument)
+{
+    const zi_layers_job *job = argument;
+    if (job->phase == ZI_LAYERS_PACK) {
+        pack_layers(job);
+    } else {
+        merge_layers(job);
     }
     return ZERO_OK;
 }
@@ -182,6 +234,18 @@ static zero_status launch_update(void *self, zi_stream *stream, const zi_update_
 {
     const launch work = {.owner = self, .job = job};
     return launch_task(self, stream, update_task, &work);
+}
+
+static zero_status launch_measure(void *self, zi_stream *stream, const zi_update_job *job)
+{
+    const launch work = {.owner = self, .job = job};
+    return launch_task(self, stream, measure_task, &work);
+}
+
+static zero_status launch_layers(void *self, zi_stream *stream, const zi_layers_job *job)
+{
+    const launcher *owner = self;
+    return owner->device->ops->task(owner->device->self, stream, layers_task, job, sizeof *job);
 }
 
 static zero_status launch_square_sum(void *self, zi_stream *stream, const void *source,
@@ -310,6 +374,8 @@ static const zi_kernels_ops cpu_kernels_ops = {
     .struct_bytes = sizeof(zi_kernels_ops),
     .name = "cpu",
     .update = launch_update,
+    .measure = launch_measure,
+    .layers = launch_layers,
     .square_sum = launch_square_sum,
     .decide = launch_decide,
     .fold = launch_fold,

@@ -18,6 +18,11 @@ typedef struct update_work {
     const zi_update_job *job;
 } update_work;
 
+typedef struct layers_work {
+    cudaStream_t stream;
+    zi_layers_job job;
+} layers_work;
+
 typedef struct array_work {
     cudaStream_t stream;
     void *target;
@@ -41,6 +46,7 @@ typedef struct fold_work {
 } fold_work;
 
 _Static_assert(sizeof(array_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
+_Static_assert(sizeof(layers_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
 _Static_assert(sizeof(decide_work) <= ZI_TASK_ARGUMENT_BYTES, "travels by value");
 
 static zero_status issue(void *self, zi_stream *stream, zi_task_fn fn, const void *argument,
@@ -66,6 +72,32 @@ static zero_status cuda_kernels_launch_update(void *self, zi_stream *stream,
     }
     const update_work work = {zi_cuda_stream_native(stream), job};
     return issue(self, stream, update_now, &work, sizeof work);
+}
+
+static zero_status measure_now(void *argument)
+{
+    const update_work *work = argument;
+    return zi_cuda_check(zi_cuda_launch_measure(work->stream, work->job), "launch of measure");
+}
+
+static zero_status cuda_kernels_launch_measure(void *self, zi_stream *stream,
+                                               const zi_update_job *job)
+{
+    const update_work work = {zi_cuda_stream_native(stream), job};
+    return issue(self, stream, measure_now, &work, sizeof work);
+}
+
+static zero_status layers_now(void *argument)
+{
+    const layers_work *work = argument;
+    return zi_cuda_check(zi_cuda_launch_layers(work->stream, &work->job), "launch of layers");
+}
+
+static zero_status cuda_kernels_launch_layers(void *self, zi_stream *stream,
+                                              const zi_layers_job *job)
+{
+    const layers_work work = {zi_cuda_stream_native(stream), *job};
+    return issue(self, stream, layers_now, &work, sizeof work);
 }
 
 static zero_status square_sum_now(void *argument)
@@ -184,6 +216,8 @@ static const zi_kernels_ops cuda_kernels_ops = {
     .name = "cuda",
     .sources_max = ZI_CUDA_SOURCES_MAX,
     .update = cuda_kernels_launch_update,
+    .measure = cuda_kernels_launch_measure,
+    .layers = cuda_kernels_launch_layers,
     .square_sum = cuda_kernels_launch_square_sum,
     .decide = cuda_kernels_launch_decide,
     .fold = cuda_kernels_launch_fold,
@@ -196,6 +230,7 @@ static const zi_kernels_ops cuda_kernels_ops = {
 static zero_status cuda_kernels_load(void)
 {
     ZI_TRY(zi_cuda_check(zi_cuda_load_update(), "loading update"));
+    ZI_TRY(zi_cuda_check(zi_cuda_load_measure(), "loading measure and layers"));
     ZI_TRY(zi_cuda_check(zi_cuda_load_norm(), "loading square_sum and decide"));
     ZI_TRY(zi_cuda_check(zi_cuda_load_fold(), "loading fold and cast"));
     return zi_cuda_check(zi_cuda_load_block(), "loading encode and decode");

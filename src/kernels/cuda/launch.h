@@ -22,12 +22,16 @@ extern "C" {
  * each at its first launch. That takes memory, and may wait for all that is on the GPU, collectives
  * included whose other ranks wait likewise. */
 cudaError_t zi_cuda_load_update(void);
+cudaError_t zi_cuda_load_measure(void);
 cudaError_t zi_cuda_load_norm(void);
 cudaError_t zi_cuda_load_fold(void);
 cudaError_t zi_cuda_load_block(void);
 
 /* An update of a job's segments by an optimizer of the library. */
 cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job);
+/* The measurement of a job's segments, of an optimizer with layer-wise rates. */
+cudaError_t zi_cuda_launch_measure(cudaStream_t stream, const zi_update_job *job);
+cudaError_t zi_cuda_launch_layers(cudaStream_t stream, const zi_layers_job *job);
 cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, zero_dtype dtype,
                                       uint64_t count, zi_norm_sum *sum);
 cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job);

@@ -14,17 +14,6 @@ typedef struct square_sum_args {
     zi_norm_sum *sum;
 } square_sum_args;
 
-/* The lanes of a pair both get their chunk's total. */
-static __forceinline__ __device__ double pair_total(const zi_norm_half *half, uint32_t lane)
-{
-    const zi_norm_sent sent = zi_norm_half_sends(half, lane);
-    zi_norm_sent received;
-    received.first = __shfl_xor_sync(ZI_ALL_LANES, sent.first, 1);
-    received.second = __shfl_xor_sync(ZI_ALL_LANES, sent.second, 1);
-    const double sum = zi_norm_half_sum(half, lane, received);
-    return sum + __shfl_xor_sync(ZI_ALL_LANES, sum, 1);
-}
-
 /* Four blocks a processor leave enough registers to load a whole chunk's half at once. */
 template <zero_dtype dtype>
 static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
@@ -42,7 +31,7 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
             break; /* nothing is left for the whole warp */
         }
         const zi_norm_half half = zi_norm_half_of(args.source, dtype, args.count, chunk, lane);
-        zi_norm_add_totals(&window, words, pair_total(&half, lane),
+        zi_norm_add_totals(&window, words, zi_norm_pair_total(&half, lane),
                            lane % 2 == 0 && chunk < chunks);
     }
     zi_norm_block_close(&window, &sum, args.sum);

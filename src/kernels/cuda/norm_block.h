@@ -70,6 +70,17 @@ zi_norm_add_totals(zi_norm_window *window, zi_sum_word *words, double total, boo
     }
 }
 
+/* The lanes of a pair both get their chunk's total. */
+static __forceinline__ __device__ double zi_norm_pair_total(const zi_norm_half *half, uint32_t lane)
+{
+    const zi_norm_sent sent = zi_norm_half_sends(half, lane);
+    zi_norm_sent received;
+    received.first = __shfl_xor_sync(ZI_ALL_LANES, sent.first, 1);
+    received.second = __shfl_xor_sync(ZI_ALL_LANES, sent.second, 1);
+    const double sum = zi_norm_half_sum(half, lane, received);
+    return sum + __shfl_xor_sync(ZI_ALL_LANES, sum, 1);
+}
+
 /* The block's accumulator, empty. All threads come here together. */
 static __forceinline__ __device__ zi_sum_word *zi_norm_block_open(zi_norm_sum *block)
 {

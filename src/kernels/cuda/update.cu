@@ -41,6 +41,7 @@ static __forceinline__ __device__ void update_lane(zi_update_form form, const zi
     ZI_NO_UNROLL
     for (; segment != end && segment->offset < range.end; segment++) {
         zi_update_walk walk = zi_update_walk_of(form, args, segment, range);
+        zi_update_trust(form, args, &walk);
         stalled += zi_update_has_codes(form) ? zi_coded_walk_through(form, args, &walk, lane)
                                              : zi_update_walk_through(form, args, &walk, lane);
         range = zi_warp_range_of(zi_kernel_warp(), args->warp_count, args->count);

@@ -44,6 +44,8 @@ typedef struct zi_update_args {
     uint64_t seed;
     const zi_step_decision *decision;
     uint64_t *stalled;
+    zi_layer_sums *sums;
+    const zi_layer_norms *norms;
     zero_dtype grad_dtype;
     int32_t aligned; /* quads are single accesses in every array */
 } zi_update_args;
@@ -126,6 +128,8 @@ ZI_LANE zi_update_args zi_update_args_of(const zi_update_job *job)
     args.seed = job->seed;
     args.decision = job->decision;
     args.stalled = job->stalled;
+    args.sums = job->sums;
+    args.norms = job->norms;
     args.grad_dtype = job->grad_dtype;
     args.aligned =
         zi_quad_aligned(args.grad, job->grad_dtype) && zi_quad_aligned(args.param, form.param) &&
@@ -185,6 +189,15 @@ ZI_LANE zi_update_walk zi_update_walk_of(zi_update_form form, const zi_update_ar
                                       segment->flags);
     walk.grad_scale = decision->grad_scale;
     return walk;
+}
+
+/* Go by the norms of the walk's tensor, where the optimizer has them. */
+ZI_LANE void zi_update_trust(zi_update_form form, const zi_update_args *args, zi_update_walk *walk)
+{
+    if (zi_optimizer_is_layerwise((uint32_t)form.optimizer)) {
+        walk->coeffs = zi_optimizer_trust((uint32_t)form.optimizer, walk->coeffs,
+                                          args->norms[walk->segment->layer]);
+    }
 }
 
 /* Of the block of element `i` from where the walk is. */
@@ -345,11 +358,21 @@ ZI_LANE zi_quad zi_update_grad(zi_update_form form, const zi_update_args *args, 
                                    : zi_quad_of(words, ZERO_DTYPE_F16);
 }
 
-/* zi_optimizer_lane with no branch on the way: AdamW's root and quotient by quick functions, which
- * clear *usual where some argument was not usual; what came of it is not to be used then. */
+/* zi_optimizer_lane with no branch on the way: roots and quotients by quick functions, which clear
+ * *usual where some argument was not usual; what came of it is not to be used then. */
 ZI_LANE zi_element_state zi_update_quickly(zi_update_form form, zi_element_state state, float grad,
                                            zi_coeffs coeffs, int *usual)
 {
+    if (form.optimizer == ZERO_OPTIMIZER_LAMB) {
+        zi_element_state next = zi_lamb_moments(state, grad, coeffs.lamb);
+        next.root = zi_quick_sqrt(next.v, usual);
+        const float denominator = zi_lamb_denominator(next.root, coeffs.lamb);
+        const float quotient =
+            zi_quick_quotient(zi_lamb_numerator(next.m, coeffs.lamb), denominator, usual);
+        next.p =
+            zi_lamb_param(state.p, zi_lamb_decayed(state.p, quotient, coeffs.lamb), coeffs.lamb);
+        return next;
+    }
     if (form.optimizer != ZERO_OPTIMIZER_ADAMW) {
         return zi_optimizer_lane((uint32_t)form.optimizer, state, grad, coeffs);
     }
