@@ -9,6 +9,12 @@ static const char *const adamw_names[] = {"lr", "beta1", "beta2", "eps", "weight
 static const char *const lion_names[] = {"lr", "beta1", "beta2", "weight_decay", nullptr};
 static const char *const sgd_names[] = {"lr", "momentum", "weight_decay", "nesterov", nullptr};
 
+static const char *const lamb_names[] = {"lr",        "beta1",           "beta2",
+                                         "eps",       "weight_decay",    "min_ratio",
+                                         "max_ratio", "adapt_undecayed", nullptr};
+static const char *const lars_names[] = {"lr",  "momentum",        "weight_decay", "trust",
+                                         "eps", "adapt_undecayed", nullptr};
+
 static const char *const *names_of(zero_optimizer kind)
 {
     switch (kind) {
@@ -16,6 +22,10 @@ static const char *const *names_of(zero_optimizer kind)
         return lion_names;
     case ZERO_OPTIMIZER_SGD:
         return sgd_names;
+    case ZERO_OPTIMIZER_LAMB:
+        return lamb_names;
+    case ZERO_OPTIMIZER_LARS:
+        return lars_names;
     default:
         return adamw_names;
     }
@@ -28,6 +38,10 @@ static float *numbers_of(zero_hyper &hyper)
         return &hyper.lion.lr;
     case ZERO_OPTIMIZER_SGD:
         return &hyper.sgd.lr;
+    case ZERO_OPTIMIZER_LAMB:
+        return &hyper.lamb.lr;
+    case ZERO_OPTIMIZER_LARS:
+        return &hyper.lars.lr;
     default:
         return &hyper.adamw.lr;
     }

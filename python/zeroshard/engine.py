@@ -273,8 +273,9 @@ class Engine:
         """Update the shards with the mean gradient: `engine.step(lr=1e-3, max_norm=1.0)`.
 
         - hyper: numbers of the optimizer. AdamW: lr, beta1, beta2, eps, weight_decay; Lion: lr,
-          beta1, beta2, weight_decay; SGD: lr, momentum, weight_decay, nesterov. What is not given
-          has its default.
+          beta1, beta2, weight_decay; SGD: lr, momentum, weight_decay, nesterov; LAMB: AdamW's,
+          min_ratio, max_ratio, adapt_undecayed; LARS: lr, momentum, weight_decay, trust, eps,
+          adapt_undecayed. What is not given has its default.
         - groups: one mapping for each hyper-parameter group, which `hyper` completes.
         - max_norm: clip the mean gradient's global L2 norm to this; 0: no clipping.
         - grad_divisor: divides the sum over ranks and micro-steps; 0: ranks x micro-steps.
