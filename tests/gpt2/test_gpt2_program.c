@@ -83,6 +83,7 @@ TEST(losses_fall_with_every_optimizer)
     begin();
     check_learns("--ranks 2 --optimizer lion --lr 0.01");
     check_learns("--ranks 2 --optimizer sgd --lr 0.3 --weight-decay 0");
+    check_learns("--ranks 2 --optimizer lamb --lr 0.1");
 }
 
 TEST(every_stage_prints_the_same_losses)
