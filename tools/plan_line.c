@@ -390,16 +390,26 @@ static int time_mix(plan_report *report, plan_mix *mix)
     return 0;
 }
 
+/* No name: no engine takes these tiers with the line's options. */
 static int make_mix(plan_report *report, const mix_kind *kind, plan_mix *mix)
 {
     *mix = (plan_mix){.name = kind->name,
                       .options = options_of(kind, report),
                       .footprint = zero_footprint_init()};
+    const zero_status status = zero_footprint_of(&report->transformer, &report->cluster,
+                                                 &mix->options, &report->batch, &mix->footprint);
+    if (status == ZERO_ERR_UNSUPPORTED) {
+        if (report->refused[0] == '\0') {
+            (void)snprintf(report->refused, sizeof report->refused, "%s",
+                           zero_last_error()->message);
+        }
+        mix->name = NULL;
+        return 0;
+    }
     if (time_mix(report, mix) != 0) {
         return 1;
     }
-    if (zero_footprint_of(&report->transformer, &report->cluster, &mix->options, &report->batch,
-                          &mix->footprint) != ZERO_OK ||
+    if (status != ZERO_OK ||
         zero_footprint_layers(&report->transformer, &report->cluster, &mix->options, &report->batch,
                               &mix->deepest) != ZERO_OK) {
         return bench_fail_zero(kind->name);
@@ -423,12 +433,16 @@ static int make_mixes(plan_report *report)
             if (make_mix(report, &kinds[i], mix) != 0) {
                 return 1;
             }
+            if (mix->name == NULL) {
+                report->mix_count--;
+                continue;
+            }
             if (mix->fits && report->recommended == NULL) {
                 report->recommended = mix;
             }
         }
     }
-    return 0;
+    return report->mix_count != 0 ? 0 : bench_fail("%s", report->refused);
 }
 
 /* ---- the line's model and cluster ---- */

@@ -55,6 +55,7 @@ typedef struct plan_report {
     plan_mix mixes[PLAN_MIXES];
     uint32_t mix_count;
     const plan_mix *recommended;            /* the first that fits; NULL: none does */
+    char refused[256];                      /* why no engine takes the first row that is left out */
     char untimed[256];                      /* why there are no times; empty: there are */
     zero_run run;                           /* 0 tokens: none is asked for */
     uint32_t held;                          /* axes of a search that the line decides */

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/sized.h"
 #include "core/sizes.h"
+#include "layout/layout.h"
 
 /* model: given up. NULL: no plan. */
 static zero_status plan_of(zero_model *model, const zero_engine_options *options, uint32_t world,
@@ -35,6 +36,19 @@ static zero_status check_groups(const zero_engine_options *options, uint64_t exp
     return ZERO_OK;
 }
 
+zero_status zi_part_check(const zero_transformer *part, const zero_plan *plan)
+{
+    if ((part->tensor_parallel > 1 || part->pipeline_parallel > 1) &&
+        plan->layout->layer_count != 0) {
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "tensor_parallel %" PRIu64 ", pipeline_parallel %" PRIu64
+                ", and an optimizer that needs the norm of each whole tensor: an engine refuses "
+                "both together; use 1 of each, or another optimizer",
+                zi_max_u64(part->tensor_parallel, 1), zi_max_u64(part->pipeline_parallel, 1));
+    }
+    return ZERO_OK;
+}
+
 zero_status zi_part_plans_make(const zero_transformer *transformer,
                                const zero_engine_options *options, uint32_t column,
                                zi_part_plans *plans)
@@ -47,6 +61,7 @@ zero_status zi_part_plans_make(const zero_transformer *transformer,
     ZI_TRY(check_groups(options, shared));
     ZI_TRY(zero_transformer_model(transformer, &model));
     ZI_TRY(plan_of(model, options, column, &plans->main));
+    ZI_TRY(zi_part_check(&t, plans->main));
     ZI_TRY(zero_transformer_experts(transformer, &model));
     return plan_of(model, options, (uint32_t)(column / shared), &plans->experts);
 }

@@ -18,6 +18,8 @@ typedef struct zi_part_plans {
 zero_status zi_part_plans_make(const zero_transformer *transformer,
                                const zero_engine_options *options, uint32_t column,
                                zi_part_plans *plans);
+/* UNSUPPORTED where an engine of the plan would refuse the model-parallel world of the part. */
+zero_status zi_part_check(const zero_transformer *part, const zero_plan *plan);
 void zi_part_plans_destroy(zi_part_plans *plans);
 
 #endif

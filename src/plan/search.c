@@ -13,6 +13,7 @@
 #include "layout/layout.h"
 #include "plan/estimate.h"
 #include "plan/footprint.h"
+#include "plan/part_plans.h"
 #include "plan/search_floor.h"
 #include "plan/search_space.h"
 
@@ -135,8 +136,15 @@ static zero_status make_plan(search_run *run, uint32_t mesh, const choice *c, ze
     *plan = NULL;
     zi_space_options(space, &space->meshes[mesh].splits[c->split], &space->mixes[c->mix],
                      &space->formats[c->format], &options, &tuning);
-    const zero_status status =
+    zero_status status =
         zero_plan_create(run->meshes[mesh].model, &options, space->meshes[mesh].world, plan);
+    if (status == ZERO_OK) {
+        status = zi_part_check(&space->meshes[mesh].transformer, *plan);
+    }
+    if (status != ZERO_OK) {
+        zero_plan_destroy(*plan);
+        *plan = NULL;
+    }
     if (status == ZERO_ERR_INVALID_ARGUMENT || status == ZERO_ERR_UNSUPPORTED) {
         run->refused = status;
         return ZERO_OK;

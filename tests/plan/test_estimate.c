@@ -187,6 +187,28 @@ TEST(links_carry_what_is_split_over_them)
     CHECK_NEAR((double)e.fabric_bytes, 2 * 2 * bytes / 8 / 2, 0.001 * bytes);
 }
 
+/* Optimizers with rates by tensor read all that they measure once more, LAMB the moments too: of
+ * bf16 parameters and gradients with fp32 masters and moments. No engine takes them with a model in
+ * several parts. */
+TEST(rates_by_tensor_read_twice)
+{
+    machine m = machine_of("llama-13b");
+    const double part = 13015864320.0 / 16;
+    zero_estimate e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_UPDATE), part * 30 / 1e12, 1e-4);
+    m.options.optimizer = ZERO_OPTIMIZER_LAMB;
+    e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_UPDATE), part * (30 + 16) / 1e12, 1e-4);
+    m.options.optimizer = ZERO_OPTIMIZER_LARS;
+    e = estimate_of(&m);
+    CHECK_NEAR(term(&e, ZERO_ESTIMATE_UPDATE), part * (22 + 8) / 1e12, 1e-4);
+    m.transformer.tensor_parallel = 2;
+    CHECK_FAILS(
+        zero_estimate_of(&m.transformer, &m.cluster, &m.options, &m.batch, &e),
+        ZERO_ERR_UNSUPPORTED,
+        "tensor_parallel 2, pipeline_parallel 1, and an optimizer that needs the norm of each");
+}
+
 /* Bytes from a GPU to the host and back: of each element the gradient's sum and the parameter, and
  * fp32 master and moments both ways where the GPU updates them over the bus. */
 TEST(offloaded_state_goes_over_the_host_link)

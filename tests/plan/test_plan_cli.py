@@ -431,6 +431,24 @@ def check_settings(program):
           '"param-slots", "2"' in done.stdout, done.stdout)
 
 
+def check_rates_by_tensor(program):
+    """Tiers that an optimizer does not go with are no rows, and no plans of a search."""
+    lamb = ("gpt2", "dgx-h100", "--set", "optimizer=lamb")
+    _, of_adamw = mixes(program, "gpt2", "dgx-h100")
+    _, of_lamb = mixes(program, *lamb)
+    left_out = set(of_adamw) - set(of_lamb)
+    check("LAMB has no rows of tiers that it does not go with",
+          "3, state host" in of_lamb and left_out == {
+              name for name in of_adamw if "disk" in name or "grads host" in name
+              or "all host" in name}, left_out)
+    check("and its update takes longer",
+          of_lamb["0"]["time"]["term_ns"]["update"] > 1.4 *
+          of_adamw["0"]["time"]["term_ns"]["update"])
+    done = run(program, *lamb, "--tensor", "2")
+    check("a model in several parts is refused with it",
+          done.returncode == 1 and "tensor_parallel 2" in done.stderr, done.stderr)
+
+
 def check_mesh(program):
     line = ("gpt3-175b", "dgx-a100", "--nodes", "24", "--recompute", "--micro-steps", "24")
     mesh = ("--tensor", "8", "--pipeline", "12", "--interleave", "2")
@@ -632,8 +650,9 @@ def main():
     program = sys.argv[1]
     for part in (check_table, check_python, check_names, check_words, check_dimensions,
                  check_left_out, check_experts, check_figures, check_options, check_times,
-                 check_trainer, check_settings, check_search, check_nothing_fits, check_run,
-                 check_largest, check_mesh, check_page, check_files, check_weights, check_refusals):
+                 check_trainer, check_settings, check_rates_by_tensor, check_search,
+                 check_nothing_fits, check_run, check_largest, check_mesh, check_page, check_files,
+                 check_weights, check_refusals):
         part(program)
     print(f"{counts[True]} passed, {counts[False]} failed, 0 skipped")
     return 1 if counts[False] else 0
