@@ -242,6 +242,7 @@ TEST(small_states_have_the_same_bits)
         {ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8, ZERO_DTYPE_I8, ADAMW},
         {ZERO_DTYPE_BF16, ZERO_DTYPE_NONE, ZERO_DTYPE_I8, ADAMW},
         {ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_I8, ZERO_OPTIMIZER_LION},
+        {ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_OPTIMIZER_LAMB},
     };
     for (uint32_t m = 0; m < sizeof mixes / sizeof mixes[0]; m++) {
         for (uint32_t i = 0; i < 4; i++) {
