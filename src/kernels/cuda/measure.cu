@@ -197,39 +197,45 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 2)
     measure_lane(form, &args);
 }
 
-/* Of an optimizer whose directions do not depend on moments, in whichever type those are. */
-template <zero_optimizer optimizer, zero_dtype param, zero_dtype master>
+/* moments: that the optimizer's directions depend on. With none, in whichever type those are. */
+template <zero_optimizer optimizer, uint32_t moments, zero_dtype param, zero_dtype master>
 static const void *choose_measured(zi_update_form form)
 {
-    switch (zi_optimizer_measured_moments(optimizer) != 0 ? form.moment : ZERO_DTYPE_F32) {
-    case ZERO_DTYPE_F32:
-        return (const void *)
-            measure_kernel<ZERO_DTYPE_DEFAULT, param, ZERO_DTYPE_F32, master, optimizer>;
-    case ZERO_DTYPE_BF16:
-        return (const void *)
-            measure_kernel<ZERO_DTYPE_DEFAULT, param, ZERO_DTYPE_BF16, master, optimizer>;
-    default:
-        return (const void *)
-            measure_kernel<ZERO_DTYPE_DEFAULT, param, ZERO_DTYPE_I8, master, optimizer>;
+    const void *const plain =
+        (const void *)measure_kernel<ZERO_DTYPE_DEFAULT, param, ZERO_DTYPE_F32, master, optimizer>;
+    if constexpr (moments != 0) {
+        switch (form.moment) {
+        case ZERO_DTYPE_F32:
+            return plain;
+        case ZERO_DTYPE_BF16:
+            return (const void *)
+                measure_kernel<ZERO_DTYPE_DEFAULT, param, ZERO_DTYPE_BF16, master, optimizer>;
+        default:
+            return (const void *)
+                measure_kernel<ZERO_DTYPE_DEFAULT, param, ZERO_DTYPE_I8, master, optimizer>;
+        }
     }
+    (void)form;
+    return plain;
 }
 
 /* By where parameters are exact; NULL: no job has such a parameter and master. */
-template <zero_optimizer optimizer> static const void *choose_master(zi_update_form form)
+template <zero_optimizer optimizer, uint32_t moments>
+static const void *choose_master(zi_update_form form)
 {
     switch (form.master) {
     case ZERO_DTYPE_F32:
-        return choose_measured<optimizer, ZERO_DTYPE_NONE, ZERO_DTYPE_F32>(form);
+        return choose_measured<optimizer, moments, ZERO_DTYPE_NONE, ZERO_DTYPE_F32>(form);
     case ZERO_DTYPE_DEFAULT:
         return form.param == ZERO_DTYPE_BF16
-                   ? choose_measured<optimizer, ZERO_DTYPE_BF16, ZERO_DTYPE_DEFAULT>(form)
+                   ? choose_measured<optimizer, moments, ZERO_DTYPE_BF16, ZERO_DTYPE_DEFAULT>(form)
                : form.param == ZERO_DTYPE_F16
-                   ? choose_measured<optimizer, ZERO_DTYPE_F16, ZERO_DTYPE_DEFAULT>(form)
+                   ? choose_measured<optimizer, moments, ZERO_DTYPE_F16, ZERO_DTYPE_DEFAULT>(form)
                    : NULL;
     case ZERO_DTYPE_REMAINDER16:
-        return choose_measured<optimizer, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16>(form);
+        return choose_measured<optimizer, moments, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16>(form);
     case ZERO_DTYPE_REMAINDER8:
-        return choose_measured<optimizer, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8>(form);
+        return choose_measured<optimizer, moments, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8>(form);
     default:
         return NULL;
     }
@@ -237,7 +243,7 @@ template <zero_optimizer optimizer> static const void *choose_master(zi_update_f
 
 #define CHOOSE(KIND, name)      \
     case ZERO_OPTIMIZER_##KIND: \
-        return choose_master<ZERO_OPTIMIZER_##KIND>(form);
+        return choose_master<ZERO_OPTIMIZER_##KIND, ZI_##KIND##_MEASURED_MOMENTS>(form);
 
 static const void *choose_measure(zi_update_form form)
 {

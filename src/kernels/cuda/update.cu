@@ -8,9 +8,12 @@
 #include "kernels/cuda/update_codes.h"
 
 /* The least blocks a processor, which bounds the registers: none of the kernels spills any. */
-#define BLOCKS(param, moment, master)                                                             \
-    ((moment) == ZERO_DTYPE_I8 && (param) == ZERO_DTYPE_F16 && (master) == ZERO_DTYPE_DEFAULT ? 2 \
-                                                                                              : 3)
+#define BLOCKS(param, moment, master, optimizer)                                  \
+    ((param) == ZERO_DTYPE_F16 && (master) == ZERO_DTYPE_DEFAULT &&               \
+             ((moment) == ZERO_DTYPE_I8 ||                                        \
+              ((moment) == ZERO_DTYPE_F32 && (optimizer) == ZERO_OPTIMIZER_LAMB)) \
+         ? 2                                                                      \
+         : 3)
 
 /* Add to the job's count of what a warp's lanes have found. */
 static __forceinline__ __device__ void add_stalled(uint64_t *count, uint32_t stalled, uint32_t lane)
@@ -53,7 +56,7 @@ static __forceinline__ __device__ void update_lane(zi_update_form form, const zi
 
 template <zero_dtype grad, zero_dtype param, zero_dtype moment, zero_dtype master,
           zero_optimizer optimizer>
-static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, BLOCKS(param, moment, master))
+static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, BLOCKS(param, moment, master, optimizer))
     update_kernel(const __grid_constant__ zi_update_args args)
 {
     const zi_update_form form = {optimizer, grad, param, moment, master};
