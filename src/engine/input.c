@@ -43,6 +43,20 @@ static zero_status input_check_numbers(uint32_t group, const zi_optimizer *optim
     return ZERO_OK;
 }
 
+/* Bounds of LAMB's ratio that leave none. */
+static zero_status check_ratios(uint32_t group, const zero_hyper *hyper, uint32_t optimizer)
+{
+    const zero_lamb *lamb = &hyper->lamb;
+    if (optimizer == ZERO_OPTIMIZER_LAMB && lamb->max_ratio > 0.0f &&
+        lamb->min_ratio > lamb->max_ratio) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "group %" PRIu32 ": min_ratio %g of lamb is above its max_ratio %g; raise that, or "
+                "make it 0, which is no bound",
+                group, (double)lamb->min_ratio, (double)lamb->max_ratio);
+    }
+    return ZERO_OK;
+}
+
 /* Whose numbers a zero_hyper has; those of a callback are its own. */
 static uint32_t input_kind_of(const zero_hyper *hyper, uint32_t optimizer)
 {
@@ -83,7 +97,8 @@ static zero_status take_hyper(const zi_layout *layout, uint32_t group, const zer
                 group, hyper->reserved0);
     }
     memcpy(own->number, &hyper->adamw, sizeof own->number);
-    return input_check_numbers(group, zi_optimizer_of(optimizer), own->number);
+    ZI_TRY(input_check_numbers(group, zi_optimizer_of(optimizer), own->number));
+    return check_ratios(group, hyper, optimizer);
 }
 
 static zero_status check_limits(const zero_step_params *params)

@@ -309,6 +309,10 @@ static zero_status layerwise_numbers(toy_trainer *trainer)
                   params.hyper.lamb.max_ratio = -1, "max_ratio -1 of lamb is not finite and >= 0");
     REFUSE_PARAMS(params.hyper = zero_hyper_init(ZERO_OPTIMIZER_LAMB);
                   params.hyper.lamb.adapt_undecayed = 2, "adapt_undecayed 2 of lamb is not 0 or 1");
+    REFUSE_PARAMS(params.hyper = zero_hyper_init(ZERO_OPTIMIZER_LAMB);
+                  params.hyper.lamb.min_ratio = 2;
+                  params.hyper.lamb.max_ratio = 1,
+                  "min_ratio 2 of lamb is above its max_ratio 1; raise that, or make it 0");
     return zero_step(trainer->engine, NULL, toy_stream());
 }
 
