@@ -32,19 +32,22 @@ typedef enum zero_dtype {
                                    exponent of bias 7 and 3 of fraction, up to 448, without
                                    infinities. The byte b that each 32 elements share stands for a
                                    factor of 2^(b - 127), 255 for NaN */
-    ZERO_DTYPE_INT8_BLOCK = 11  /**< between ranks: a signed code q for each element, and a bfloat16
+    ZERO_DTYPE_INT8_BLOCK = 11, /**< between ranks: a signed code q for each element, and a bfloat16
                                    scale for each 128; stands for scale * q / 127 */
+    ZERO_DTYPE_INT4_BLOCK = 12  /**< between hosts, of sums of gradients: the same in 4 bits, for
+                                   scale * q / 7, of the Hadamard transform of each 32 neighbours */
 } zero_dtype;
 
 /** Neighbouring elements of a tensor whose codes have one scale; the first of a block is a multiple
  *  of it. */
 #define ZERO_CODE_BLOCK 32
 
-/** Bytes of one element, without its block's scale; 0 for ZERO_DTYPE_DEFAULT and NONE. */
+/** Bytes of one element, without its block's scale; 0 for ZERO_DTYPE_DEFAULT and NONE, and for
+ *  INT4_BLOCK, where two elements share one. */
 ZERO_API size_t zero_dtype_bytes(zero_dtype dtype);
 
 /** Lower-case name: "f32", "bf16", "f16", "none", "remainder16", "remainder8", "i8",
- *  "companded8", "u8root", "mxfp8", "int8", "default". Never NULL. */
+ *  "companded8", "u8root", "mxfp8", "int8", "int4", "default". Never NULL. */
 ZERO_API const char *zero_dtype_name(zero_dtype dtype);
 
 /** Contiguous elements in memory of the library. The call that gives the view says how long it is

@@ -16,7 +16,6 @@
 #include "core/dtype.h"
 #include "core/sizes.h"
 
-#define ZI_GRANULE ((uint64_t)256)
 _Static_assert(ZI_GRANULE % ZERO_CODE_BLOCK == 0 && ZI_GRANULE % ZI_MXFP8_BLOCK == 0 &&
                    ZI_GRANULE % ZI_INT8_BLOCK == 0,
                "no block lies in two granules");
@@ -31,6 +30,21 @@ static inline bool zi_codec_same(zi_codec a, zi_codec b)
     return a.dtype == b.dtype && a.by_block == b.by_block;
 }
 
+/* Bytes of `count` elements as ranks send them to be added up, and before element `count` of an
+ * array. In a packed type they are whole granules. */
+static inline uint64_t zi_packed_bytes(zero_dtype dtype, uint64_t count)
+{
+    return zi_dtype_is_packed(dtype) ? count / ZI_GRANULE * zi_packed_granule_bytes(dtype)
+                                     : count * zero_dtype_bytes(dtype);
+}
+
+/* The key of a packed array's rounding that is `index` after another one. Different indices give
+ * different keys. */
+static inline uint64_t zi_packed_key_next(uint64_t key, uint64_t index)
+{
+    return key + index * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 /* Values of `count` elements that begin at a granule. */
 static inline uint64_t zi_codec_values(zi_codec codec, uint64_t count)
 {
@@ -40,6 +54,9 @@ static inline uint64_t zi_codec_values(zi_codec codec, uint64_t count)
 /* Their bytes, with those of blocks' scales. */
 static inline uint64_t zi_codec_bytes(zi_codec codec, uint64_t count)
 {
+    if (codec.dtype == ZERO_DTYPE_INT4_BLOCK) {
+        return zi_packed_bytes(codec.dtype, count);
+    }
     const uint64_t scales =
         zi_dtype_is_block(codec.dtype) ? zi_block_scales_bytes(codec.dtype, count) : 0;
     return zi_codec_values(codec, count) * zero_dtype_bytes(codec.dtype) + scales;

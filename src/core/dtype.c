@@ -17,6 +17,7 @@ size_t zero_dtype_bytes(zero_dtype dtype)
     case ZERO_DTYPE_MXFP8:
     case ZERO_DTYPE_INT8_BLOCK:
         return 1;
+    case ZERO_DTYPE_INT4_BLOCK: /* half a byte */
     case ZERO_DTYPE_DEFAULT:
     case ZERO_DTYPE_NONE:
         break;
@@ -51,6 +52,8 @@ const char *zero_dtype_name(zero_dtype dtype)
         return "mxfp8";
     case ZERO_DTYPE_INT8_BLOCK:
         return "int8";
+    case ZERO_DTYPE_INT4_BLOCK:
+        return "int4";
     }
     return "unknown";
 }

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/block_codec.h"
 #include "core/dtype.h"
 #include "core/role.h"
 #include "core/thread.h"
@@ -111,7 +112,11 @@ ZI_LANE const zi_packed_sums *zi_layers_message(const zi_layers_job *job, uint32
 
 /* dst = round((accumulate ? dst : 0) + scale * sum), where sum adds sources[0], sources[1], ... in
  * that order, in fp32, from +0, and is complete before it is scaled. sources[i] == NULL contributes
- * zeros. dst may be one of the sources when the types are equal; no other overlap. */
+ * zeros. dst may be one of the sources when the types are equal; no other overlap.
+ *
+ * In a packed type (core/block_codec.h) dst or sources are whole granules, at addresses that are
+ * multiples of 4. A packed dst is rounded stochastically (math/packed.h), has no squares, is not
+ * accumulated to and is none of the sources. */
 typedef struct zi_fold {
     void *dst;
     const void *const *sources;
@@ -124,7 +129,16 @@ typedef struct zi_fold {
     /* Device memory: the squares of the new dst are added, with the bits of a square_sum of dst.
      * NULL: they are not. */
     zi_norm_sum *squares;
+    /* Of the rounding of a packed dst: its key, and the index of its first element, by which the
+     * same element of the same array is rounded alike wherever it is cut. */
+    uint64_t key;
+    uint64_t first; /* a multiple of ZI_GRANULE */
 } zi_fold;
+
+static inline bool zi_fold_is_packed(const zi_fold *fold)
+{
+    return zi_dtype_is_packed(fold->dst_dtype) || zi_dtype_is_packed(fold->source_dtype);
+}
 
 static inline float zi_fold_scale(const zi_fold *fold)
 {

@@ -87,9 +87,9 @@ static zero_status sim_kernels_decide(void *self, zi_stream *stream, const zi_de
 static zero_status sim_kernels_fold(void *self, zi_stream *stream, const zi_fold *job)
 {
     kernel_load kernel = {.kernels = self};
-    const uint64_t bytes = job->count * zero_dtype_bytes(job->dst_dtype);
+    const uint64_t bytes = zi_packed_bytes(job->dst_dtype, job->count);
     for (uint32_t i = 0; i < job->source_count; i++) {
-        reads(&kernel, job->sources[i], job->count * zero_dtype_bytes(job->source_dtype));
+        reads(&kernel, job->sources[i], zi_packed_bytes(job->source_dtype, job->count));
     }
     reads(&kernel, job->accumulate != 0 ? job->dst : NULL, bytes);
     writes(&kernel, job->dst, bytes);

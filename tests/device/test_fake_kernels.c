@@ -2,7 +2,7 @@
  * every array ends where its memory does, so a body that went beyond would die. */
 #include "harness.h"
 
-#include "core/block_codec.h"
+#include "core/codec.h"
 #include "fake_cuda.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cuda/launch.h"
@@ -18,6 +18,7 @@ static cudaStream_t open_stream(void)
     CUDA_OK(zi_cuda_load_norm());
     CUDA_OK(zi_cuda_load_fold());
     CUDA_OK(zi_cuda_load_block());
+    CUDA_OK(zi_cuda_load_packed());
     CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     return stream;
 }
@@ -67,19 +68,19 @@ TEST(fold_cast_and_norm_stay_within_what_they_declare)
     CUDA_OK(cudaMemsetAsync(sum, 0, sizeof *sum, a));
     CUDA_OK(zi_cuda_launch_cast(a, half, ZERO_DTYPE_BF16, x, ZERO_DTYPE_F32, COUNT));
     const void *sources[3] = {half, NULL, half};
-    const zi_fold fold = {x, sources, 3, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL};
+    const zi_fold fold = {x, sources, 3, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL, 0, 0};
     CUDA_OK(zi_cuda_launch_fold(a, &fold));
     memset(sources, 0, sizeof sources); /* they were read */
     CUDA_OK(zi_cuda_launch_square_sum(a, x, ZERO_DTYPE_F32, COUNT, sum));
     const void *again[1] = {half};
-    const zi_fold squares = {x, again, 1, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, sum};
+    const zi_fold squares = {x, again, 1, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, sum, 0, 0};
     CUDA_OK(zi_cuda_launch_fold(a, &squares));
     CUDA_OK(cudaStreamSynchronize(a));
     uint16_t half_expected[COUNT];
     zi_norm_sum sum_expected = {{0}, 0, 0};
     const void *same[3] = {half_expected, NULL, half_expected};
-    const zi_fold here = {ones, same, 3, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL};
-    const zi_fold last = {ones, same, 1, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL};
+    const zi_fold here = {ones, same, 3, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL, 0, 0};
+    const zi_fold last = {ones, same, 1, COUNT, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, 1, 0, NULL, 0, 0};
     zi_cpu_cast(half_expected, ZERO_DTYPE_BF16, ones, ZERO_DTYPE_F32, COUNT);
     zi_cpu_fold(&here);
     zi_cpu_square_sum(ones, ZERO_DTYPE_F32, COUNT, &sum_expected);
@@ -133,6 +134,74 @@ TEST(encode_and_decode_stay_within_what_they_declare)
     CUDA_OK(zi_cuda_launch_decode(b, target, ZERO_DTYPE_F32, codes, scales, kinds[0], COUNT));
     CHECK_EQ(fake_cuda_races(), 1);
     CHECK(strstr(fake_cuda_fault_text(0), "zi_cuda_launch_decode #2 of stream") != NULL);
+    CUDA_OK(cudaDeviceSynchronize());
+}
+
+TEST(folds_of_packed_granules_stay_within_what_they_declare)
+{
+    enum { GRANULES = 3, ELEMENTS = GRANULES * 256 };
+    const zero_dtype kinds[] = {ZERO_DTYPE_INT8_BLOCK, ZERO_DTYPE_INT4_BLOCK};
+    float values[ELEMENTS];
+    make_values(values, ELEMENTS, 1.0f);
+    const cudaStream_t a = open_stream();
+    const cudaStream_t b = open_stream();
+    float *source = put(a, values, sizeof values);
+    float *target = open_at_end(sizeof values);
+    zi_norm_sum *sum = open_at_end(sizeof *sum);
+    for (size_t k = 0; k < 2; k++) {
+        _Alignas(4) uint8_t codes_here[GRANULES * 260];
+        float back[ELEMENTS];
+        const size_t bytes = zi_packed_bytes(kinds[k], ELEMENTS);
+        const void *codes = open_at_end(bytes);
+        const void *from[] = {source};
+        const void *from_here[] = {values};
+        zi_fold encode = {.sources = from,
+                          .source_count = 1,
+                          .count = ELEMENTS,
+                          .dst_dtype = kinds[k],
+                          .source_dtype = ZERO_DTYPE_F32,
+                          .key = 5,
+                          .first = 512};
+        zi_fold decode = {.sources = &codes,
+                          .source_count = 1,
+                          .count = ELEMENTS,
+                          .dst_dtype = ZERO_DTYPE_F32,
+                          .source_dtype = kinds[k],
+                          .squares = sum};
+        encode.dst = (void *)(uintptr_t)codes;
+        decode.dst = target;
+        CUDA_OK(cudaMemsetAsync(sum, 0, sizeof *sum, a));
+        CUDA_OK(zi_cuda_launch_fold(a, &encode));
+        CUDA_OK(zi_cuda_launch_fold(a, &decode));
+        CUDA_OK(cudaStreamSynchronize(a));
+        const void *codes_list[] = {codes_here};
+        zi_norm_sum squares = {{0}, 0, 0};
+        zi_norm_sum seen;
+        encode.sources = from_here;
+        encode.dst = codes_here;
+        decode.sources = codes_list;
+        decode.dst = back;
+        decode.squares = &squares;
+        zi_cpu_fold(&encode);
+        zi_cpu_fold(&decode);
+        check_same(codes, codes_here, bytes);
+        check_same(target, back, sizeof back);
+        fake_cuda_peek(&seen, sum, sizeof seen);
+        CHECK_SAME(zi_norm_value(&seen), zi_norm_value(&squares));
+    }
+    CHECK(fake_cuda_check());
+    /* A granule that another stream still writes. */
+    const void *codes[] = {open_at_end(260)};
+    const zi_fold early = {.dst = target,
+                           .sources = codes,
+                           .source_count = 1,
+                           .count = 256,
+                           .dst_dtype = ZERO_DTYPE_F32,
+                           .source_dtype = ZERO_DTYPE_INT8_BLOCK};
+    CUDA_OK(cudaMemsetAsync((unsigned char *)(uintptr_t)codes[0] + 259, 0, 1, a));
+    CUDA_OK(zi_cuda_launch_fold(b, &early));
+    CHECK_EQ(fake_cuda_races(), 1);
+    CHECK(strstr(fake_cuda_fault_text(0), "zi_cuda_launch_fold #1 of stream") != NULL);
     CUDA_OK(cudaDeviceSynchronize());
 }
 

@@ -14,12 +14,14 @@
 #define zi_cuda_load_norm emulated_load_norm
 #define zi_cuda_load_fold emulated_load_fold
 #define zi_cuda_load_block emulated_load_block
+#define zi_cuda_load_packed emulated_load_packed
 #define zi_cuda_launch_update emulated_update
 #define zi_cuda_launch_measure emulated_measure
 #define zi_cuda_launch_layers emulated_layers
 #define zi_cuda_launch_square_sum emulated_square_sum
 #define zi_cuda_launch_decide emulated_decide
 #define zi_cuda_launch_fold emulated_fold
+#define zi_cuda_launch_packed_fold emulated_packed_fold
 #define zi_cuda_launch_cast emulated_cast
 #define zi_cuda_launch_encode emulated_encode
 #define zi_cuda_launch_decode emulated_decode

@@ -20,6 +20,7 @@ typedef enum kernel_file {
     NORM_FILE,
     FOLD_FILE,
     BLOCK_FILE,
+    PACKED_FILE,
     FILES
 } kernel_file;
 static bool loaded[FILES][FAKE_CUDA_DEVICES_MAX];
@@ -54,6 +55,11 @@ cudaError_t zi_cuda_load_fold(void)
 cudaError_t zi_cuda_load_block(void)
 {
     return load(__func__, BLOCK_FILE);
+}
+
+cudaError_t zi_cuda_load_packed(void)
+{
+    return load(__func__, PACKED_FILE);
 }
 
 static cudaError_t launch(cudaStream_t stream, kernel_file file, const char *name,
@@ -166,7 +172,8 @@ cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold)
         payload.sources[i] = fold->sources[i];
     }
     const kernel_ranges list = kernel_ranges_fold(fold);
-    return launch(stream, FOLD_FILE, __func__, run_fold, &payload, sizeof payload, &list);
+    return launch(stream, zi_fold_is_packed(fold) ? PACKED_FILE : FOLD_FILE, __func__, run_fold,
+                  &payload, sizeof payload, &list);
 }
 
 typedef struct cast_payload {

@@ -109,13 +109,13 @@ kernel_ranges kernel_ranges_decide(const zi_decide_job *job)
 
 kernel_ranges kernel_ranges_fold(const zi_fold *fold)
 {
-    const uint64_t dst_bytes = fold->count * zero_dtype_bytes(fold->dst_dtype);
+    const uint64_t dst_bytes = zi_packed_bytes(fold->dst_dtype, fold->count);
     kernel_ranges list = {0};
     if (fold->source_count > KERNEL_SOURCES_MAX) {
         abort();
     }
     for (uint32_t i = 0; i < fold->source_count; i++) {
-        reads(&list, fold->sources[i], fold->count * zero_dtype_bytes(fold->source_dtype));
+        reads(&list, fold->sources[i], zi_packed_bytes(fold->source_dtype, fold->count));
     }
     if (fold->accumulate) {
         reads(&list, fold->dst, dst_bytes);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/block_codec.h"
+#include "core/codec.h"
 #include "kernels/cuda/launch.h"
 #include "launch_now.h"
 
@@ -191,10 +191,10 @@ void launch_decide_now(const zi_decide_job *job)
 
 void launch_fold_now(const zi_fold *fold)
 {
-    const size_t source_bytes = fold->count * zero_dtype_bytes(fold->source_dtype);
+    const size_t source_bytes = zi_packed_bytes(fold->source_dtype, fold->count);
     mirror *sources = calloc(fold->source_count + 1, sizeof *sources);
     const void **list = calloc(fold->source_count + 1, sizeof *list);
-    mirror dst = open_mirror(fold->dst, fold->count * zero_dtype_bytes(fold->dst_dtype));
+    mirror dst = open_mirror(fold->dst, zi_packed_bytes(fold->dst_dtype, fold->count));
     for (uint32_t i = 0; i < fold->source_count; i++) {
         const bool same = fold->sources[i] == fold->dst;
         sources[i] = open_mirror(same ? NULL : fold->sources[i], source_bytes);

@@ -64,6 +64,7 @@ LANES = {
 }
 OPTIMIZERS = {3: "lion", 4: "sgd", 5: "lamb", 6: "lars"}  # values of zero_optimizer
 BLOCK_KERNELS, INT8_BLOCK = ("encode_kernel", "decode_kernel"), 11
+PACKED_KERNEL, PACKED_TYPES = "packed_fold_kernel", (11, 12)
 
 # The same of updates whose moments are codes, and how often each is written out: a lane has eight
 # elements of a tile, and looks after one block of codes. Two places update a block by an element a
@@ -73,6 +74,10 @@ GAIN, MEASURE = ("math/code.h", "zi_code_gain"), ("math/code.h", "zi_code_measur
 # Of codes that are not linear in a root.
 NO_ROOT = "no root"
 PLAIN = [STEP, (*GAIN, NO_ROOT), CODE]
+
+# Folds of packed granules: of the two quads of a tile a step each for a source, of which four are
+# loaded ahead and then one after the other; a gain each, and a code of each element.
+PACKED_STEPS, PACKED_CODES = (10, [STEP]), [(2, [(*GAIN, NO_ROOT)]), (8, [CODE])]
 
 # Only INT8_BLOCK has quotients and fused operations: a gain or a step of each quad, and a code of
 # each element.
@@ -99,6 +104,9 @@ CODED_LANES = {
     "update_kernel lars": of_one_moment(("../optimizer/lars.h", "zi_lars_lane")),
     "update_kernel lamb": of_two_moments(LAMB, (OF_LAMB, "zi_lamb_lane")),
     "update_kernel": of_two_moments(ADAMW, (OF_ADAMW, "zi_adamw_lane")),
+    "packed_fold_kernel to numbers": [PACKED_STEPS],
+    "packed_fold_kernel of numbers": PACKED_CODES,
+    "packed_fold_kernel of codes": [PACKED_STEPS, *PACKED_CODES],
 }
 WRITTEN = {
     "fma.rn.f32": r"\bfmaf\(",
@@ -127,7 +135,7 @@ def complete(ptx, listings, archs):
     """The listings were understood: each has all kernels, for every target."""
     wanted = {(kernel.family, kernel.types) for kernel in ptx}
     families = {lanes.split()[0] for lanes in LANES}
-    others = {"decide_kernel", "measure_kernel", "pack_kernel", "merge_kernel"}
+    others = {"decide_kernel", "measure_kernel", "pack_kernel", "merge_kernel", PACKED_KERNEL}
     for family in sorted({*families, *others, "fold_kernel", "cast_kernel"}):
         if family not in {name for name, _ in wanted}:
             yield f"no {family} in PTX"
@@ -159,6 +167,10 @@ def lanes_of(kernel):
     """The key of LANES: updates by AdamW have no name of their own there."""
     if kernel.family in BLOCK_KERNELS and INT8_BLOCK in kernel.types:
         return f"{kernel.family} int8"
+    if kernel.family == PACKED_KERNEL:
+        dst, source = (number in PACKED_TYPES for number in kernel.types)
+        way = ("of codes" if source else "of numbers") if dst else "to numbers"
+        return f"{kernel.family} {way}"
     optimizer = OPTIMIZERS.get(kernel.types[4]) if len(kernel.types) > 4 else None
     return f"{kernel.family} {optimizer}" if optimizer else kernel.family
 
@@ -168,7 +180,8 @@ def written(text):
 
 
 def has_codes(kernel):
-    return kernel.family == "update_kernel" and kernel.types[2:3] == (CODES,)
+    updates_codes = kernel.family == "update_kernel" and kernel.types[2:3] == (CODES,)
+    return updates_codes or kernel.family == PACKED_KERNEL
 
 
 def fusion(ptx, lanes, coded_lanes):

@@ -61,6 +61,7 @@ def _changed(text, before, after):
 def _complete():
     names = ("update", "measure", "pack", "merge")
     names += ("square_sum", "fold_squares", "decide", "fold", "cast", "encode", "decode")
+    names += ("packed_fold",)
     families = [f"{name}_kernel" for name in names]
     ptx = [kernel for family in families for kernel in _ptx(family, types=(1, 2))]
     sass = [kernel for family in families for kernel in _sass(family, types=(1, 2))]
@@ -101,6 +102,8 @@ def _fusion():
     once = [*twice, "fma.rn.f32", "fma.rn.f32", "rcp.approx.ftz.f32"]
     blocks = {"encode_kernel int8": ["{ a = b / c; }", "{ a = fmaf(b, c, d); }"]}
     encoded = ["div.rn.f32", *["fma.rn.f32"] * 4]
+    coded["packed_fold_kernel of codes"] = [(3, "{ a = b / c; }"), (2, "{ a = fmaf(b, c, d); }")]
+    packed = [*["div.rn.f32"] * 3, *["fma.rn.f32"] * 2]
     return (
         [
             (read_ptx(PTX), lanes, coded),
@@ -111,6 +114,7 @@ def _fusion():
             (_ptx("update_kernel", *once, types=codes), lanes, coded),
             (_ptx("encode_kernel", *encoded, types=(11, 1)), blocks, coded),
             (_ptx("encode_kernel", "mul.rn.f32", types=(10, 1)), blocks, coded),
+            (_ptx("packed_fold_kernel", *packed, types=(12, 11)), blocks, coded),
         ],
         [
             (read_ptx(_changed(PTX, "mul.rn.f32", "fma.rn.f32")), lanes, coded),
@@ -126,6 +130,8 @@ def _fusion():
             (_ptx("update_kernel", *once[1:], types=codes), lanes, coded),
             (_ptx("encode_kernel", *encoded[1:], types=(11, 1)), blocks, coded),
             (_ptx("encode_kernel", *encoded, types=(10, 1)), blocks, coded),
+            (_ptx("packed_fold_kernel", *packed[1:], types=(12, 11)), blocks, coded),
+            (_ptx("packed_fold_kernel", *packed, packed[-1], types=(12, 11)), blocks, coded),
         ],
     )
 

@@ -18,7 +18,8 @@ import sys
 
 from kernel_listing import find_cuobjdump, loops_of, read_code
 
-TYPES = {0: "any", 1: "f32", 2: "bf16", 3: "f16", 4: "none", 7: "i8", 10: "mxfp8", 11: "int8"}
+TYPES = {0: "any", 1: "f32", 2: "bf16", 3: "f16", 4: "none", 7: "i8", 10: "mxfp8", 11: "int8",
+         12: "int4"}
 MASTERS = {0: "without a master", 1: "with a master", 5: "with remainder16", 6: "with remainder8"}
 OPTIMIZERS = {1: "adamw", 3: "lion", 4: "sgd", 5: "lamb", 6: "lars"}
 

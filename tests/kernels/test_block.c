@@ -495,3 +495,23 @@ TEST(planes_are_padded_nowhere)
     CHECK(strcmp(zero_dtype_name(ZERO_DTYPE_MXFP8), "mxfp8") == 0);
     CHECK(strcmp(zero_dtype_name(ZERO_DTYPE_INT8_BLOCK), "int8") == 0);
 }
+
+/* A value that is alone in its block, as fp16 has it again. */
+static float through_f16(float value, zero_dtype dtype)
+{
+    unsigned char code[1];
+    unsigned char scale[2];
+    uint16_t half = 0;
+    zi_cpu_encode_blocks(code, scale, dtype, &value, ZERO_DTYPE_F32, 1);
+    zi_cpu_decode_blocks(&half, ZERO_DTYPE_F16, code, scale, dtype, 1);
+    return zi_f32_from_f16(half);
+}
+
+/* They are rounded to 65536. */
+TEST(the_greatest_of_f16_become_infinite)
+{
+    CHECK_SAME(through_f16(63456.0f, ZERO_DTYPE_MXFP8), 61440.0f);
+    CHECK_SAME(through_f16(63488.0f, ZERO_DTYPE_MXFP8), (float)INFINITY);
+    CHECK_SAME(through_f16(65376.0f, ZERO_DTYPE_INT8_BLOCK), 65280.0f);
+    CHECK_SAME(through_f16(65408.0f, ZERO_DTYPE_INT8_BLOCK), (float)INFINITY);
+}

@@ -213,6 +213,48 @@ TEST(fold_equals_the_direct_function_and_adds_squares)
     free(got);
 }
 
+TEST(folds_of_packed_granules_equal_the_direct_function)
+{
+    enum { GRANULES = 781, COUNT = GRANULES * 256, BYTES_MOST = GRANULES * 260 };
+    const zero_dtype kinds[] = {ZERO_DTYPE_INT8_BLOCK, ZERO_DTYPE_INT4_BLOCK};
+    float *values = malloc(COUNT * sizeof *values);
+    float *back[2] = {malloc(COUNT * sizeof *values), malloc(COUNT * sizeof *values)};
+    uint8_t *codes[2] = {calloc(BYTES_MOST, 1), calloc(BYTES_MOST, 1)};
+    CHECK(values != NULL && back[0] != NULL && back[1] != NULL);
+    CHECK(codes[0] != NULL && codes[1] != NULL);
+    zero_random_normal(test_seed, 34, 0, COUNT, 0.0f, 1.0f, values);
+    const void *sources[] = {values, NULL, values};
+    const void *packed[] = {codes[0], codes[0]};
+    for (size_t t = 0; t < 4 * 2; t++) {
+        const zero_dtype kind = kinds[t % 2];
+        zi_norm_sum sums[2] = {{{0}, 0, 0}, {{0}, 0, 0}};
+        rig all;
+        rig_create(&all, thread_counts[t / 2]);
+        zi_fold encode = case_fold(codes[0], kind, sources, ZERO_DTYPE_F32, 3, COUNT);
+        zi_fold decode = case_fold(back[0], ZERO_DTYPE_F32, packed, kind, 2, COUNT);
+        encode.key = 3;
+        encode.first = 7 * ZI_GRANULE;
+        decode.squares = &sums[0];
+        zi_cpu_fold(&encode);
+        zi_cpu_fold(&decode);
+        encode.dst = codes[1];
+        decode.dst = back[1];
+        decode.squares = &sums[1];
+        CHECK_OK(all.kernels.ops->fold(all.kernels.self, all.streams[0], &encode));
+        CHECK_OK(all.kernels.ops->fold(all.kernels.self, all.streams[0], &decode));
+        rig_wait(&all, 0);
+        CHECK_BYTES(codes[1], codes[0], zi_packed_bytes(kind, COUNT));
+        CHECK_BYTES(back[1], back[0], COUNT * sizeof *values);
+        CHECK_BYTES(&sums[1], &sums[0], sizeof sums[0]);
+        rig_destroy(&all);
+    }
+    free(values);
+    for (int i = 0; i < 2; i++) {
+        free(back[i]);
+        free(codes[i]);
+    }
+}
+
 /* Updates and norms of two streams share a pool and its scratch without waiting for each other
  * forever. */
 TEST(two_streams_at_once)

@@ -4,6 +4,7 @@
 
 #include "core/sizes.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/math/packed.h"
 
 #define KERNELS_MAX 512
 
@@ -153,6 +154,34 @@ static void launch_blocks(uint64_t count)
     }
 }
 
+#define PACKED_FOLDS (2 * (ELEMENTS + 1) + 2 * ELEMENTS)
+
+/* Of the types that are known; with squares the kernel of the sum of squares comes behind. */
+static void launch_packed_folds(uint64_t count)
+{
+    static float place[4];
+    static const void *const sources[] = {place};
+    static zi_norm_sum sum;
+    static const zero_dtype dtypes[] = {ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16,
+                                        ZERO_DTYPE_INT8_BLOCK, ZERO_DTYPE_INT4_BLOCK};
+    size_t known = 0;
+    for (size_t i = 0; i < 5 * 5; i++) {
+        zi_fold fold = {.dst = place,
+                        .sources = sources,
+                        .source_count = 1,
+                        .count = zi_align_up(count, ZI_GRANULE),
+                        .dst_dtype = dtypes[i / 5],
+                        .source_dtype = dtypes[i % 5]};
+        fold.squares = zi_dtype_is_packed(fold.dst_dtype) ? NULL : &sum;
+        if (zi_fold_is_packed(&fold) &&
+            zi_packed_fold_is_known(fold.dst_dtype, fold.source_dtype)) {
+            known++;
+            LAUNCH(zi_cuda_launch_fold(NULL, &fold));
+        }
+    }
+    CHECK_EQ(known, PACKED_FOLDS);
+}
+
 static void launch_norms(uint64_t count)
 {
     for (size_t i = 0; i < ELEMENTS; i++) {
@@ -175,6 +204,7 @@ static void load_all(void)
     CHECK_EQ(zi_cuda_load_norm(), cudaSuccess);
     CHECK_EQ(zi_cuda_load_fold(), cudaSuccess);
     CHECK_EQ(zi_cuda_load_block(), cudaSuccess);
+    CHECK_EQ(zi_cuda_load_packed(), cudaSuccess);
 }
 
 TEST(what_is_launched_is_what_was_loaded)
@@ -189,6 +219,7 @@ TEST(what_is_launched_is_what_was_loaded)
         launch_folds(counts[i]);
         launch_norms(counts[i]);
         launch_blocks(counts[i]);
+        launch_packed_folds(counts[i]);
     }
     CHECK_EQ(zi_cuda_launch_decide(NULL, &decide), cudaSuccess);
     for (size_t i = 0; i < launched.count; i++) {
@@ -196,8 +227,8 @@ TEST(what_is_launched_is_what_was_loaded)
     }
     CHECK_EQ(launched.count, loaded.count);
     /* Updates; measurements; folds without squares and with them; casts; sums; the decision;
-     * blocks. */
-    CHECK_EQ(loaded.count, UPDATES + MEASUREMENTS + 9 + 9 + 6 + 3 + 1 + 12);
+     * blocks; packed folds. */
+    CHECK_EQ(loaded.count, UPDATES + MEASUREMENTS + 9 + 9 + 6 + 3 + 1 + 12 + PACKED_FOLDS);
 }
 
 TEST(a_kernel_that_is_not_to_be_had_is_told)
@@ -222,6 +253,10 @@ TEST(a_kernel_that_is_not_to_be_had_is_told)
         loaded.count = 0;
         CHECK_EQ(zi_cuda_load_block(), cudaErrorNoKernelImageForDevice);
     }
+    for (refused = 1; refused <= PACKED_FOLDS; refused++) {
+        loaded.count = 0;
+        CHECK_EQ(zi_cuda_load_packed(), cudaErrorNoKernelImageForDevice);
+    }
     loaded.count = 0;
     refused = 1;
     zi_kernels kernels;
@@ -237,6 +272,38 @@ TEST(the_callers_own_optimizer_has_no_kernel)
                                .moment_dtype = ZERO_DTYPE_F32};
     CHECK_EQ(zi_cuda_launch_update(NULL, &job), cudaErrorInvalidValue);
     CHECK_EQ(launched.count, 0);
+}
+
+/* Asked of granules, each by itself, what they have not. */
+TEST(folds_of_packed_granules_that_have_no_kernel_are_refused)
+{
+    static const void *const sources[] = {NULL};
+    zi_norm_sum sum;
+    const zi_fold right = {.sources = sources,
+                           .source_count = 1,
+                           .count = 2 * ZI_GRANULE,
+                           .dst_dtype = ZERO_DTYPE_INT8_BLOCK,
+                           .source_dtype = ZERO_DTYPE_F32,
+                           .first = 3 * ZI_GRANULE};
+    zi_fold wrong[8];
+    for (size_t i = 0; i < 8; i++) {
+        wrong[i] = right;
+    }
+    wrong[0].count = ZI_GRANULE + 1;
+    wrong[1].first = 1;
+    wrong[2].accumulate = 1;
+    wrong[3].squares = &sum;
+    wrong[4].source_dtype = ZERO_DTYPE_INT4_BLOCK;
+    wrong[5].source_dtype = ZERO_DTYPE_MXFP8;
+    wrong[6].dst_dtype = ZERO_DTYPE_I8;
+    wrong[6].source_dtype = ZERO_DTYPE_INT4_BLOCK;
+    wrong[7].source_count = ZI_CUDA_SOURCES_MAX + 1;
+    for (size_t i = 0; i < 8; i++) {
+        CHECK_EQ(zi_cuda_launch_fold(NULL, &wrong[i]), cudaErrorInvalidValue);
+    }
+    CHECK_EQ(launched.count, 0);
+    CHECK_EQ(zi_cuda_launch_fold(NULL, &right), cudaSuccess);
+    CHECK_EQ(launched.count, 1);
 }
 
 TEST(more_blocks_than_a_grid_has_are_refused)

@@ -32,17 +32,23 @@ ALWAYS_INLINE void put_scale(void *scales, zero_dtype dtype, size_t block, uint3
     }
 }
 
-/* Codes take 32 bits while they are made: compilers turn a loop from those to bytes into vectors of
- * bytes, of which a block of MXFP8 has not enough. Returns the scale. */
-ALWAYS_INLINE uint32_t encode_one(uint32_t *restrict words, zero_dtype dtype,
-                                  const float *restrict values, size_t count)
+/* The greatest magnitude, as bits. */
+ALWAYS_INLINE uint32_t greatest(const float *restrict values, size_t count)
 {
     uint32_t most = 0;
     for (size_t i = 0; i < count; i++) {
         const uint32_t magnitude = zi_code_magnitude(values[i]);
         most = magnitude > most ? magnitude : most;
     }
-    const uint32_t scale = zi_block_scale(dtype, most);
+    return most;
+}
+
+/* Codes take 32 bits while they are made: compilers turn a loop from those to bytes into vectors of
+ * bytes, of which a block of MXFP8 has not enough. Returns the scale. */
+ALWAYS_INLINE uint32_t encode_one(uint32_t *restrict words, zero_dtype dtype,
+                                  const float *restrict values, size_t count)
+{
+    const uint32_t scale = zi_block_scale(dtype, greatest(values, count));
     const zi_block_encoder encoder = zi_block_encoder_of(dtype, scale);
     for (size_t i = 0; i < count; i++) {
         words[i] = zi_block_code(dtype, values[i], encoder);

@@ -17,7 +17,7 @@ void zi_cpu_fold(const zi_fold *fold)
 
 void zi_cpu_fold_range(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares)
 {
-    zi_assert_cmp(begin % ZI_NORM_CHUNK, ==, 0);
+    zi_assert_cmp(begin % (zi_fold_is_packed(fold) ? ZI_GRANULE : ZI_NORM_CHUNK), ==, 0);
     zi_cpu_lanes_current()->fold(fold, begin, end, squares);
 }
 

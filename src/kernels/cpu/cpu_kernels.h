@@ -15,7 +15,7 @@
 void zi_cpu_fold(const zi_fold *fold);
 
 /* Elements [begin, end) of a fold, with their squares added to *squares (NULL: nowhere) and not to
- * the fold's own. begin: a multiple of ZI_NORM_CHUNK. */
+ * the fold's own. begin: a multiple of ZI_NORM_CHUNK, of ZI_GRANULE where granules are packed. */
 void zi_cpu_fold_range(const zi_fold *fold, size_t begin, size_t end, zi_norm_sum *squares);
 
 /* target = round(source), to nearest even. Equal types copy bits. target == source only with equal

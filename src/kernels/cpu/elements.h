@@ -58,14 +58,20 @@ static inline void *at(void *base, zero_dtype dtype, size_t index)
     return dtype == ZERO_DTYPE_NONE ? NULL : (unsigned char *)base + index * width(dtype);
 }
 
-/* Prefetch the lines of `count` elements that lie AHEAD_BYTES after `base`. Prefetching past an
+/* Prefetch the lines of `bytes` bytes that lie AHEAD_BYTES after `base`. Prefetching past an
  * array's end is harmless; the address is an integer because such a pointer would be undefined. */
-ALWAYS_INLINE void prefetch(const void *base, zero_dtype dtype, size_t count)
+ALWAYS_INLINE void prefetch_bytes(const void *base, size_t bytes)
 {
     const uintptr_t start = (uintptr_t)base + AHEAD_BYTES;
-    for (size_t i = 0; i < count * width(dtype); i += LINE_BYTES) {
+    for (size_t i = 0; i < bytes; i += LINE_BYTES) {
         __builtin_prefetch((const void *)(start + i), 0, 2);
     }
+}
+
+/* The same of `count` elements. */
+ALWAYS_INLINE void prefetch(const void *base, zero_dtype dtype, size_t count)
+{
+    prefetch_bytes(base, count * width(dtype));
 }
 
 /* One element as fp32. dtype is a constant wherever this is inlined. */

@@ -333,8 +333,9 @@ static void fold_share(void *argument, uint32_t share, uint32_t shares)
 {
     const fold_work *work = argument;
     const zi_fold *fold = &work->fold;
-    const size_t begin = share_begin(fold->count, share, shares);
-    const size_t end = share_begin(fold->count, share + 1, shares);
+    const size_t part = zi_fold_is_packed(fold) ? (size_t)ZI_GRANULE : ZI_NORM_CHUNK;
+    const size_t begin = share_begin_by(part, fold->count, share, shares);
+    const size_t end = share_begin_by(part, fold->count, share + 1, shares);
     if (fold->squares == NULL) {
         zi_cpu_fold_range(fold, begin, end, NULL);
         return;

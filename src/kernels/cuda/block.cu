@@ -3,17 +3,7 @@
 #include "kernels/cuda/block_body.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/launch_kernel.h"
-
-/* The lanes of a block all get the greatest of what they have. */
-template <zero_dtype dtype> static __forceinline__ __device__ uint32_t block_most(uint32_t most)
-{
-#pragma unroll
-    for (int half = zi_block_lanes(dtype) / 2; half > 0; half /= 2) {
-        const uint32_t other = __shfl_xor_sync(ZI_ALL_LANES, most, half);
-        most = other > most ? other : most;
-    }
-    return most;
-}
+#include "kernels/cuda/warp_most.h"
 
 template <zero_dtype dtype, zero_dtype source>
 static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
@@ -31,7 +21,7 @@ static __global__ void __launch_bounds__(ZI_BLOCK_THREADS, 4)
 #pragma unroll
         for (int q = 0; q < ZI_CODE_QUADS; q++) {
             zi_encode_store(dtype, &args, zi_lane_place(tile, q, lane), range.end, quads[q],
-                            block_most<dtype>(zi_quad_most(quads[q])));
+                            zi_warp_most(zi_quad_most(quads[q]), zi_block_lanes(dtype)));
         }
     }
 }

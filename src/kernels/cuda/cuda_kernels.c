@@ -233,7 +233,8 @@ static zero_status cuda_kernels_load(void)
     ZI_TRY(zi_cuda_check(zi_cuda_load_measure(), "loading measure and layers"));
     ZI_TRY(zi_cuda_check(zi_cuda_load_norm(), "loading square_sum and decide"));
     ZI_TRY(zi_cuda_check(zi_cuda_load_fold(), "loading fold and cast"));
-    return zi_cuda_check(zi_cuda_load_block(), "loading encode and decode");
+    ZI_TRY(zi_cuda_check(zi_cuda_load_block(), "loading encode and decode"));
+    return zi_cuda_check(zi_cuda_load_packed(), "loading folds of packed granules");
 }
 
 zero_status zi_cuda_kernels_create(const zi_device *device, zi_kernels *kernels)

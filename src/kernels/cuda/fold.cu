@@ -130,6 +130,9 @@ extern "C" cudaError_t zi_cuda_load_fold(void)
 
 extern "C" cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold)
 {
+    if (zi_fold_is_packed(fold)) {
+        return zi_cuda_launch_packed_fold(stream, fold);
+    }
     if (fold->source_count > ZI_CUDA_SOURCES_MAX || !zi_is_element(fold->dst_dtype) ||
         !zi_is_element(fold->source_dtype)) {
         return cudaErrorInvalidValue;

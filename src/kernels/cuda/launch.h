@@ -4,8 +4,8 @@
  *   memory, read before return). Arrays need only the alignment of their elements; 16 bytes are
  *   faster.
  * - Errors: that of the launch; cudaErrorInvalidValue for types that no element or block has, or a
- * fold of more than ZI_CUDA_SOURCES_MAX sources. An error while a kernel runs shows on the stream.
- */
+ *   fold of more than ZI_CUDA_SOURCES_MAX sources, or of granules that are not whole. An error
+ * while a kernel runs shows on the stream. */
 #ifndef ZI_KERNELS_CUDA_LAUNCH_H
 #define ZI_KERNELS_CUDA_LAUNCH_H
 
@@ -26,6 +26,7 @@ cudaError_t zi_cuda_load_measure(void);
 cudaError_t zi_cuda_load_norm(void);
 cudaError_t zi_cuda_load_fold(void);
 cudaError_t zi_cuda_load_block(void);
+cudaError_t zi_cuda_load_packed(void);
 
 /* An update of a job's segments by an optimizer of the library. */
 cudaError_t zi_cuda_launch_update(cudaStream_t stream, const zi_update_job *job);
@@ -36,6 +37,8 @@ cudaError_t zi_cuda_launch_square_sum(cudaStream_t stream, const void *source, z
                                       uint64_t count, zi_norm_sum *sum);
 cudaError_t zi_cuda_launch_decide(cudaStream_t stream, const zi_decide_job *job);
 cudaError_t zi_cuda_launch_fold(cudaStream_t stream, const zi_fold *fold);
+/* Of a fold with a packed type, which the one above calls. */
+cudaError_t zi_cuda_launch_packed_fold(cudaStream_t stream, const zi_fold *fold);
 cudaError_t zi_cuda_launch_cast(cudaStream_t stream, void *target, zero_dtype target_dtype,
                                 const void *source, zero_dtype source_dtype, uint64_t count);
 cudaError_t zi_cuda_launch_encode(cudaStream_t stream, void *codes, void *scales, zero_dtype dtype,

@@ -1,5 +1,5 @@
 /* Reading and writing arrays on the GPU: single elements, and quads of four neighbouring ones in
- * one access of 16 bytes, 8 where the type has 16 bits, or 4 where it has 8. Everything passes
+ * one access of 16 bytes, 8 where the type has 16 bits, 4 where it has 8, or 2. Everything passes
  * through fp32, but for parts of masters and codes of moments. Types are constants wherever this is
  * inlined. The CPU compiles the same text for tests. */
 #ifndef ZI_KERNELS_CUDA_QUAD_H
@@ -58,10 +58,16 @@ ZI_LANE void *zi_place(void *base, zero_dtype dtype, uint64_t index)
     return (unsigned char *)base + index * zi_quad_width(dtype);
 }
 
+/* The bytes of a quad. */
+ZI_LANE uint64_t zi_quad_bytes(zero_dtype dtype)
+{
+    return dtype == ZERO_DTYPE_INT4_BLOCK ? ZI_QUAD / 2 : ZI_QUAD * zi_quad_width(dtype);
+}
+
 /* True when quads that begin at a multiple of four elements are one access. */
 ZI_LANE int zi_quad_aligned(const void *base, zero_dtype dtype)
 {
-    return (uintptr_t)base % (ZI_QUAD * zi_quad_width(dtype)) == 0;
+    return (uintptr_t)base % zi_quad_bytes(dtype) == 0;
 }
 
 ZI_LANE float zi_f32_from_narrow(uint32_t half, zero_dtype dtype)
@@ -134,6 +140,8 @@ ZI_LANE void zi_element_set(void *base, zero_dtype dtype, uint64_t index, uint32
                  : "memory")
 #define ZI_LOAD4(how, words, place) \
     asm volatile("ld.global" how ".u32 %0, [%1];" : "=r"((words).word[0]) : "l"(place) : "memory")
+#define ZI_LOAD2(how, half, place) \
+    asm volatile("ld.global" how ".u16 %0, [%1];" : "=h"(half) : "l"(place) : "memory")
 #endif
 
 ZI_LANE zi_quad_words zi_words_load16(const void *place, zi_use use)
@@ -185,6 +193,23 @@ ZI_LANE zi_quad_words zi_words_load4(const void *place)
     return words;
 }
 
+/* A quad of 4 bits each. */
+ZI_LANE zi_quad_words zi_words_load2(const void *place)
+{
+    zi_quad_words words;
+    uint16_t half;
+#if defined(__CUDA_ARCH__)
+    ZI_LOAD2("", half, place);
+#else
+    memcpy(&half, place, 2);
+#endif
+    words.word[0] = half;
+    words.word[1] = 0;
+    words.word[2] = 0;
+    words.word[3] = 0;
+    return words;
+}
+
 /* Of any type. */
 ZI_LANE zi_quad_words zi_words_load(const void *base, zero_dtype dtype, uint64_t index, zi_use use)
 {
@@ -230,6 +255,11 @@ ZI_LANE void zi_words_store8(void *place, zi_quad_words words, zi_use use)
 ZI_LANE void zi_words_store4(void *place, zi_quad_words words)
 {
     *(uint32_t *)place = words.word[0];
+}
+
+ZI_LANE void zi_words_store2(void *place, zi_quad_words words)
+{
+    *(uint16_t *)place = (uint16_t)words.word[0];
 }
 
 /* Element i of a narrow quad, as 16 bits. */

@@ -12,7 +12,10 @@
  * thousandth a step. A second moment that is not 0 never gets the code 0: an element beside a far
  * greater one then moves by less than it should, and not by far more.
  *
- * A block of zeros has the scale 0. What is not finite becomes the greatest code. */
+ * A block of zeros has the scale 0. What is not finite becomes the greatest code.
+ *
+ * INT4_BLOCK is no moment's: packed sums of gradients (packed.h) have codes as I8 and its, of 4
+ * bits and linear as well. */
 #ifndef ZI_KERNELS_MATH_CODE_H
 #define ZI_KERNELS_MATH_CODE_H
 
@@ -28,6 +31,9 @@
 /* Of COMPANDED8. */
 #define ZI_CODE_SIGN UINT32_C(0x80)
 #define ZI_CODE_LEVELS UINT32_C(0x7f)
+/* Of INT4_BLOCK. */
+#define ZI_INT4_BITS UINT32_C(0xf)
+#define ZI_INT4_SIGN UINT32_C(0x8)
 
 /* The scale of a block. most: fp32 bits of its greatest magnitude. */
 ZI_LANE uint16_t zi_code_scale(uint32_t most)
@@ -45,19 +51,28 @@ ZI_LANE uint32_t zi_code_magnitude(float value)
  * what follows. */
 ZI_LANE float zi_code_base(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_U8_ROOT ? 256.0f : dtype == ZERO_DTYPE_I8 ? 128.0f : 2.0f;
+    return dtype == ZERO_DTYPE_U8_ROOT      ? 256.0f
+           : dtype == ZERO_DTYPE_I8         ? 128.0f
+           : dtype == ZERO_DTYPE_INT4_BLOCK ? 8.0f
+                                            : 2.0f;
 }
 
 /* By how much the level of the greatest code is above it. */
 ZI_LANE float zi_code_span(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_U8_ROOT ? 255.0f : dtype == ZERO_DTYPE_I8 ? 127.0f : 29.5f;
+    return dtype == ZERO_DTYPE_U8_ROOT      ? 255.0f
+           : dtype == ZERO_DTYPE_I8         ? 127.0f
+           : dtype == ZERO_DTYPE_INT4_BLOCK ? 7.0f
+                                            : 29.5f;
 }
 
 /* Bits of a level behind its code. */
 ZI_LANE uint32_t zi_code_shift(zero_dtype dtype)
 {
-    return dtype == ZERO_DTYPE_U8_ROOT ? 15 : dtype == ZERO_DTYPE_I8 ? 16 : 18;
+    return dtype == ZERO_DTYPE_U8_ROOT      ? 15
+           : dtype == ZERO_DTYPE_I8         ? 16
+           : dtype == ZERO_DTYPE_INT4_BLOCK ? 20
+                                            : 18;
 }
 
 /* The bits that a code is rounded by, of a random word. A second moment's upper 15 and a first's
@@ -96,6 +111,9 @@ ZI_LANE float zi_code_steps(zero_dtype dtype, uint32_t code)
     if (dtype == ZERO_DTYPE_I8) {
         return (float)(int8_t)code;
     }
+    if (dtype == ZERO_DTYPE_INT4_BLOCK) {
+        return (float)((int32_t)((code & ZI_INT4_BITS) ^ ZI_INT4_SIGN) - (int32_t)ZI_INT4_SIGN);
+    }
     if (dtype == ZERO_DTYPE_U8_ROOT) {
         const float root = (float)(int32_t)code;
         return root * root;
@@ -120,7 +138,7 @@ ZI_LANE float zi_code_measure(zero_dtype dtype, float value)
     return dtype == ZERO_DTYPE_U8_ROOT ? sqrtf(magnitude) : magnitude;
 }
 
-/* The code of a value, in the lower 8 bits: others are of nothing particular. measure: its
+/* The code of a value, in the lower 8 or 4 bits: others are of nothing particular. measure: its
  * zi_code_measure; gain: of its block; random: of zi_code_random. */
 ZI_LANE uint32_t zi_code_word(zero_dtype dtype, float value, float measure, float gain,
                               uint32_t random)
@@ -135,7 +153,7 @@ ZI_LANE uint32_t zi_code_word(zero_dtype dtype, float value, float measure, floa
         const uint32_t least = (zi_f32_bits(zi_code_base(dtype)) >> shift) + (measure != 0.0f);
         return code < least ? least : code;
     }
-    if (dtype == ZERO_DTYPE_I8) {
+    if (dtype == ZERO_DTYPE_I8 || dtype == ZERO_DTYPE_INT4_BLOCK) {
         return value < 0.0f ? 0 - code : code;
     }
     return code | (zi_f32_bits(value) >> 24 & ZI_CODE_SIGN);
