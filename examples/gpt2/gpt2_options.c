@@ -123,6 +123,7 @@ static gpt2_options defaults(void)
     options.weight_decay = 0.1;
     options.beta1 = 0.9;
     options.beta2 = 0.95;
+    options.trust = 1e-3;
     options.clip = 1;
     options.seed = 1;
     options.val_every = 250;

@@ -55,6 +55,8 @@ typedef struct gpt2_options {
     double weight_decay;
     double beta1;
     double beta2;
+    double trust; /* LARS' */
+    uint32_t adapt_undecayed;
     double clip;
     uint64_t seed;
     uint32_t val_every; /* 0: never */

@@ -36,11 +36,14 @@ static zero_hyper hyper_of(const gpt2_options *o, float lr)
         hyper.lamb.beta1 = beta1;
         hyper.lamb.beta2 = beta2;
         hyper.lamb.weight_decay = decay;
+        hyper.lamb.adapt_undecayed = (float)o->adapt_undecayed;
         break;
     case ZERO_OPTIMIZER_LARS:
         hyper.lars.lr = lr;
         hyper.lars.momentum = beta1;
         hyper.lars.weight_decay = decay;
+        hyper.lars.trust = (float)o->trust;
+        hyper.lars.adapt_undecayed = (float)o->adapt_undecayed;
         break;
     case ZERO_OPTIMIZER_CALLBACK: /* the library has refused it */
         break;

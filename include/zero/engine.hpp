@@ -9,6 +9,7 @@
 #include "zero/array.hpp"
 #include "zero/callback.hpp"
 #include "zero/checkpoint.h"
+#include "zero/encoded.h"
 #include "zero/engine.h"
 #include "zero/evict.h"
 #include "zero/model.hpp"
@@ -208,6 +209,13 @@ class Engine
     template <class T> [[nodiscard]] Outcome<Span<const T>> param(std::uint32_t tensor)
     {
         return view_of<const T>("parameter", zero_tensor_data, tensor);
+    }
+    /** Its codes and scales, with tuning.encoded_views: zero_tensor_encoded. */
+    [[nodiscard]] Outcome<zero_encoded> encoded(std::uint32_t tensor)
+    {
+        zero_encoded encoded = {};
+        const zero_status status = zero_tensor_encoded(get(), tensor, &encoded);
+        return give(status, encoded);
     }
     /** Its gradient: zero_tensor_grad. */
     template <class T> [[nodiscard]] Outcome<Span<T>> grad(std::uint32_t tensor)

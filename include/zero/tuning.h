@@ -86,15 +86,24 @@ typedef struct zero_tuning {
 
     zero_dtype wire_dtype;    /**< type that ranks exchange when gradients are reduced. Sums in it
                                  are rounded to it; in F16 they are divided by a power of two
-                                 before, so that no finite mean overflows. Default: a gradient of
-                                 one micro-step goes in its own type, a sum in accum_dtype */
-    zero_dtype gather_dtype;  /**< type that ranks exchange when parameters that are split over them
-                                 are gathered before a unit is used. BF16 or F16: those in fp32.
-                                 MXFP8 or INT8_BLOCK: all, in 1.03 or 1.02 bytes an element. Ranks
-                                 round once, to nearest, what they send, and compute all with the
-                                 same values, in the tensor's type. The shards keep all their bits;
-                                 parameters that no gather brings go as they are. Default: their
-                                 own type */
+                                 before, so that no finite mean overflows. INT8_BLOCK: 1.02 bytes an
+                                 element, rounded stochastically; sums are made in fp32. Default: a
+                                 gradient of one micro-step goes in its own type, a sum in
+                                 accum_dtype */
+    zero_dtype gather_dtype;  /**< type that ranks exchange when they gather parameters. Ranks round
+                                 once, to nearest, what they send, and compute all with the same
+                                 values, in the tensor's type. Before a unit is used, of parameters
+                                 that are split over ranks: BF16 or F16 those in fp32; MXFP8 or
+                                 INT8_BLOCK all, in 1.03 or 1.02 bytes an element; the shards keep
+                                 all their bits. After an update, of parameters that are split over
+                                 fewer ranks than optimizer state, as at stages 1 and 2: MXFP8 or
+                                 INT8_BLOCK those with masters in fp32, whose shards then have the
+                                 rounded values and whose masters keep all bits. The first step that
+                                 is skipped rounds what was filled, the next change no bit. Tensors
+                                 in fp32, each its own master, go as they are after an update.
+                                 UNSUPPORTED for other masters of bf16 and f16, and where only fp32
+                                 is gathered so. Nothing is rounded that crosses no ranks.
+                                 Default: their own type */
     zero_dtype accum_dtype;   /**< sums over ranks and micro-steps, F32 or BF16. Default: F32 */
     zero_reduction reduction; /**< default: the backend's own */
     zero_accumulation accumulation; /**< default: sharded as the stage says */
@@ -215,6 +224,20 @@ typedef struct zero_tuning {
                             and counts as 0 in that micro-step; each release waits for its stream.
                             Host memory of a byte a tensor is held until the micro-step ends. A
                             micro-step that is captured is not checked. Default 0 */
+
+    zero_dtype host_wire_dtype; /**< type that hosts exchange sums of gradients in: INT8_BLOCK, 1.02
+                                   bytes an element, or INT4_BLOCK, 0.52, rounded stochastically.
+                                   The ranks of a host add up before, in wire_dtype; where they
+                                   cannot, as in a group with one rank of each host, each rank
+                                   sends in this type. On one host it changes nothing. Not with
+                                   ZERO_REDUCTION_EXACT or NATIVE. Default: as wire_dtype says */
+
+    int32_t encoded_views; /**< 1, experimental: while a unit is acquired its parameters are codes
+                              and scales of gather_dtype, which zero_tensor_encoded gives
+                              (zero/encoded.h); zero_tensor_data is refused. Slots are about half as
+                              large as with bf16, and gathers decode nothing. For stage 3,
+                              gather_dtype MXFP8 or INT8_BLOCK, and parameters in the device's
+                              memory. Default 0 */
 } zero_tuning;
 
 /** As zero_engine_options_init_sized: 0 in every field, struct_bytes set. */

@@ -150,7 +150,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_micro_abandon(zero_engine *engine, zer
  *  may add fields at its end. */
 typedef struct zero_unit_view {
     uint32_t tensor_count;   /**< of `params` and `grads` */
-    const zero_view *params; /**< each what zero_tensor_data says of the tensor */
+    const zero_view *params; /**< each what zero_tensor_data says of the tensor. With
+                                tuning.encoded_views: data NULL, count 0, dtype NONE */
     const zero_view *grads;  /**< each what zero_tensor_grad says of it. For frozen tensors: data
                                 NULL, count 0, dtype NONE. NULL outside backward */
 } zero_unit_view;
@@ -240,7 +241,8 @@ ZERO_API ZERO_MUST_CHECK zero_status zero_unit_pass(const zero_engine *engine, u
  *  cuBLASLt and for loads of 16 bytes a thread.
  *  - view: out.
  *  - Ownership: borrowed until the last release of its unit.
- *  - Errors: INVALID_ARGUMENT (tensor, view); STATE when its unit is not acquired. */
+ *  - Errors: INVALID_ARGUMENT (tensor, view), and with tuning.encoded_views; STATE when its unit is
+ *    not acquired. */
 ZERO_API ZERO_MUST_CHECK zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor,
                                                       zero_view *view);
 

@@ -9,6 +9,7 @@
 #include "zero/capture.h"
 #include "zero/checkpoint.h"
 #include "zero/dtype.h"
+#include "zero/encoded.h"
 #include "zero/engine.h"
 #include "zero/evict.h"
 #include "zero/log.h"

@@ -159,6 +159,36 @@ static nb::object params(Use &self)
     return self.params;
 }
 
+/* `count` values of one plane, as codes have it. */
+static nb::object plane(const void *data, uint64_t count, nb::dlpack::dtype_code code, uint8_t bits,
+                        nb::handle owner)
+{
+    const size_t shape = count;
+    return nb::ndarray<nb::numpy, nb::ro>(data, 1, &shape, owner, nullptr,
+                                          nb::dlpack::dtype{static_cast<uint8_t>(code), bits, 1},
+                                          nb::device::cpu::value)
+        .cast(nb::rv_policy::reference);
+}
+
+/* For each tensor its codes and scales; of both types that numpy lacks it shows the bits. */
+static nb::object encoded(Use &self)
+{
+    using nb::dlpack::dtype_code;
+    (void)opened(self);
+    nb::list all;
+    const nb::capsule owner = owner_of(self.core);
+    for (uint32_t tensor : self.core->units[self.unit]) {
+        zero_encoded seen = {};
+        check(zero_tensor_encoded(self.core->engine, tensor, &seen));
+        const bool integers = seen.dtype == ZERO_DTYPE_INT8_BLOCK;
+        const dtype_code code = integers ? dtype_code::Int : dtype_code::UInt;
+        all.append(nb::make_tuple(
+            plane(seen.codes, seen.count, code, 8, owner),
+            plane(seen.scales, seen.scale_count, dtype_code::UInt, integers ? 16 : 8, owner)));
+    }
+    return nb::tuple(all);
+}
+
 static nb::object grads(Use &self)
 {
     const zero_view *views = grads_there(self);
@@ -240,6 +270,7 @@ void unit_register(nb::module_ &module, nb::class_<Engine> &engine)
         .def("__exit__", leave, nb::arg("reason").none())
         .def_prop_ro("params", params)
         .def_prop_ro("grads", grads)
+        .def_prop_ro("encoded", encoded)
         .def_prop_ro("params_dlpack",
                      [](Use &self) {
                          return arrays_of<nb::ndarray<nb::array_api, nb::ro>>(

@@ -122,11 +122,17 @@ class Unit(Protocol):
 
     @property
     def params(self) -> tuple[NDArray[Any], ...]:
-        """Its parameters: arrays that cannot be written to."""
+        """Its parameters: arrays that cannot be written to. None with the option encoded_views."""
 
     @property
     def grads(self) -> Gradients:
         """Its gradients, to be added to; None for a frozen tensor."""
+
+    @property
+    def encoded(self) -> tuple[tuple[NDArray[Any], NDArray[Any]], ...]:
+        """With the option encoded_views: of each tensor its codes and their scales, in one
+        dimension. With gather_dtype="mxfp8" both are uint8: bits of E4M3, and of a power of two for
+        each 32. With "int8" they are int8, and uint16 for each 128, the bits of bfloat16."""
 
     @property
     def params_dlpack(self) -> tuple[Any, ...]:

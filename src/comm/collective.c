@@ -74,10 +74,18 @@ const char *zi_collective_text(const zi_collective *collective, char *text, size
     return text;
 }
 
+/* True if granules may not be cut. */
+static bool packs_sums(const zi_collective *collective)
+{
+    return collective->kind != ZI_ALL_GATHER && (zi_dtype_is_packed(collective->send_dtype) ||
+                                                 zi_dtype_is_packed(collective->sum_dtype));
+}
+
 zi_collective_terms zi_collective_terms_of(const zi_collective *collective)
 {
     zi_assert(collective->kind >= ZI_ALL_GATHER && collective->kind <= ZI_ALL_REDUCE);
-    zi_assert(zero_dtype_bytes(collective->send_dtype) != 0);
+    zi_assert(zi_packed_bytes(collective->send_dtype, ZI_GRANULE) != 0);
+    zi_assert(!packs_sums(collective) || collective->count % ZI_GRANULE == 0);
     zi_assert(zero_dtype_bytes(collective->recv_dtype) != 0);
     zi_assert(collective->kind != ZI_ALL_GATHER ||
               (collective->recv_dtype == collective->send_dtype &&
@@ -285,7 +293,7 @@ zero_status zi_collective_square_sum(const zi_kernels *kernels, zi_stream *strea
 static uint64_t collective_bytes_of(const zi_group *group, const zi_collective *collective)
 {
     const uint64_t parts = collective->kind == ZI_ALL_REDUCE ? 1 : group->size;
-    return collective->count * parts * zero_dtype_bytes(collective->send_dtype);
+    return zi_packed_bytes(collective->send_dtype, collective->count * parts);
 }
 
 static zi_span span_of(const zi_group *group, const zi_collective *collective)

@@ -18,6 +18,8 @@
  *    sum_dtype, then the sum of these. A sum of f16 is divided by zi_sum_headroom before it is
  *    rounded, and the sum of such sums multiplied. With ZI_COLLECTIVE_NATIVE the transport's
  * library may add, in its own order and rounding as it does.
+ *  - In packed types (core/block_codec.h) are send buffers and sums of hosts, of whole granules, of
+ *    which `count` then is a multiple, as it is of all parts.
  *  - send == NULL contributes zeros to a reduction (REDUCE_SCATTER, ALL_REDUCE): the same bits
  *    as a buffer of zeros. Not with ZI_COLLECTIVE_NATIVE.
  *  - squares, of a reduction: once recv is complete, the squares of all of it are added to
@@ -45,6 +47,7 @@
 #include "comm/recorder.h"
 #include "control/silence.h"
 #include "core/capabilities.h"
+#include "core/codec.h"
 #include "core/failure.h"
 #include "core/fork.h"
 #include "core/private_api.h"
@@ -95,9 +98,11 @@ typedef struct zi_collective {
     const void *send;
     void *recv;
     zi_norm_sum *squares; /* memory of the group's device; NULL: not wanted, as for ALL_GATHER */
-    zero_dtype sum_dtype; /* that hosts send their sums in: F32, or send_dtype; DEFAULT: that. Not
-                             one of the terms: it follows from options that ranks compare */
+    zero_dtype sum_dtype; /* that hosts send their sums in: F32, send_dtype or packed; DEFAULT:
+                             send_dtype. Not one of the terms, nor is the key: they follow from
+                             options that ranks compare */
     float scale;          /* divisor of what members send, a power of two; 0: 1 */
+    uint64_t key;         /* of packed sums of hosts: zi_collective_host_key */
 } zi_collective;
 
 /* The terms of a collective that all members must agree on; sent, hashed and compared as bytes. */
@@ -144,6 +149,9 @@ struct zi_group {
     uint32_t rank;             /* this rank in the group */
     uint32_t size;
     bool submit_waits; /* of a transport's: issuing a batch waits on the host for other members */
+    /* Members are on several hosts and exchange at once: one each, or unequal numbers. So there are
+     * no sums of hosts, and all that is sent may cross from one to another. */
+    bool hosts_at_once;
     char name[24];     /* for errors: "gather", "reduce", ... */
     uint32_t leader;   /* for timelines: the lowest world rank of the members */
     uint32_t *members; /* of an engine's group: their ranks; the engine's. NULL: another group */
@@ -271,7 +279,7 @@ typedef struct zi_group_memory {
 } zi_group_memory;
 
 /* Arenas that are registered with a group, at most. */
-#define ZI_GROUP_MEMORIES 5
+#define ZI_GROUP_MEMORIES 6
 
 /* How a group is made. */
 typedef struct zi_group_desc {
@@ -368,7 +376,8 @@ zero_status zi_group_check_sources(const zi_kernels *kernels, uint32_t size, con
 /* The part of an ALL_REDUCE that group rank `rank` adds up: elements [*begin, *begin + result).
  * Parts begin at multiples of ZI_SHARE_COUNT. The first is the longest; none is empty from
  * ZI_SHARE_COUNT elements a rank on. */
-#define ZI_SHARE_COUNT 64
+#define ZI_SHARE_COUNT 256
+_Static_assert(ZI_SHARE_COUNT % ZI_GRANULE == 0, "parts of packed types are whole granules");
 uint64_t zi_collective_share(uint64_t count, uint32_t size, uint32_t rank, uint64_t *begin);
 
 /* True if members on several hosts exchange in two levels (grid.h). An array that is too short for
@@ -381,6 +390,12 @@ static inline zero_dtype zi_collective_sum_dtype(const zi_collective *collective
 {
     return collective->sum_dtype != ZERO_DTYPE_DEFAULT ? collective->sum_dtype
                                                        : collective->send_dtype;
+}
+
+/* The key of the rounding of the sums that the host of row `row` sends in a packed type. */
+static inline uint64_t zi_collective_host_key(const zi_collective *collective, uint32_t row)
+{
+    return zi_packed_key_next(collective->key, row);
 }
 
 /* A power of two: the sum of `addends` values of the type, divided by it, is in the type's range. 1

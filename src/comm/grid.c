@@ -2,8 +2,6 @@
  * since it follows from the list of members and their hosts alone. */
 #include "comm/grid.h"
 
-#include <stdbool.h>
-
 #include "core/check.h"
 
 /* The grid at the place of `rank`. */
@@ -64,4 +62,13 @@ zi_grid zi_grid_of_hosts(const uint32_t *order, const uint64_t *hosts, uint32_t 
     }
     const bool levels = even && rows > 1 && columns > 1;
     return levels ? grid_of(rows, columns, at, rank) : zi_grid_flat(order, size, rank);
+}
+
+bool zi_grid_crosses_at_once(const zi_grid *grid, const uint64_t *hosts)
+{
+    bool crosses = false;
+    for (uint32_t row = 0; row < grid->rows; row++) {
+        crosses = crosses || hosts[row] != hosts[0];
+    }
+    return crosses && grid->columns == 1;
 }

@@ -5,6 +5,7 @@
 #ifndef ZI_COMM_GRID_H
 #define ZI_COMM_GRID_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A row is a host. With one column all members exchange at once. Rows are in the order of their
@@ -33,5 +34,8 @@ zi_grid zi_grid_flat(const uint32_t *order, uint32_t size, uint32_t rank);
  * - at: memory for as many group ranks; kept. */
 zi_grid zi_grid_of_hosts(const uint32_t *order, const uint64_t *hosts, uint32_t size, uint32_t rank,
                          uint32_t *at);
+
+/* True if members of several hosts exchange at once in that grid. */
+bool zi_grid_crosses_at_once(const zi_grid *grid, const uint64_t *hosts);
 
 #endif

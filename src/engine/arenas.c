@@ -9,15 +9,17 @@
 #include "engine/unit_views.h"
 
 /* Roles that peers read directly if the device's memory is host memory: shards, gradient slots,
- * norms, and parameter slots where those hold what ranks send: shards that are offloaded, or
- * the wire buffer. */
+ * norms, and parameter slots where those hold what ranks send: shards that are offloaded,
+ * codes, or a wire buffer. */
 static bool is_shared(const zero_engine *engine, zero_role role)
 {
     return engine->device->ops->host_memory &&
            (role == ZERO_ROLE_PARAM || role == ZERO_ROLE_GRAD || role == ZERO_ROLE_GRAD_SLOT ||
             role == ZERO_ROLE_STEP ||
-            (role == ZERO_ROLE_PARAM_SLOT && (zi_role_offloaded(engine->layout, ZERO_ROLE_PARAM) ||
-                                              engine->layout->param_wire_bytes != 0)));
+            (role == ZERO_ROLE_PARAM_SLOT &&
+             (zi_role_offloaded(engine->layout, ZERO_ROLE_PARAM) ||
+              engine->layout->tuning.encoded_views || engine->layout->param_wire_bytes != 0 ||
+              engine->layout->updated_wire_bytes != 0)));
 }
 
 /* Roles that collectives read or write and groups register: they come from the transport's

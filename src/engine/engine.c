@@ -241,6 +241,9 @@ static zero_status make_optim(zero_engine *engine)
         .param_staging = layout->param_staging_bytes != 0
                              ? engine->arena[ZERO_ROLE_PARAM_SLOT] + layout->param_staging_at
                              : NULL,
+        .param_wire = layout->updated_wire_bytes != 0
+                          ? engine->arena[ZERO_ROLE_PARAM_SLOT] + layout->updated_wire_at
+                          : NULL,
         .state_staging = layout->state_staging_bytes != 0
                              ? engine->arena[ZERO_ROLE_STEP] + layout->state_staging_at
                              : NULL,

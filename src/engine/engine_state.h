@@ -6,8 +6,8 @@
  * needs of the call, which src/engine/guard.c checks.
  *
  * Some functions have no column. These queries are legal in every state but POISONED:
- * zero_unit_pass, zero_tensor_data, zero_tensor_grad, zero_shard_range and a static
- * zero_loss_scale, and zero_save_end. These are legal in all states: zero_engine_destroy,
+ * zero_unit_pass, zero_tensor_data, zero_tensor_encoded, zero_tensor_grad, zero_shard_range and a
+ * static zero_loss_scale, and zero_save_end. These are legal in all states: zero_engine_destroy,
  * zero_engine_plan, zero_engine_stats, zero_engine_memory, zero_engine_path, zero_engine_disk_path,
  * zero_engine_collectives_write and zero_save_poll. So is zero_engine_trace, but for those of
  * captures and launches. */

@@ -16,6 +16,7 @@ typedef struct group_plan {
     uint32_t sharding; /* of units that are split this way */
     zi_hop hop;
     bool copy_engines; /* as zi_group_desc, where that is asked for */
+    bool updated;      /* of updated parameters alone */
     zero_role roles[ZI_GROUP_MEMORIES];
     uint32_t role_count;
 } group_plan;
@@ -52,6 +53,15 @@ static uint32_t add_memory(const zero_engine *engine, zero_role role, zi_group_m
     return count + 1;
 }
 
+/* The memory that updated parameters cross in. */
+static uint32_t add_params(const zero_engine *engine, zi_group_memory *memory, uint32_t count)
+{
+    count = add_memory(engine, ZERO_ROLE_PARAM, memory, count);
+    return engine->layout->updated_wire_bytes != 0
+               ? add_memory(engine, ZERO_ROLE_PARAM_SLOT, memory, count)
+               : count;
+}
+
 /* The roles of a plan that have memory. Symmetric windows require that every collective uses the
  * same offset in a role's arena on all ranks. Gradient slots do not: which one a bucket gets
  * depends on the units that this rank left out, and a rank without a gradient sends zeros from
@@ -65,7 +75,8 @@ static uint32_t list_memory(const zero_engine *engine, const group_plan *plan,
         count = add_memory(engine, plan->roles[i], memory, count);
     }
     count = takes_norm(engine, plan) ? add_memory(engine, ZERO_ROLE_STEP, memory, count) : count;
-    return takes_params(engine, plan) ? add_memory(engine, ZERO_ROLE_PARAM, memory, count) : count;
+    const bool params = plan->updated || takes_params(engine, plan);
+    return params ? add_params(engine, memory, count) : count;
 }
 
 /* The list that a group was made of, for zi_engine_group_at; `status` says whether it was made. */
@@ -151,7 +162,7 @@ static const struct {
     [ZI_HOP_BOUNDARY] = {{"boundary", "boundary 2", "boundary 3", "boundary 4"}, {SUMMED_ROLES}},
     [ZI_HOP_REPLICA] = {{"replica", "replica 2", "replica 3", "replica 4"}, {SUMMED_ROLES}},
     [ZI_HOP_UPDATED] = {{"param gather", "param gather 2", "param gather 3", "param gather 4"},
-                        {.copy_engines = true, .roles = {ZERO_ROLE_PARAM}, .role_count = 1}},
+                        {.copy_engines = true, .updated = true}},
 };
 
 /* The groups of one way to split units. */

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "core/block_codec.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "engine/due_step.h"
@@ -13,6 +14,7 @@
 #include "engine/tiers.h"
 #include "engine/tracing.h"
 #include "engine/unit_views.h"
+#include "zero/encoded.h"
 
 static const char *hooks_unit_name(const zero_engine *engine, uint32_t unit)
 {
@@ -388,15 +390,59 @@ static zero_status check_view(const zero_engine *engine, uint32_t tensor, const 
     return ZERO_OK;
 }
 
-zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *view)
+static zero_status check_in_use(const zero_engine *engine, uint32_t tensor)
 {
-    ZI_TRY(check_view(engine, tensor, view));
     const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
     if (!zi_params_in_use(engine->params, info->unit)) {
         ZI_FAIL(ZERO_ERR_STATE,
                 "tensor %" PRIu32 " \"%.60s\": its unit \"%.60s\" is not acquired; call "
                 "zero_unit_acquire first",
                 tensor, info->name, hooks_unit_name(engine, info->unit));
+    }
+    return ZERO_OK;
+}
+
+static const zi_flat *shown_flat_of(const zero_engine *engine, uint32_t tensor)
+{
+    return &engine->layout->flats[engine->layout->tensors[tensor].flat];
+}
+
+zero_status zero_tensor_encoded(zero_engine *engine, uint32_t tensor, zero_encoded *out)
+{
+    ZI_TRY(zi_engine_check(engine));
+    ZI_TRY(zi_engine_check_tensor(engine, tensor));
+    if (out == NULL) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT, "out is NULL; pass the address of a zero_encoded");
+    }
+    const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
+    const zero_dtype dtype = shown_flat_of(engine, tensor)->slot[ZERO_ROLE_PARAM].dtype;
+    if (!zi_dtype_is_block(dtype)) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tensor %" PRIu32 " \"%.60s\" is acquired as %s, without codes; call "
+                "zero_tensor_data, or set tuning.encoded_views",
+                tensor, info->name, zero_dtype_name(dtype));
+    }
+    ZI_TRY(check_in_use(engine, tensor));
+    const zi_param_planes planes = zi_params_planes(engine->params, tensor);
+    *out = (zero_encoded){.codes = planes.codes,
+                          .scales = planes.scales,
+                          .count = info->count,
+                          .scale_count = zi_div_up(info->count, zi_block_elements(dtype)),
+                          .dtype = dtype,
+                          .block = zi_block_elements(dtype)};
+    return ZERO_OK;
+}
+
+zero_status zero_tensor_data(zero_engine *engine, uint32_t tensor, zero_view *view)
+{
+    ZI_TRY(check_view(engine, tensor, view));
+    const zi_tensor_info *info = &engine->layout->tensor_infos[tensor];
+    ZI_TRY(check_in_use(engine, tensor));
+    if (zi_flat_shown_encoded(shown_flat_of(engine, tensor))) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tensor %" PRIu32 " \"%.60s\" is acquired as codes and scales, by "
+                "tuning.encoded_views; call zero_tensor_encoded, or leave the option 0",
+                tensor, info->name);
     }
     *view = (zero_view){
         .data = zi_params_data(engine->params, tensor), .count = info->count, .dtype = info->dtype};

@@ -51,7 +51,9 @@ zero_status zi_engine_make_views(zero_engine *engine)
     for (size_t i = 0; i < count; i++) {
         const zi_tensor_info *info = &layout->tensor_infos[views->tensors[i]];
         const zi_flat *flat = &layout->flats[layout->tensors[views->tensors[i]].flat];
-        views->params[i] = (zero_view){.count = info->count, .dtype = info->dtype};
+        views->params[i] = zi_flat_shown_encoded(flat)
+                               ? (zero_view){.dtype = ZERO_DTYPE_NONE}
+                               : (zero_view){.count = info->count, .dtype = info->dtype};
         views->grads[i] = flat->trained ? (zero_view){.count = info->count,
                                                       .dtype = flat->slot[ZERO_ROLE_GRAD].dtype}
                                         : (zero_view){.dtype = ZERO_DTYPE_NONE};
@@ -79,8 +81,10 @@ void zi_engine_view_params(zero_engine *engine, uint32_t unit)
     engine_unit *it = &views->units[unit];
     const uint32_t slot = zi_params_slot(engine->params, unit);
     for (uint32_t i = slot != it->param_slot ? 0 : it->own_count; i < it->view.tensor_count; i++) {
-        views->params[it->first + i].data =
-            zi_params_data(engine->params, views->tensors[it->first + i]);
+        zero_view *view = &views->params[it->first + i];
+        if (view->dtype != ZERO_DTYPE_NONE) {
+            view->data = zi_params_data(engine->params, views->tensors[it->first + i]);
+        }
     }
     it->param_slot = slot;
 }

@@ -125,7 +125,7 @@ static zero_status cut_role(zi_layout *layout, zero_role role)
 }
 
 /* Size the staging buffers of parameters that other ranks gather after the update, a chunk at a
- * time. */
+ * time, and the wire buffer that chunks take turns in. */
 static void size_param_staging(zi_layout *layout)
 {
     for (uint32_t r = 0; r < layout->chunk_range_count; r++) {
@@ -137,6 +137,8 @@ static void size_param_staging(zi_layout *layout)
                 ? shards * zi_codec_bytes(flat->kept[ZERO_ROLE_PARAM], range->count)
                 : 0;
         layout->param_staging_bytes = zi_max_u64(layout->param_staging_bytes, bytes);
+        layout->updated_wire_bytes = zi_max_u64(
+            layout->updated_wire_bytes, zi_flat_updated_wire_bytes(layout, flat, range->count));
     }
 }
 

@@ -53,7 +53,7 @@
 /* Beside it zeros, at most: more than the longest message (comm's ZI_ZEROS_MAX). */
 #define ZI_SCRATCH_ZEROS_MAX ((uint64_t)4 << 20)
 /* One rank's share of a sum is a multiple of so many elements. */
-#define ZI_SCRATCH_PART_COUNT 64
+#define ZI_SCRATCH_PART_COUNT 256
 /* Flats reduced in one batch, at most. */
 #define ZI_BUCKET_FLATS_MAX 192
 
@@ -82,6 +82,7 @@ typedef struct zi_flat {
     zi_codec wire[ZI_OFFLOAD_ROLES];
     zi_codec wire_sum;           /* GRAD: the same of sums, of several micro-steps or ranks;
                                     zi_hop_wire says which a hop has */
+    zi_codec wire_updated;       /* PARAM: the same after an update */
     uint64_t at[ZI_SHARD_ROLES]; /* its shards in their arenas, where those are not on disk */
     uint32_t chunk_first;        /* of its part of degree optimizer */
     uint32_t chunk_count;
@@ -246,7 +247,9 @@ typedef struct zi_layout {
     uint64_t param_wire_at;    /* param slot arena: one unit as ranks send it, as far as that is not
                                   how it lies in its slot */
     uint64_t param_wire_bytes; /* 0: all gathers land in slots */
-    uint64_t grad_wire_at;     /* grad slot arena: one bucket as ranks send it, likewise */
+    uint64_t updated_wire_at;  /* the same arena: of a unit or chunk, what was updated, likewise */
+    uint64_t updated_wire_bytes;
+    uint64_t grad_wire_at; /* grad slot arena: one bucket as ranks send it, likewise */
     uint64_t grad_wire_bytes;
     uint64_t speculative_at; /* bytes in the store from an extent of the state to its speculative
                                 copy; 0: there are none */
@@ -432,22 +435,35 @@ static inline bool zi_layout_crosses(const zi_layout *layout, zi_hop_kind kind)
     return crosses;
 }
 
-/* True if units are gathered, loaded or, where they are not split and others are, copied into
- * slots. */
+/* True if units are gathered, loaded, encoded or, where they are not split and others are, copied
+ * into slots. */
 static inline bool zi_params_in_slots(const zi_layout *layout)
 {
-    return zi_role_offloaded(layout, ZERO_ROLE_PARAM) || zi_layout_crosses(layout, ZI_HOP_GATHER);
+    return zi_role_offloaded(layout, ZERO_ROLE_PARAM) || layout->tuning.encoded_views ||
+           zi_layout_crosses(layout, ZI_HOP_GATHER);
 }
 
-/* True if a gather goes from shards straight into slots: nothing crosses ranks, or what ranks hold
- * of the flat's parameters, send and compute with are the same bytes. Else it goes through the wire
- * buffer. */
+/* True if callers have the flat's parameters as codes and scales. */
+static inline bool zi_flat_shown_encoded(const zi_flat *flat)
+{
+    return zi_dtype_is_block(flat->slot[ZERO_ROLE_PARAM].dtype);
+}
+
+/* True if a gather goes from shards straight into slots: what ranks hold of the flat's parameters
+ * and compute with are the same bytes, and nothing crosses ranks or what they send is the same too.
+ */
 static inline bool zi_flat_gathered_in_place(const zi_layout *layout, const zi_flat *flat)
 {
-    const zi_codec wire = flat->wire[ZERO_ROLE_PARAM];
-    return !zi_hop_crosses(&layout->routes[flat->sharding][ZI_HOP_GATHER]) ||
-           (zi_codec_same(wire, flat->kept[ZERO_ROLE_PARAM]) &&
-            zi_codec_same(wire, flat->slot[ZERO_ROLE_PARAM]));
+    return zi_codec_same(flat->slot[ZERO_ROLE_PARAM], flat->kept[ZERO_ROLE_PARAM]) &&
+           (!zi_hop_crosses(&layout->routes[flat->sharding][ZI_HOP_GATHER]) ||
+            zi_codec_same(flat->wire[ZERO_ROLE_PARAM], flat->kept[ZERO_ROLE_PARAM]));
+}
+
+/* True if it goes through the wire buffer. Else each rank encodes its shard in the slot. */
+static inline bool zi_flat_gathered_by_wire(const zi_layout *layout, const zi_flat *flat)
+{
+    return !zi_flat_gathered_in_place(layout, flat) &&
+           !zi_codec_same(flat->wire[ZERO_ROLE_PARAM], flat->slot[ZERO_ROLE_PARAM]);
 }
 
 /* True if an update of the flat reads its parameters: they are their own masters, or part of them.
@@ -457,10 +473,35 @@ static inline bool zi_flat_reads_param(const zi_flat *flat)
     return !flat->has_master || zi_dtype_is_remainder(flat->kept[ZERO_ROLE_MASTER].dtype);
 }
 
+/* True if updated parameters of the flat cross ranks in another codec than shards have. */
+static inline bool zi_flat_updated_wired(const zi_layout *layout, const zi_flat *flat)
+{
+    return flat->trained && zi_hop_crosses(&layout->routes[flat->sharding][ZI_HOP_UPDATED]) &&
+           !zi_codec_same(flat->wire_updated, flat->kept[ZERO_ROLE_PARAM]);
+}
+
+/* Their bytes, of `count` elements of each rank; 0: they go as they are. */
+static inline uint64_t zi_flat_updated_wire_bytes(const zi_layout *layout, const zi_flat *flat,
+                                                  uint64_t count)
+{
+    const uint32_t ranks = zi_hop_size(&layout->routes[flat->sharding][ZI_HOP_UPDATED]);
+    return zi_flat_updated_wired(layout, flat)
+               ? zi_codec_padded_bytes(flat->wire_updated, ranks * count)
+               : 0;
+}
+
 /* A type that rounds no value of either. */
 static inline zero_dtype zi_common_dtype(zero_dtype a, zero_dtype b)
 {
     return a == b ? a : ZERO_DTYPE_F32;
+}
+
+/* The type in which hosts send one another sums of what their ranks send in `dtype`. */
+static inline zero_dtype zi_flat_host_dtype(const zi_layout *layout, const zi_flat *flat,
+                                            zero_dtype dtype)
+{
+    const zero_dtype hosts = layout->tuning.host_wire_dtype;
+    return hosts != ZERO_DTYPE_DEFAULT ? hosts : zi_common_dtype(dtype, flat->wire_sum.dtype);
 }
 
 /* True if the user's gradients of this flat are added to the sum itself: in the shard or, where

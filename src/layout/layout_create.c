@@ -164,6 +164,10 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
         (flat->dtype == ZERO_DTYPE_F32 || zi_dtype_is_block(gather))) {
         flat->wire[ZERO_ROLE_PARAM].dtype = gather;
     }
+    if (layout->tuning.encoded_views) {
+        flat->slot[ZERO_ROLE_PARAM] = flat->wire[ZERO_ROLE_PARAM];
+    }
+    flat->wire_updated = param;
     if (!flat->trained) {
         return;
     }
@@ -182,6 +186,9 @@ static void choose_codecs(const zi_layout *layout, zi_flat *flat)
         flat->dtype != ZERO_DTYPE_F32 && layout->options.master_dtype != ZERO_DTYPE_NONE;
     if (flat->has_master) {
         flat->kept[ZERO_ROLE_MASTER].dtype = layout->options.master_dtype;
+    }
+    if (!zi_flat_reads_param(flat)) { /* else the next update needs all bits */
+        flat->wire_updated = flat->wire[ZERO_ROLE_PARAM];
     }
     choose_moments(layout, flat);
 }
@@ -316,6 +323,57 @@ static zero_status check_masters(const zi_layout *layout)
                 "bf16: make the tensor bf16, or use f32 masters",
                 zero_dtype_name(master), info->name);
         }
+    }
+    return ZERO_OK;
+}
+
+/* Parameters that an update reads cannot be rounded after it. Single ones in fp32, each its own
+ * master, go as they are; what the options ask of a whole model is done to some of it. */
+static zero_status check_gather_dtype(const zi_layout *layout)
+{
+    const zero_dtype gather = layout->tuning.gather_dtype;
+    bool crosses = false;
+    bool coded = false;
+    for (uint32_t f = 0; f < layout->flat_count && zi_dtype_is_block(gather); f++) {
+        const zi_flat *flat = &layout->flats[f];
+        const zi_hop *hops = layout->routes[flat->sharding];
+        const bool updated = flat->trained && zi_hop_crosses(&hops[ZI_HOP_UPDATED]);
+        if (updated && flat->dtype != ZERO_DTYPE_F32 && zi_flat_reads_param(flat)) {
+            ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                    "tuning.gather_dtype is %s and options.master_dtype %s: ranks gather the "
+                    "updated parameters of unit \"%.60s\", which the next update reads, so they "
+                    "cannot be rounded; use f32 masters, or leave gather_dtype at its default",
+                    zero_dtype_name(gather), zero_dtype_name(layout->options.master_dtype),
+                    layout->unit_infos[flat->unit].name);
+        }
+        crosses = crosses || updated;
+        coded =
+            coded || zi_flat_updated_wired(layout, flat) || zi_hop_crosses(&hops[ZI_HOP_GATHER]);
+    }
+    if (crosses && !coded) {
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "tuning.gather_dtype is %s, and all parameters that ranks gather are trained in "
+                "f32: each is its own master, so it cannot be rounded after its update; make them "
+                "bf16 or f16 with f32 masters, use stage 3, or leave gather_dtype at its default",
+                zero_dtype_name(gather));
+    }
+    return ZERO_OK;
+}
+
+static zero_status check_encoded_views(const zi_layout *layout)
+{
+    const zero_dtype gather = layout->tuning.gather_dtype;
+    if (layout->tuning.encoded_views && !zi_dtype_is_block(gather)) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tuning.encoded_views is 1 and gather_dtype %s; views have the type that gathers "
+                "bring: set gather_dtype to mxfp8 or int8, or leave encoded_views 0",
+                zero_dtype_name(gather));
+    }
+    if (layout->tuning.encoded_views && zi_role_offloaded(layout, ZERO_ROLE_PARAM)) {
+        ZI_FAIL(ZERO_ERR_UNSUPPORTED,
+                "tuning.encoded_views is 1 and options.tier of param is %s; ranks encode shards "
+                "where the device has them: leave param on the device, or encoded_views 0",
+                zero_tier_name(zi_role_tier(layout, ZERO_ROLE_PARAM)));
     }
     return ZERO_OK;
 }
@@ -510,6 +568,8 @@ static void layout_create_place(zi_layout *layout)
     }
     layout->param_wire_at =
         layout_create_take(&roles, ZERO_ROLE_PARAM_SLOT, layout->param_wire_bytes);
+    layout->updated_wire_at =
+        layout_create_take(&roles, ZERO_ROLE_PARAM_SLOT, layout->updated_wire_bytes);
     layout->grad_wire_at = layout_create_take(&roles, ZERO_ROLE_GRAD_SLOT, layout->grad_wire_bytes);
     place_step(layout, &roles);
     (void)layout_create_take(&roles, ZERO_ROLE_SCRATCH, zi_layout_scratch_bytes(layout));
@@ -634,9 +694,11 @@ static zero_status layout_create_build(zi_layout *layout, const zero_model *mode
     }
     ZI_TRY(copy_ties(layout, model));
     ZI_TRY(check_masters(layout));
+    ZI_TRY(check_encoded_views(layout));
     resolve_options(layout);
     ZI_TRY(zi_layout_check_layers(layout));
     ZI_TRY(make_flats(layout));
+    ZI_TRY(check_gather_dtype(layout));
     ZI_TRY(zi_layout_make_buckets(layout));
     ZI_TRY(zi_layout_make_classes(layout));
     ZI_TRY(layout_create_fit(&given_tuning, layout));

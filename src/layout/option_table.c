@@ -21,6 +21,10 @@ static const char *const devices[] = {"default", "cpu", "cuda"};
 static const char *const float_types[] = {"default", "f32", "bf16", "f16"};
 static const char *const gather_types[] = {"default", "f32", "bf16", "f16", NULL,    NULL,
                                            NULL,      NULL,  NULL,   NULL,  "mxfp8", "int8"};
+static const char *const wire_types[] = {"default", "f32", "bf16", "f16", NULL, NULL,
+                                         NULL,      NULL,  NULL,   NULL,  NULL, "int8"};
+static const char *const host_wire_types[] = {"default", NULL, NULL, NULL, NULL,   NULL,  NULL,
+                                              NULL,      NULL, NULL, NULL, "int8", "int4"};
 static const char *const sum_types[] = {"default", "f32", "bf16"};
 static const char *const master_types[] = {"default", "f32",         NULL,        NULL,
                                            "none",    "remainder16", "remainder8"};

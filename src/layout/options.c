@@ -179,6 +179,25 @@ static zero_status check_updater(const zero_engine_options *o)
     return ZERO_OK;
 }
 
+/* Packed elements are added up by kernels that decode them, sums of hosts where there are any. */
+static zero_status check_wire(const zero_engine_options *o)
+{
+    const zero_tuning *t = o->tuning;
+    const bool hosts = t->host_wire_dtype != ZERO_DTYPE_DEFAULT;
+    if (t->reduction == ZERO_REDUCTION_NATIVE && t->wire_dtype == ZERO_DTYPE_INT8_BLOCK) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tuning.wire_dtype is int8, and with ZERO_REDUCTION_NATIVE the transport's library "
+                "adds up, which knows no such type; use ZERO_REDUCTION_DEFAULT, or bf16");
+    }
+    if (hosts && t->reduction != ZERO_REDUCTION_DEFAULT) {
+        ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,
+                "tuning.host_wire_dtype is %s, and with tuning.reduction %d hosts make no sums of "
+                "their own; use ZERO_REDUCTION_DEFAULT, or leave host_wire_dtype out",
+                zero_dtype_name(t->host_wire_dtype), (int)t->reduction);
+    }
+    return ZERO_OK;
+}
+
 static zero_status check_disks(const zero_engine_options *o)
 {
     if (o->disk_path != NULL && (o->disk_directories != NULL || o->disk_directory_count != 0)) {
@@ -234,6 +253,7 @@ static zero_status check_together(const zero_engine_options *o)
     ZI_TRY(options_check_optimizer(o));
     ZI_TRY(check_updater(o));
     ZI_TRY(check_speculative(o));
+    ZI_TRY(check_wire(o));
     ZI_TRY(check_disks(o));
     if (o->tuning->extent_bytes % ZI_PAGE_BYTES != 0) {
         ZI_FAIL(ZERO_ERR_INVALID_ARGUMENT,

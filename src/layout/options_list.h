@@ -68,11 +68,11 @@
       "ranks that gradients are split over; a multiple of shard_group")                           \
     X(tuning, optimizer_group, COUNT, 1, ZI_U32_MAX, 0, SAME, "as the stage says",                \
       "ranks that optimizer state is split over; a multiple of grad_group")                       \
-    X(tuning, wire_dtype, CHOICE(float_types), 0, 0, 0, SAME,                                     \
+    X(tuning, wire_dtype, CHOICE(wire_types), 0, 0, 0, SAME,                                      \
       "a gradient's own, a sum's accum_dtype",                                                    \
       "type that ranks exchange gradients and their sums in")                                     \
     X(tuning, gather_dtype, CHOICE(gather_types), 0, 0, 0, SAME, "their own",                     \
-      "type that ranks exchange parameters in when a unit is gathered")                           \
+      "type that ranks exchange parameters in when they gather them")                             \
     X(tuning, accum_dtype, CHOICE(sum_types), 0, 0, ZERO_DTYPE_F32, SAME, "f32",                  \
       "type of the sums of gradients over ranks and micro-steps")                                 \
     X(tuning, reduction, CHOICE(reductions), 0, 0, 0, SAME, "default",                            \
@@ -134,6 +134,10 @@
     X(tuning, host_overcommit, FLAG, 0, 1, 0, SAME, "0",                                          \
       "1: do not refuse a plan that is larger than the host's memory or its limit")               \
     X(tuning, check_added, FLAG, 0, 1, 0, SAME, "0",                                              \
-      "1: a warning if the first gradients are assigned instead of added; for debugging")
+      "1: a warning if the first gradients are assigned instead of added; for debugging")         \
+    X(tuning, host_wire_dtype, CHOICE(host_wire_types), 0, 0, 0, SAME, "as wire_dtype says",      \
+      "type that hosts exchange sums of gradients in")                                            \
+    X(tuning, encoded_views, FLAG, 0, 1, 0, SAME, "0",                                            \
+      "1: acquired parameters are codes and scales of gather_dtype")
 
 #endif

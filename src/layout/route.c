@@ -43,7 +43,10 @@ zi_codec zi_hop_wire(const zi_flat *flat, const zi_hop *hop, zi_hop_kind kind, b
     if (kind == ZI_HOP_GATHER || kind == ZI_HOP_SCATTER) {
         return flat->wire[hop->role];
     }
-    if (kind == ZI_HOP_UPDATED || hop->summed) {
+    if (kind == ZI_HOP_UPDATED) {
+        return flat->wire_updated;
+    }
+    if (hop->summed) {
         return flat->kept[hop->role];
     }
     /* A single gradient is in the shard as it was written, if that can hold it. */

@@ -44,7 +44,7 @@ static uint64_t hop_sums(const zi_layout *layout, uint32_t sharding, zi_hop_kind
     if (!hop->sums || size == 1) {
         return 0;
     }
-    const uint64_t least = 4 * size * ZI_SCRATCH_PART_COUNT * sizeof(float);
+    const uint64_t least = 5 * size * ZI_SCRATCH_PART_COUNT * sizeof(float);
     const uint64_t need = zi_max_u64(least, largest_batch(layout, sharding, kind));
     const uint64_t most = zi_min_u64(ZI_SCRATCH_SUMS_MANY, size * ZI_SCRATCH_RANK_BYTES);
     return layout->tuning.reduction == ZERO_REDUCTION_NATIVE

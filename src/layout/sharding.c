@@ -81,6 +81,13 @@ zero_status zi_sharding_resolve(const zero_engine_options *options, uint32_t wor
     const uint32_t optimizer_group = own ? 0 : options->tuning->optimizer_group;
     const uint32_t shard_group = own ? unit_group : options->shard_group;
     ZI_TRY(split_of(options->stage, &splits));
+    if (options->tuning->encoded_views && !splits.param) {
+        ZI_FAIL(
+            ZERO_ERR_UNSUPPORTED,
+            "tuning.encoded_views is 1 and options.stage %d, which gathers no parameters before "
+            "they are used; use stage 3, or leave encoded_views 0",
+            (int)options->stage);
+    }
     ZI_TRY(sharding_check_group(own ? "a unit's shard_group" : "shard_group", shard_group,
                                 splits.optimizer, world));
     ZI_TRY(sharding_check_group("grad_group", grad_group, splits.grad, world));

@@ -46,12 +46,14 @@ static bool is_grad_cast(const zi_layout *layout, const zi_flat *flat)
     return cast;
 }
 
-/* True if they do anywhere, or zeros are sent. */
+/* True if they do anywhere, may do so where ranks are on several hosts, or zeros are sent. */
 static bool needs_grad_wire(const zi_layout *layout)
 {
     bool needs = zi_grads_sends_zeros(layout);
+    const bool hosts = layout->tuning.host_wire_dtype != ZERO_DTYPE_DEFAULT;
     for (uint32_t f = 0; f < layout->flat_count; f++) {
-        needs = needs || (layout->flats[f].trained && is_grad_cast(layout, &layout->flats[f]));
+        const zi_flat *flat = &layout->flats[f];
+        needs = needs || (flat->trained && (hosts || is_grad_cast(layout, flat)));
     }
     return needs;
 }
@@ -197,11 +199,28 @@ static void size_gathers(zi_layout *layout)
             const zi_flat *flat = &layout->flats[f];
             const zi_codec wire = flat->wire[ZERO_ROLE_PARAM];
             place->wire_bytes += zi_codec_bytes(wire, flat->count);
-            buffer += zi_flat_gathered_in_place(layout, flat)
-                          ? 0
-                          : zi_codec_padded_bytes(wire, flat->count);
+            buffer += zi_flat_gathered_by_wire(layout, flat)
+                          ? zi_codec_padded_bytes(wire, flat->count)
+                          : 0;
         }
         layout->param_wire_bytes = zi_max_u64(layout->param_wire_bytes, buffer);
+    }
+}
+
+/* The same of updated parameters, where they go unit by unit: those that are offloaded go chunk by
+ * chunk (extents.c). */
+static void size_updated_gathers(zi_layout *layout)
+{
+    for (uint32_t u = 0; u < layout->unit_count && !zi_role_offloaded(layout, ZERO_ROLE_PARAM);
+         u++) {
+        const zi_unit_place *place = &layout->units[u];
+        uint64_t buffer = 0;
+        for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
+            const zi_flat *flat = &layout->flats[f];
+            buffer +=
+                zi_flat_updated_wire_bytes(layout, flat, zi_optimizer_shard_count(layout, flat));
+        }
+        layout->updated_wire_bytes = zi_max_u64(layout->updated_wire_bytes, buffer);
     }
 }
 
@@ -209,6 +228,7 @@ zero_status zi_layout_make_classes(zi_layout *layout)
 {
     const size_t most = layout->unit_count;
     size_gathers(layout);
+    size_updated_gathers(layout);
     ZI_TRY(zi_calloc(most, sizeof *layout->param_classes, (void **)&layout->param_classes));
     ZI_TRY(zi_calloc(most, sizeof *layout->grad_classes, (void **)&layout->grad_classes));
     candidate *candidates = NULL;

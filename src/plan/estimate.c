@@ -127,7 +127,8 @@ static zero_status estimate_exchange(work *w, const zi_exchange *e, double passe
         return ZERO_OK;
     }
     const double local = near > 1 ? passes * e->bytes * (e->size - 1.0) / e->size : 0;
-    const double far = near > 1 && e->sum_bytes > 0 ? e->sum_bytes : e->bytes;
+    const bool sums = (near > 1 || e->alone_too) && e->sum_bytes > 0;
+    const double far = sums ? e->sum_bytes : e->bytes;
     const double fabric = passes * far * (nodes - 1) / nodes / (double)near;
     const double latency_ns = passes * e->calls *
                               ((double)(near - 1) * (double)c->local_latency_ns +

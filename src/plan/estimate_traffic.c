@@ -64,7 +64,8 @@ static void count_sum(const zi_layout *layout, const zi_flat *flat, zi_hop_kind 
     const zi_codec codec = zi_hop_wire(flat, hop, kind, micro_steps == 1);
     const double times = hop->boundary ? 1 : micro_steps;
     const bool levels = layout->tuning.reduction != ZERO_REDUCTION_EXACT;
-    const zi_codec sums = {.dtype = zi_common_dtype(codec.dtype, flat->wire_sum.dtype)};
+    const zi_codec sums = {.dtype = zi_flat_host_dtype(layout, flat, codec.dtype)};
+    exchange->alone_too = layout->tuning.host_wire_dtype != ZERO_DTYPE_DEFAULT;
     exchange->bytes += times * (double)zi_codec_bytes(codec, count);
     exchange->sum_bytes += times * (double)zi_codec_bytes(levels ? sums : codec, count);
 }

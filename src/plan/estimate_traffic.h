@@ -15,6 +15,7 @@ typedef struct zi_exchange {
     double bytes;     /* assembled by gathers or given to reductions: zero_stats' gather_bytes and
                          reduce_bytes */
     double sum_bytes; /* of reductions: as nodes send them that have added up; 0: as `bytes` */
+    bool alone_too;   /* members that are alone on their nodes send so, too */
     bool once;        /* of a step, after its last backward; else of each micro-step */
 } zi_exchange;
 

@@ -61,7 +61,7 @@ static zero_sim_cause cause_of(const zi_collective *collective)
 /* Bytes of the longer of a collective's two buffers. */
 static uint64_t whole_bytes(const zi_collective *collective, uint32_t size)
 {
-    const uint64_t bytes = collective->count * zero_dtype_bytes(collective->send_dtype);
+    const uint64_t bytes = zi_packed_bytes(collective->send_dtype, collective->count);
     return collective->kind == ZI_ALL_REDUCE ? bytes : bytes * size;
 }
 
@@ -97,7 +97,7 @@ static void add_levels(const sim_group *group, const zi_collective *collective, 
 static void add_alone(const sim_group *group, const zi_collective *collective, zi_sim_load *load)
 {
     const zi_sim_machine *machine = group->machine;
-    const uint64_t sent = collective->count * zero_dtype_bytes(collective->send_dtype);
+    const uint64_t sent = zi_packed_bytes(collective->send_dtype, collective->count);
     const uint64_t received = collective->count * zero_dtype_bytes(collective->recv_dtype);
     if (collective->send != collective->recv && collective->send != NULL) {
         zi_sim_load_add(machine, machine->host_memory, collective->send, sent, 0, load);
@@ -146,6 +146,7 @@ static zero_status sim_comm_make_group(zi_comm *comm, const zi_group_ops *ops,
         group->on_node += members[i] / per_node == comm->rank / per_node;
         group->base.rank = members[i] == comm->rank ? i : group->base.rank;
     }
+    group->base.hosts_at_once = group->on_node == 1 && size > 1;
     (void)snprintf(group->base.name, sizeof group->base.name, "%s", name);
     *out = &group->base;
     return ZERO_OK;

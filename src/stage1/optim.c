@@ -68,36 +68,43 @@ static void optim_make_job(zi_optim *optim, uint32_t p)
     zi_optim_rebind_job(optim, p, &optim->jobs[p], NULL);
 }
 
-/* `count` elements of each rank's shard, from `send` and to `recv`. */
-static zi_collective param_gather_of(const zi_flat *flat, uint64_t count, void *send, void *recv)
+/* Flats or chunks that are gathered after their update. */
+static uint32_t gather_count(const zi_optim *optim)
 {
-    return (zi_collective){.kind = ZI_ALL_GATHER,
-                           .send_dtype = flat->kept[ZERO_ROLE_PARAM].dtype,
-                           .recv_dtype = flat->kept[ZERO_ROLE_PARAM].dtype,
-                           .tag = flat->unit,
-                           .count = count,
-                           .send = send,
-                           .recv = recv};
+    return optim->desc.param_staging != NULL ? optim->layout->chunk_count
+                                             : optim->layout->flat_count;
 }
 
 static void make_param_gathers(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     const bool staged = optim->desc.param_staging != NULL;
-    for (uint32_t p = 0; p < layout->chunk_count && staged; p++) {
-        const zi_chunk *chunk = &layout->chunks[p];
-        optim->param_gathers[p] =
-            param_gather_of(&layout->flats[chunk->flat], chunk->count,
-                            zi_optim_staged_own(optim, p).memory, optim->desc.param_staging);
-    }
-    for (uint32_t f = 0; f < layout->flat_count && !staged; f++) {
-        const zi_flat *flat = &layout->flats[f];
-        if (flat->trained) { /* nowhere on disk, where nobody else has it */
-            optim->param_gathers[f] = param_gather_of(
-                flat, zi_optimizer_shard_count(layout, flat), zi_optim_own_params(optim, f),
-                zi_shards_at(&optim->desc.shards[ZERO_ROLE_PARAM], f, 0));
+    uint32_t made = 0;
+    for (uint32_t i = 0; i < gather_count(optim); i++) {
+        const uint32_t f = staged ? layout->chunks[i].flat : i;
+        optim->gather_first[i] = made;
+        if (!layout->flats[f].trained) { /* nowhere on disk, where nobody else has it */
+            continue;
+        }
+        const zi_wire_gather gather =
+            staged ? zi_optim_chunk_gather(optim, i) : zi_optim_flat_gather(optim, i);
+        if (zi_flat_updated_wired(layout, &layout->flats[f])) {
+            made += zi_wire_batch(&gather, &optim->param_gathers[made]);
+        } else {
+            optim->param_gathers[made++] = zi_gather_values(gather.tag, gather.own_dtype,
+                                                            gather.count, gather.own, gather.all);
         }
     }
+    optim->gather_first[gather_count(optim)] = made;
+}
+
+/* Of so many flats or chunks of one unit. */
+static zero_status connect_gathers(zi_optim *optim, uint32_t unit, uint32_t first, uint32_t count)
+{
+    const uint32_t batch = optim->gather_first[first];
+    return zi_group_connect(optim->desc.groups[optim->layout->units[unit].sharding][ZI_HOP_UPDATED],
+                            optim->desc.step_stream, &optim->param_gathers[batch],
+                            optim->gather_first[first + count] - batch);
 }
 
 zero_status zi_optim_connect(zi_optim *optim)
@@ -105,13 +112,11 @@ zero_status zi_optim_connect(zi_optim *optim)
     const zi_layout *layout = optim->layout;
     const bool staged = optim->desc.param_staging != NULL;
     for (uint32_t p = 0; p < layout->chunk_count && staged; p++) {
-        ZI_TRY(zi_group_connect(zi_optim_gather(optim, layout->chunks[p].flat),
-                                optim->desc.step_stream, &optim->param_gathers[p], 1));
+        ZI_TRY(connect_gathers(optim, layout->flats[layout->chunks[p].flat].unit, p, 1));
     }
     for (uint32_t u = 0; u < layout->unit_count && !staged; u++) {
-        ZI_TRY(zi_group_connect(
-            optim->desc.groups[layout->units[u].sharding][ZI_HOP_UPDATED], optim->desc.step_stream,
-            &optim->param_gathers[layout->units[u].flat_first], zi_unit_trained_count(layout, u)));
+        ZI_TRY(connect_gathers(optim, u, layout->units[u].flat_first,
+                               zi_unit_trained_count(layout, u)));
     }
     return zi_optim_connect_layers(optim);
 }
@@ -257,9 +262,10 @@ static zero_status optim_build(zi_optim *optim)
 {
     const zi_layout *layout = optim->layout;
     ZI_TRY(zi_calloc(layout->chunk_count, sizeof *optim->jobs, (void **)&optim->jobs));
-    const uint32_t param_gathers =
-        optim->desc.param_staging != NULL ? layout->chunk_count : layout->flat_count;
-    ZI_TRY(zi_calloc(param_gathers, sizeof *optim->param_gathers, (void **)&optim->param_gathers));
+    ZI_TRY(zi_calloc((size_t)ZI_WIRE_COLLECTIVES * gather_count(optim),
+                     sizeof *optim->param_gathers, (void **)&optim->param_gathers));
+    ZI_TRY(zi_calloc((size_t)gather_count(optim) + 1, sizeof *optim->gather_first,
+                     (void **)&optim->gather_first));
     make_param_gathers(optim);
     zi_optim_make_layers(optim);
     ZI_TRY(make_state_staging(optim));
@@ -303,6 +309,7 @@ void zi_optim_destroy(zi_optim *optim)
         zi_free(optim->segments);
         zi_free(optim->segment_first);
         zi_free(optim->param_gathers);
+        zi_free(optim->gather_first);
         zi_free(optim);
     }
 }

@@ -8,6 +8,10 @@
  * leaves the disk alone. Where offloaded parameters are gathered after their update, chunks are
  * updated in a staging buffer, gathered there and stored.
  *
+ * Where ranks exchange updated parameters in another type than shards have, each rank rounds its
+ * part to that in the wire buffer, and all make all parts values again, so they have the same. This
+ * changes nothing where it is done again, after a skipped step.
+ *
  * A step may begin before it is decided. Then the *speculative* update of each unit is computed as
  * soon as its gradient is reduced, with a decision that is predicted: gradients are finite and not
  * clipped. State goes to its second place on disk and parameters go to host memory, so nothing that
@@ -40,6 +44,8 @@ typedef struct zi_optim_desc {
     zi_window *window;       /* of states, used on the step stream; NULL: none is on disk */
     /* Memory of the device for chunks on their way to other ranks, where the layout has it. */
     unsigned char *param_staging;
+    /* Likewise for updated parameters as ranks send them, where that is not how they are kept. */
+    unsigned char *param_wire;
     /* Likewise for chunks of state that is in host memory; NULL: the update has it in place. */
     unsigned char *state_staging;
     const zi_kernels *host_kernels; /* the CPU's, for extents of the window; may be `kernels` */

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 
+#include "comm/wire_gather.h"
 #include "core/error.h"
 #include "stage1/optim.h"
 #include "stage1/share.h"
@@ -26,12 +27,15 @@ struct zi_optim {
     zi_stream *cpu_stream;           /* the CPU's, where it shares a step with the GPU; else NULL */
     zi_share *share;                 /* likewise */
     uint64_t shared_steps;
-    zi_layers_job layers;         /* but its phase; of layouts with layers */
-    zi_collective layer_gather;   /* likewise */
-    zi_collective *param_gathers; /* by flat; where there is a staging buffer, by chunk */
-    bool down;                    /* the step under way goes from the last unit to the first */
-    bool begun;                   /* and its first unit is enqueued */
-    bool speculative;             /* and it was computed before it was decided */
+    zi_layers_job layers;       /* but its phase; of layouts with layers */
+    zi_collective layer_gather; /* likewise */
+    /* ZI_WIRE_COLLECTIVES by flat or, where there is a staging buffer, by chunk; those of
+     * neighbours are a batch, which for flat or chunk i begins at [gather_first[i]]. */
+    zi_collective *param_gathers;
+    uint32_t *gather_first;
+    bool down;        /* the step under way goes from the last unit to the first */
+    bool begun;       /* and its first unit is enqueued */
+    bool speculative; /* and it was computed before it was decided */
     /* For steps that may be speculative. */
     zi_update_job *speculative_jobs;
     uint64_t speculations;    /* so far, the one of the step under way included */
@@ -128,6 +132,9 @@ zero_status zi_optim_adopt_chunk(const optim_work *work);
  * this rank's own. */
 zi_shards_move zi_optim_staged(const zi_optim *optim, uint32_t p, uint32_t shard);
 zi_shards_move zi_optim_staged_own(const zi_optim *optim, uint32_t p);
+/* The gather of a flat's updated parameters, or of a chunk's in the staging buffer. */
+zi_wire_gather zi_optim_flat_gather(const zi_optim *optim, uint32_t flat);
+zi_wire_gather zi_optim_chunk_gather(const zi_optim *optim, uint32_t p);
 /* Elements of the flat's shard in PARAM or GRAD before this rank's optimizer shard. */
 uint64_t zi_optim_shard_first(const zi_optim *optim, zero_role role, uint32_t flat);
 

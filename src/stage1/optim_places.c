@@ -43,6 +43,49 @@ unsigned char *zi_optim_own_params(const zi_optim *optim, uint32_t flat)
                         zi_optim_shard_first(optim, ZERO_ROLE_PARAM, flat));
 }
 
+/* A gather between `own` and `all`, of `count` elements of each rank. */
+static zi_wire_gather updated_gather(const zi_optim *optim, uint32_t flat, uint64_t count,
+                                     const void *own, void *all)
+{
+    const zi_layout *layout = optim->layout;
+    const zi_flat *place = &layout->flats[flat];
+    const zi_group *group = zi_optim_gather(optim, flat);
+    return (zi_wire_gather){.name = layout->unit_infos[place->unit].name,
+                            .tag = place->unit,
+                            .rank = group->rank,
+                            .size = group->size,
+                            .wire = place->wire_updated.dtype,
+                            .own_dtype = place->kept[ZERO_ROLE_PARAM].dtype,
+                            .all_dtype = place->kept[ZERO_ROLE_PARAM].dtype,
+                            .count = count,
+                            .own = own,
+                            .all = all,
+                            .buffer = optim->desc.param_wire};
+}
+
+zi_wire_gather zi_optim_flat_gather(const zi_optim *optim, uint32_t flat)
+{
+    const zi_layout *layout = optim->layout;
+    const zi_flat *place = &layout->flats[flat];
+    zi_wire_gather gather = updated_gather(
+        optim, flat, zi_optimizer_shard_count(layout, place), zi_optim_own_params(optim, flat),
+        zi_shards_at(&optim->desc.shards[ZERO_ROLE_PARAM], flat, 0));
+    for (uint32_t f = layout->units[place->unit].flat_first; f < flat && gather.buffer != NULL;
+         f++) {
+        const zi_flat *before = &layout->flats[f];
+        gather.buffer +=
+            zi_flat_updated_wire_bytes(layout, before, zi_optimizer_shard_count(layout, before));
+    }
+    return gather;
+}
+
+zi_wire_gather zi_optim_chunk_gather(const zi_optim *optim, uint32_t p)
+{
+    const zi_chunk *chunk = &optim->layout->chunks[p];
+    return updated_gather(optim, chunk->flat, chunk->count, zi_optim_staged_own(optim, p).memory,
+                          optim->desc.param_staging);
+}
+
 void *zi_optim_chunk_state(const zi_optim *optim, const zi_chunk *chunk, zero_role role,
                            unsigned char *extent)
 {

@@ -124,6 +124,24 @@ static zero_status update_chunk(void *argument)
     return skipped ? ZERO_OK : zi_optim_update_chunk(work, work->chunk);
 }
 
+/* True if a skipped step of an offloaded flat goes on to the gather: parameters that were set since
+ * the last one are rounded by this one, as they are where they are not offloaded. */
+static bool is_always_gathered(const zi_optim *optim, uint32_t flat)
+{
+    return zi_flat_updated_wired(optim->layout, &optim->layout->flats[flat]);
+}
+
+/* Put into a chunk's staging buffer what its update begins with: its parameters, or zeros, which
+ * are then between tensors. */
+static zero_status fill_staged(const zi_optim *optim, const zi_shards_move *own, bool loads)
+{
+    const zi_codec codec = optim->layout->flats[own->flat].kept[ZERO_ROLE_PARAM];
+    zi_stream *stream = optim->desc.step_stream;
+    return loads ? zi_shards_load(&optim->desc.shards[ZERO_ROLE_PARAM], stream, own)
+                 : optim_ops_of(optim)->fill(optim_self_of(optim), stream, own->memory, 0,
+                                             zi_codec_bytes(codec, own->count));
+}
+
 /* Update a chunk in the staging buffer of parameters. Where a GPU alone knows whether the step
  * changes anything, the buffer has to hold the parameters before, as they are stored all the same.
  */
@@ -134,27 +152,26 @@ static zero_status update_staged_chunk(void *argument)
     const zi_shards_move own = zi_optim_staged_own(optim, work->chunk);
     bool skipped = false;
     ZI_TRY(is_skipped(work, &skipped));
-    if (skipped) {
+    if (skipped && !is_always_gathered(optim, own.flat)) {
         return ZERO_OK;
     }
-    if (zi_optim_adopts(work, work->unit)) {
+    if (!skipped && zi_optim_adopts(work, work->unit)) {
         return zi_optim_adopt_chunk(work);
     }
-    if (zi_flat_reads_param(&optim->layout->flats[own.flat]) || !is_asked(optim)) {
-        ZI_TRY(zi_shards_load(&optim->desc.shards[ZERO_ROLE_PARAM], optim->desc.step_stream, &own));
-    }
-    return zi_optim_update_chunk(work, work->chunk);
+    const bool reads = zi_flat_reads_param(&optim->layout->flats[own.flat]);
+    ZI_TRY(fill_staged(optim, &own, skipped || reads || !is_asked(optim)));
+    return skipped ? ZERO_OK : zi_optim_update_chunk(work, work->chunk);
 }
 
 static zero_status store_staged_chunk(void *argument)
 {
     const optim_work *work = argument;
     const zi_optim *optim = work->optim;
-    if (is_asked(optim) && work->outcome->skip) {
+    const uint32_t flat = optim->layout->chunks[work->chunk].flat;
+    if (is_asked(optim) && work->outcome->skip && !is_always_gathered(optim, flat)) {
         return ZERO_OK;
     }
-    for (uint32_t shard = 0;
-         shard < zi_optim_gather(optim, optim->layout->chunks[work->chunk].flat)->size; shard++) {
+    for (uint32_t shard = 0; shard < zi_optim_gather(optim, flat)->size; shard++) {
         const zi_shards_move move = zi_optim_staged(optim, work->chunk, shard);
         ZI_TRY(
             zi_shards_store(&optim->desc.shards[ZERO_ROLE_PARAM], optim->desc.step_stream, &move));
@@ -205,15 +222,37 @@ static zero_status begin_step(zi_optim *optim, const optim_work *work)
                                 : ZERO_OK;
 }
 
-static zero_status gather_params(zi_optim *optim, uint32_t unit, const zi_collective *batch,
-                                 uint32_t batch_count)
+/* Encode this rank's parts of so many flats or chunks, or after the gather decode those of all. */
+static zero_status convert_gathers(const zi_optim *optim, uint32_t first, uint32_t count,
+                                   bool arrived)
+{
+    const zi_layout *layout = optim->layout;
+    const bool staged = optim->desc.param_staging != NULL;
+    for (uint32_t i = first; i < first + count; i++) {
+        const uint32_t flat = staged ? layout->chunks[i].flat : i;
+        if (zi_flat_updated_wired(layout, &layout->flats[flat])) {
+            const zi_wire_gather gather =
+                staged ? zi_optim_chunk_gather(optim, i) : zi_optim_flat_gather(optim, i);
+            ZI_TRY(arrived ? zi_wire_decode(&gather, optim->desc.kernels, optim->desc.step_stream)
+                           : zi_wire_encode(&gather, optim->desc.kernels, optim->desc.step_stream));
+        }
+    }
+    return ZERO_OK;
+}
+
+/* Gather so many flats or chunks of a unit. */
+static zero_status gather_params(zi_optim *optim, uint32_t unit, uint32_t first, uint32_t count)
 {
     zi_group *group = optim->desc.groups[optim->layout->units[unit].sharding][ZI_HOP_UPDATED];
+    const zi_collective *batch = &optim->param_gathers[optim->gather_first[first]];
+    const uint32_t batch_count = optim->gather_first[first + count] - optim->gather_first[first];
     for (uint32_t i = 0; i < batch_count; i++) {
         optim->desc.stats->gather_bytes +=
             zi_codec_bytes((zi_codec){.dtype = batch[i].send_dtype}, batch[i].count * group->size);
     }
-    return zi_group_submit(group, optim->desc.step_stream, batch, batch_count);
+    ZI_TRY(convert_gathers(optim, first, count, false));
+    ZI_TRY(zi_group_submit(group, optim->desc.step_stream, batch, batch_count));
+    return convert_gathers(optim, first, count, true);
 }
 
 /* A unit whose parameters are offloaded and gathered after their update: chunk by chunk. */
@@ -226,7 +265,7 @@ static zero_status step_chunks(const optim_work *unit)
     for (uint32_t i = 0; i < chunks; i++) {
         work.chunk = first + (work.down ? chunks - 1 - i : i);
         ZI_TRY(enqueue_chunk(optim, update_staged_chunk, &work));
-        ZI_TRY(gather_params(optim, unit->unit, &optim->param_gathers[work.chunk], 1));
+        ZI_TRY(gather_params(optim, unit->unit, work.chunk, 1));
         ZI_TRY(zi_optim_enqueue(optim, store_staged_chunk, &work));
         work.first = false;
     }
@@ -272,11 +311,9 @@ zero_status zi_optim_step_unit(zi_optim *optim, uint32_t unit, const zi_step_dec
         return step_chunks(&work);
     }
     ZI_TRY(enqueue_unit(&work));
-    return group->size > 1
-               ? gather_params(optim, unit,
-                               &optim->param_gathers[optim->layout->units[unit].flat_first],
-                               zi_unit_trained_count(optim->layout, unit))
-               : ZERO_OK;
+    return group->size > 1 ? gather_params(optim, unit, optim->layout->units[unit].flat_first,
+                                           zi_unit_trained_count(optim->layout, unit))
+                           : ZERO_OK;
 }
 
 zero_status zi_optim_join(zi_optim *optim)

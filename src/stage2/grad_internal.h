@@ -37,11 +37,11 @@ typedef struct grad_slot {
     uint64_t freed; /* when: the smallest is taken first; 0: never used */
 } grad_slot;
 
-/* A copy to the wire buffer that is scaled; stays in place until it is issued. */
-typedef struct grad_scaling {
+/* A copy to the wire buffer that is scaled or packed; stays in place until it is issued. */
+typedef struct grad_folding {
     zi_fold fold;
     const void *source;
-} grad_scaling;
+} grad_folding;
 
 struct zi_grads {
     zi_grads_desc desc;
@@ -59,7 +59,7 @@ struct zi_grads {
     uint64_t clock;   /* of grad_slot.freed */
     /* By hop and position in layout->bucket_flats: those of a bucket's flats are neighbours. */
     zi_collective *batches[ZI_HOPS];
-    grad_scaling *scalings; /* likewise: a flat first crosses ranks once in a micro-step */
+    grad_folding *foldings[ZI_HOPS];
     zi_event *consumed;
     bool marking;         /* this is the engine's first micro-step and tuning.check_added is set */
     unsigned char *marks; /* a byte a tensor, in the host's memory; NULL: nothing was marked yet */

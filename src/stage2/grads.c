@@ -25,8 +25,9 @@ static zero_status grads_allocate(zi_grads *grads)
     for (int i = 0; i < ZI_HOPS; i++) {
         const size_t count = layout->routes[0][i].sums ? flats : 0;
         ZI_TRY(zi_calloc(count, sizeof(zi_collective), (void **)&grads->batches[i]));
+        ZI_TRY(zi_calloc(count, sizeof(grad_folding), (void **)&grads->foldings[i]));
     }
-    return zi_calloc(flats, sizeof *grads->scalings, (void **)&grads->scalings);
+    return ZERO_OK;
 }
 
 /* Buckets before this one were reduced before `bucket` can have found a slot: in its class, one
@@ -122,8 +123,8 @@ void zi_grads_destroy(zi_grads *grads)
     zi_free(grads->slots);
     for (int i = 0; i < ZI_HOPS; i++) {
         zi_free(grads->batches[i]);
+        zi_free(grads->foldings[i]);
     }
-    zi_free(grads->scalings);
     zi_free(grads);
 }
 

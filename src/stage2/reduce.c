@@ -24,54 +24,63 @@ static uint32_t flat_at(const zi_grads *grads, const bucket_job *job, uint32_t i
     return grads->layout->bucket_flats[job->place->flat_first + i];
 }
 
-/* Copy what is to be sent to the wire buffer, divided by the collective's scale. */
-static zero_status scale_to(zi_grads *grads, uint32_t position, unsigned char *wire,
-                            zero_dtype dtype, uint64_t count, const zi_collective *collective)
+/* A flat on its way through a hop. */
+typedef struct flat_crossing {
+    uint32_t position; /* of the flat in the list of all buckets' flats */
+    zi_hop_kind kind;
+    zero_dtype dtype; /* of the wire */
+    uint64_t wire_at; /* bytes of the wire buffer before it */
+    uint64_t count;   /* elements that this rank gives */
+    uint64_t key;     /* of the rounding of packed elements */
+} flat_crossing;
+
+/* Copy what is to be sent to the wire buffer, divided by the collective's scale, or packed. */
+static zero_status fold_to(zi_grads *grads, const flat_crossing *f, unsigned char *wire,
+                           const zi_collective *collective)
 {
     const zi_kernels *kernels = grads->desc.kernels;
-    grad_scaling *scaling = &grads->scalings[position];
-    scaling->source = collective->send;
-    scaling->fold = (zi_fold){.dst = wire,
-                              .sources = &scaling->source,
+    grad_folding *folding = &grads->foldings[f->kind][f->position];
+    folding->source = collective->send;
+    folding->fold = (zi_fold){.dst = wire,
+                              .sources = &folding->source,
                               .source_count = 1,
-                              .count = count,
-                              .dst_dtype = dtype,
+                              .count = f->count,
+                              .dst_dtype = f->dtype,
                               .source_dtype = collective->send_dtype,
-                              .scale = 1.0f / collective->scale};
-    return kernels->ops->fold(kernels->self, grads->desc.reduce_stream, &scaling->fold);
+                              .scale = 1.0f / collective->scale,
+                              .key = f->key};
+    return kernels->ops->fold(kernels->self, grads->desc.reduce_stream, &folding->fold);
 }
 
-/* Put what is to be sent into the wire buffer, at `wire_at`, where its type or scale asks for it;
- * *collective is updated. The buffer is free: its last use was an earlier batch of this stream.
- * position: of the flat in the list of all buckets' flats. */
-static zero_status to_wire(zi_grads *grads, uint32_t position, zero_dtype dtype, uint64_t wire_at,
-                           uint64_t count, zi_collective *collective)
+/* Put what is to be sent into the wire buffer where its type or scale asks for it; *collective is
+ * updated. The buffer is free: its last use was an earlier batch of this stream. */
+static zero_status to_wire(zi_grads *grads, const flat_crossing *f, zi_collective *collective)
 {
-    const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[position]];
+    const zi_flat *flat = &grads->layout->flats[grads->layout->bucket_flats[f->position]];
     const zi_kernels *kernels = grads->desc.kernels;
-    const bool scaled = collective->scale > 1.0f;
+    const bool folded = collective->scale > 1.0f || zi_dtype_is_packed(f->dtype);
     const bool zeros = collective->send == NULL && zi_grads_sends_zeros(grads->layout);
-    const bool as_it_is = dtype == collective->send_dtype && !scaled;
+    const bool as_it_is = f->dtype == collective->send_dtype && !folded;
     if (!zeros && (as_it_is || collective->send == NULL)) {
-        collective->send_dtype = dtype;
+        collective->send_dtype = f->dtype;
         return ZERO_OK;
     }
-    unsigned char *wire = grads->desc.slots + grads->layout->grad_wire_at + wire_at;
-    const uint64_t bytes = count * zero_dtype_bytes(dtype);
+    unsigned char *wire = grads->desc.slots + grads->layout->grad_wire_at + f->wire_at;
+    const uint64_t bytes = zi_packed_bytes(f->dtype, f->count);
     if (zeros) {
         collective->send = wire;
-        collective->send_dtype = dtype;
+        collective->send_dtype = f->dtype;
         return grad_ops_of(grads)->fill(grad_self_of(grads), grads->desc.reduce_stream, wire, 0,
                                         bytes);
     }
     zi_mark *mark = NULL;
     ZI_TRY(zi_grads_begin(grads, ZI_SPAN_CAST, flat, bytes, &mark));
-    ZI_TRY(scaled ? scale_to(grads, position, wire, dtype, count, collective)
-                  : kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, dtype,
-                                       collective->send, collective->send_dtype, count));
+    ZI_TRY(folded ? fold_to(grads, f, wire, collective)
+                  : kernels->ops->cast(kernels->self, grads->desc.reduce_stream, wire, f->dtype,
+                                       collective->send, collective->send_dtype, f->count));
     ZI_TRY(zi_grads_end(grads, mark));
     collective->send = wire;
-    collective->send_dtype = dtype;
+    collective->send_dtype = f->dtype;
     return ZERO_OK;
 }
 
@@ -81,7 +90,7 @@ static void set_sums(const zi_grads *grads, const zi_flat *flat, const zi_group 
                      zero_dtype dtype, uint64_t addends, zi_collective *collective)
 {
     const bool native = grads->layout->tuning.reduction == ZERO_REDUCTION_NATIVE;
-    collective->sum_dtype = zi_common_dtype(dtype, flat->wire_sum.dtype);
+    collective->sum_dtype = zi_flat_host_dtype(grads->layout, flat, dtype);
     collective->scale = zi_sum_headroom(dtype, native ? addends * group->size : addends);
 }
 
@@ -162,6 +171,26 @@ static void make_sum(const zi_grads *grads, const bucket_job *job, zi_hop_kind k
     }
 }
 
+/* Of the keys of a flat's roundings on its way through a hop: those of hosts' sums come first, by
+ * host. Those of what ranks send follow, by rank, but where each rank is a host of its own. */
+#define KEYS_OF_RANKS (UINT64_C(1) << 24)
+#define KEYS_OF_HOP (UINT64_C(1) << 26)
+
+static uint64_t hop_key_of(const zi_grads *grads, uint32_t index, zi_hop_kind kind)
+{
+    const uint64_t hops = (uint64_t)index * ZI_HOPS + kind;
+    return zi_packed_key_next(grads->layout->options.seed, hops * KEYS_OF_HOP);
+}
+
+/* The codec in which members of a group send: that of hosts, where every member may send to another
+ * host. */
+static zi_codec sent_codec(const zi_grads *grads, const zi_group *group, zi_codec wire)
+{
+    const zero_dtype hosts = grads->layout->tuning.host_wire_dtype;
+    const bool crosses = group->hosts_at_once && hosts != ZERO_DTYPE_DEFAULT;
+    return crosses ? (zi_codec){.dtype = hosts} : wire;
+}
+
 /* Let it cross ranks in the hop's codec. *wire_at: bytes of the wire buffer before it. */
 static zero_status make_cross(zi_grads *grads, const bucket_job *job, zi_hop_kind kind,
                               uint32_t position, uint64_t *wire_at, zi_collective *c)
@@ -171,15 +200,23 @@ static zero_status make_cross(zi_grads *grads, const bucket_job *job, zi_hop_kin
     const zi_hop *hop = hop_of(grads, job, kind);
     const bool adds_up = hop->boundary && !hop->summed; /* micro-steps */
     const bool single = !adds_up || grads->micro_count == 1;
-    const zi_codec wire = zi_hop_wire(flat, hop, kind, single);
-    const uint64_t given = zi_shard_count(layout, flat, zi_hop_given(hop));
-    if (single && !zi_codec_same(wire, zi_hop_wire(flat, hop, kind, false))) {
+    const zi_group *group = grads->desc.groups[job->place->sharding][kind];
+    const zi_codec wire = sent_codec(grads, group, zi_hop_wire(flat, hop, kind, single));
+    if (single &&
+        !zi_codec_same(wire, sent_codec(grads, group, zi_hop_wire(flat, hop, kind, false)))) {
         c->flags |= ZI_COLLECTIVE_SINGLE;
     }
-    set_sums(grads, flat, grads->desc.groups[job->place->sharding][kind], wire.dtype,
-             adds_up ? grads->micro_count : 1, c);
-    ZI_TRY(to_wire(grads, position, wire.dtype, *wire_at, given, c));
-    *wire_at += zi_codec_padded_bytes(wire, given);
+    set_sums(grads, flat, group, wire.dtype, adds_up ? grads->micro_count : 1, c);
+    c->key = hop_key_of(grads, layout->bucket_flats[position], kind);
+    const uint64_t own = (group->hosts_at_once ? 0 : KEYS_OF_RANKS) + group->rank;
+    const flat_crossing f = {.position = position,
+                             .kind = kind,
+                             .dtype = wire.dtype,
+                             .wire_at = *wire_at,
+                             .count = zi_shard_count(layout, flat, zi_hop_given(hop)),
+                             .key = zi_packed_key_next(c->key, own)};
+    ZI_TRY(to_wire(grads, &f, c));
+    *wire_at += zi_codec_padded_bytes(wire, f.count);
     return ZERO_OK;
 }
 

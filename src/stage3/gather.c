@@ -1,7 +1,8 @@
 /* Owns what is put on the gather stream so that a unit's parameters are in its slot: loads where
  * they are offloaded, the gather, and conversions where ranks exchange another type: casts, or
- * codes and scales. Invariants: what a batch points to stays until its gather is issued; the wire
- * buffer is used by one gather after the other, since all of them are on one stream.
+ * codes and scales, which callers may have in place of values. Invariants: what a batch points to
+ * stays until its gather is issued; the wire buffer is used by one gather after the other, since
+ * all of them are on one stream.
  */
 #include "core/error.h"
 #include "stage3/param_internal.h"
@@ -59,45 +60,18 @@ static zero_status gather_load(zi_params *params, uint32_t unit)
     return ZERO_OK;
 }
 
-/* A flat of the unit in the wire buffer. */
-static unsigned char *wire_of(const zi_params *params, uint32_t unit, uint32_t flat)
+/* A flat in the wire buffer, behind those of its unit that go through it before. */
+static unsigned char *wire_of(const zi_params *params, uint32_t flat)
 {
     const zi_layout *layout = params->layout;
     unsigned char *at = params->desc.slots + layout->param_wire_at;
-    for (uint32_t f = layout->units[unit].flat_first; f < flat; f++) {
+    for (uint32_t f = layout->units[layout->flats[flat].unit].flat_first; f < flat; f++) {
         const zi_flat *before = &layout->flats[f];
-        at += zi_flat_gathered_in_place(layout, before)
-                  ? 0
-                  : zi_codec_padded_bytes(before->wire[ZERO_ROLE_PARAM], before->count);
+        at += zi_flat_gathered_by_wire(layout, before)
+                  ? zi_codec_padded_bytes(before->wire[ZERO_ROLE_PARAM], before->count)
+                  : 0;
     }
     return at;
-}
-
-/* Elements of a flat in the wire buffer, in its wire's codec. */
-typedef struct wire_place {
-    unsigned char *values; /* or codes */
-    unsigned char *scales; /* behind all codes; NULL: the codec has none */
-} wire_place;
-
-static wire_place wire_at(const zi_params *params, uint32_t unit, uint32_t flat, uint64_t element)
-{
-    const zi_flat *place = &params->layout->flats[flat];
-    const zero_dtype wire = place->wire[ZERO_ROLE_PARAM].dtype;
-    unsigned char *values = wire_of(params, unit, flat);
-    wire_place at = {.values = values + element * zero_dtype_bytes(wire)};
-    if (zi_dtype_is_block(wire)) {
-        at.scales = values + place->count + zi_block_scales_bytes(wire, element);
-    }
-    return at;
-}
-
-/* This rank's shard there. */
-static wire_place own_wire(const zi_params *params, uint32_t unit, uint32_t flat)
-{
-    const zi_flat *place = &params->layout->flats[flat];
-    return wire_at(params, unit, flat,
-                   params->desc.groups[place->sharding][ZI_HOP_GATHER]->rank *
-                       zi_role_count(params->layout, place, ZERO_ROLE_PARAM));
 }
 
 /* This rank's shard of a flat where a gather takes it from. */
@@ -107,36 +81,24 @@ static unsigned char *shard_of(const zi_params *params, uint32_t flat)
                                                : own_shard(params, flat);
 }
 
-/* Round this rank's shard to the wire's codec. */
-static zero_status encode(const zi_params *params, uint32_t unit, uint32_t f)
+/* The gather of a flat, whose codes are for the wire buffer or for its slot. */
+static zi_wire_gather wire_gather(const zi_params *params, uint32_t f)
 {
-    const zi_kernels *kernels = params->desc.kernels;
     const zi_flat *flat = &params->layout->flats[f];
-    const zero_dtype wire = flat->wire[ZERO_ROLE_PARAM].dtype;
-    const zero_dtype kept = flat->kept[ZERO_ROLE_PARAM].dtype;
-    const uint64_t count = zi_role_count(params->layout, flat, ZERO_ROLE_PARAM);
-    const wire_place to = own_wire(params, unit, f);
-    zi_stream *stream = params->desc.gather_stream;
-    return to.scales != NULL ? kernels->ops->encode(kernels->self, stream, to.values, to.scales,
-                                                    wire, shard_of(params, f), kept, count)
-                             : kernels->ops->cast(kernels->self, stream, to.values, wire,
-                                                  shard_of(params, f), kept, count);
-}
-
-/* Fill the flat's place in the slot with what has come. */
-static zero_status decode(const zi_params *params, uint32_t unit, uint32_t f)
-{
-    const zi_kernels *kernels = params->desc.kernels;
-    const zi_flat *flat = &params->layout->flats[f];
-    const zero_dtype wire = flat->wire[ZERO_ROLE_PARAM].dtype;
-    const zero_dtype slot = flat->slot[ZERO_ROLE_PARAM].dtype;
-    const wire_place from = wire_at(params, unit, f, 0);
-    zi_stream *stream = params->desc.gather_stream;
-    return from.scales != NULL
-               ? kernels->ops->decode(kernels->self, stream, zi_params_flat(params, f), slot,
-                                      from.values, from.scales, wire, flat->count)
-               : kernels->ops->cast(kernels->self, stream, zi_params_flat(params, f), slot,
-                                    from.values, wire, flat->count);
+    const zi_group *group = params->desc.groups[flat->sharding][ZI_HOP_GATHER];
+    return (zi_wire_gather){.name = params->layout->unit_infos[flat->unit].name,
+                            .tag = flat->unit,
+                            .rank = group->rank,
+                            .size = group->size,
+                            .wire = flat->wire[ZERO_ROLE_PARAM].dtype,
+                            .own_dtype = flat->kept[ZERO_ROLE_PARAM].dtype,
+                            .all_dtype = flat->slot[ZERO_ROLE_PARAM].dtype,
+                            .count = zi_role_count(params->layout, flat, ZERO_ROLE_PARAM),
+                            .own = shard_of(params, f),
+                            .all = zi_params_flat(params, f),
+                            .buffer = zi_flat_gathered_by_wire(params->layout, flat)
+                                          ? wire_of(params, f)
+                                          : zi_params_flat(params, f)};
 }
 
 /* Encode this rank's shards of the unit, or after the gather decode those of all. */
@@ -146,32 +108,15 @@ static zero_status convert_wired(const zi_params *params, uint32_t unit, bool ar
     zi_stream *stream = params->desc.gather_stream;
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &params->layout->flats[f];
-        zi_mark *mark = NULL;
-        if (zi_flat_gathered_in_place(params->layout, flat)) {
-            continue;
+        const zi_wire_gather gather = wire_gather(params, f);
+        if (!arrived && !zi_flat_gathered_in_place(params->layout, flat)) {
+            ZI_TRY(zi_wire_encode(&gather, params->desc.kernels, stream));
         }
-        const uint64_t count =
-            arrived ? flat->count : zi_role_count(params->layout, flat, ZERO_ROLE_PARAM);
-        ZI_TRY(zi_stream_begin(params->desc.device, stream, ZI_SPAN_CAST,
-                               params->layout->unit_infos[unit].name,
-                               zi_codec_bytes(flat->wire[ZERO_ROLE_PARAM], count), &mark));
-        ZI_TRY(arrived ? decode(params, unit, f) : encode(params, unit, f));
-        ZI_TRY(zi_stream_end(params->desc.device, stream, mark));
+        if (arrived && zi_flat_gathered_by_wire(params->layout, flat)) {
+            ZI_TRY(zi_wire_decode(&gather, params->desc.kernels, stream));
+        }
     }
     return ZERO_OK;
-}
-
-/* Each rank's `count` values of a type, from this rank's to all of them. */
-static zi_collective values_gather(uint32_t unit, zero_dtype dtype, uint64_t count,
-                                   const void *send, void *recv)
-{
-    return (zi_collective){.kind = ZI_ALL_GATHER,
-                           .send_dtype = dtype,
-                           .recv_dtype = dtype,
-                           .tag = unit,
-                           .count = count,
-                           .send = send,
-                           .recv = recv};
 }
 
 /* The unit's gather, into its slot or the wire buffer. *batch: out; returns its length. */
@@ -179,23 +124,15 @@ static uint32_t make_batch(zi_params *params, uint32_t unit, zi_collective **bat
 {
     const zi_unit_place *place = &params->layout->units[unit];
     uint32_t made = 0;
-    *batch = params->collectives + (size_t)ZI_GATHERS_PER_FLAT * place->flat_first;
+    *batch = params->collectives + (size_t)ZI_WIRE_COLLECTIVES * place->flat_first;
     for (uint32_t f = place->flat_first; f < place->flat_first + place->flat_count; f++) {
         const zi_flat *flat = &params->layout->flats[f];
-        const uint64_t count = zi_role_count(params->layout, flat, ZERO_ROLE_PARAM);
-        const zero_dtype wire = flat->wire[ZERO_ROLE_PARAM].dtype;
+        const zi_wire_gather gather = wire_gather(params, f);
         if (zi_flat_gathered_in_place(params->layout, flat)) {
-            (*batch)[made++] = values_gather(unit, flat->kept[ZERO_ROLE_PARAM].dtype, count,
-                                             shard_of(params, f), zi_params_flat(params, f));
-            continue;
-        }
-        const wire_place own = own_wire(params, unit, f);
-        const wire_place all = wire_at(params, unit, f, 0);
-        (*batch)[made++] = values_gather(unit, own.scales != NULL ? ZERO_DTYPE_I8 : wire, count,
-                                         own.values, all.values);
-        if (own.scales != NULL) {
-            (*batch)[made++] = values_gather(
-                unit, ZERO_DTYPE_I8, zi_block_scales_bytes(wire, count), own.scales, all.scales);
+            (*batch)[made++] =
+                zi_gather_values(unit, gather.own_dtype, gather.count, gather.own, gather.all);
+        } else {
+            made += zi_wire_batch(&gather, *batch + made);
         }
     }
     return made;

@@ -4,6 +4,7 @@
 #ifndef ZI_STAGE3_PARAM_INTERNAL_H
 #define ZI_STAGE3_PARAM_INTERNAL_H
 
+#include "comm/wire_gather.h"
 #include "stage3/params.h"
 #include "stage3/unit_state.h"
 
@@ -23,9 +24,6 @@ typedef struct param_unit {
     uint32_t turn;   /* which of its two views it has: another one at each first acquire */
 } param_unit;
 
-/* Values, or codes and scales. */
-#define ZI_GATHERS_PER_FLAT 2
-
 struct zi_params {
     zi_params_desc desc;
     const zi_layout *layout;
@@ -34,7 +32,7 @@ struct zi_params {
     uint32_t look_ahead;
     uint64_t clock; /* of `touched` */
     param_unit *units;
-    /* ZI_GATHERS_PER_FLAT by flat; a unit's are its batch, from its first flat's on. */
+    /* ZI_WIRE_COLLECTIVES by flat; a unit's are its batch, from its first flat's on. */
     zi_collective *collectives;
     uint32_t *slot_units;     /* holder of each slot, all classes end to end */
     zi_event *gathers_done;   /* gather stream, before a step */

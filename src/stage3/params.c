@@ -18,7 +18,7 @@ static zero_status params_build(zi_params *params)
 {
     const zi_layout *layout = params->layout;
     ZI_TRY(zi_calloc(layout->unit_count, sizeof *params->units, (void **)&params->units));
-    ZI_TRY(zi_calloc((size_t)ZI_GATHERS_PER_FLAT * layout->flat_count, sizeof *params->collectives,
+    ZI_TRY(zi_calloc((size_t)ZI_WIRE_COLLECTIVES * layout->flat_count, sizeof *params->collectives,
                      (void **)&params->collectives));
     ZI_TRY(zi_params_make_slots(params));
     for (uint32_t u = 0; u < layout->unit_count; u++) {
@@ -266,17 +266,38 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
     return param_ops_of(params)->event_record(param_self_of(params), target->released, stream);
 }
 
+/* A flat where callers read it; NULL: its unit is not in use. */
+static unsigned char *shown_flat(const zi_params *params, uint32_t f)
+{
+    const zi_flat *flat = &params->layout->flats[f];
+    const param_unit *unit = &params->units[flat->unit];
+    if (unit->state != ZI_UNIT_IN_USE) {
+        return NULL;
+    }
+    return unit->shown != NULL ? zi_params_view(params, flat->unit) + flat->slot_at
+                               : zi_params_flat(params, f);
+}
+
 void *zi_params_data(const zi_params *params, uint32_t tensor)
 {
     const zi_tensor_place *place = &params->layout->tensors[tensor];
     const zi_flat *flat = &params->layout->flats[place->flat];
-    if (params->units[flat->unit].state != ZI_UNIT_IN_USE) {
-        return NULL;
+    unsigned char *base = shown_flat(params, place->flat);
+    return base != NULL ? base + zi_codec_offset(flat->slot[ZERO_ROLE_PARAM], place->offset) : NULL;
+}
+
+zi_param_planes zi_params_planes(const zi_params *params, uint32_t tensor)
+{
+    const zi_tensor_place *place = &params->layout->tensors[tensor];
+    const zi_flat *flat = &params->layout->flats[place->flat];
+    const zero_dtype dtype = flat->slot[ZERO_ROLE_PARAM].dtype;
+    const unsigned char *codes = shown_flat(params, place->flat);
+    if (codes == NULL) {
+        return (zi_param_planes){0};
     }
-    unsigned char *base = params->units[flat->unit].shown != NULL
-                              ? zi_params_view(params, flat->unit) + flat->slot_at
-                              : zi_params_flat(params, place->flat);
-    return base + zi_codec_offset(flat->slot[ZERO_ROLE_PARAM], place->offset);
+    return (zi_param_planes){.codes = codes + place->offset,
+                             .scales =
+                                 codes + flat->count + zi_block_scales_bytes(dtype, place->offset)};
 }
 
 bool zi_params_in_use(const zi_params *params, uint32_t unit)

@@ -14,6 +14,8 @@
  * Where parameters are offloaded, a gather loads this rank's shard into its place in the slot
  * first. Where ranks exchange another type than slots have, it rounds this rank's shard to that in
  * the wire buffer, gathers there, and fills the slot from it; the buffer is the next gather's then.
+ * Where callers want what ranks exchange (tuning.encoded_views), the slot is that buffer, and is
+ * not filled again.
  *
  * Where releases are checked (tuning.poison_released), callers get a view: a place of the unit's
  * own, which holds a copy while the unit is acquired and NaN otherwise. Gathers are as without.
@@ -68,6 +70,14 @@ zero_status zi_params_release(zi_params *params, uint32_t unit, uint32_t via, zi
 /* The full tensor while its unit is in use, else NULL (also for a tensor of no elements: see
  * in_use). */
 void *zi_params_data(const zi_params *params, uint32_t tensor);
+/* The codes of a tensor whose flat is shown encoded, and its scales, while its unit is in use; else
+ * two NULL. */
+typedef struct zi_param_planes {
+    const void *codes;
+    const void *scales;
+} zi_param_planes;
+
+zi_param_planes zi_params_planes(const zi_params *params, uint32_t tensor);
 bool zi_params_in_use(const zi_params *params, uint32_t unit);
 /* Acquires by the unit's own name that are not released. */
 uint32_t zi_params_own_count(const zi_params *params, uint32_t unit);

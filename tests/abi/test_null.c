@@ -300,6 +300,7 @@ static void on_hooks(const rig *r)
 {
     zero_pass pass = ZERO_PASS_NONE;
     zero_view view;
+    zero_encoded encoded;
     REFUSES(zero_micro_begin(NULL, ZERO_MICRO_LAST));
     REFUSES(zero_micro_end(NULL));
     REFUSES(zero_micro_abandon(NULL, zero_stream_host()));
@@ -313,6 +314,8 @@ static void on_hooks(const rig *r)
     REFUSES(zero_unit_pass(r->engine, 0, NULL));
     REFUSES(zero_tensor_data(NULL, 0, &view));
     REFUSES(zero_tensor_data(r->engine, 0, NULL));
+    REFUSES(zero_tensor_encoded(NULL, 0, &encoded));
+    REFUSES(zero_tensor_encoded(r->engine, 0, NULL));
     REFUSES(zero_tensor_grad(NULL, 0, &view));
     REFUSES(zero_tensor_grad(r->engine, 0, NULL));
 }
@@ -528,8 +531,8 @@ static const struct {
      "zero_engine_collectives_write zero_engine_disk_path zero_engine_memory zero_engine_path "
      "zero_engine_plan zero_engine_stats zero_engine_trace"},
     {on_hooks,
-     "zero_micro_abandon zero_micro_begin zero_micro_end zero_tensor_data zero_tensor_grad "
-     "zero_unit_acquire "
+     "zero_micro_abandon zero_micro_begin zero_micro_end zero_tensor_data zero_tensor_encoded "
+     "zero_tensor_grad zero_unit_acquire "
      "zero_unit_grads_acquire zero_unit_grads_ready zero_unit_params_acquire "
      "zero_unit_params_release zero_unit_pass zero_unit_release"},
     {on_step_state, "zero_grad_norm zero_step_discard zero_step_state_get zero_step_state_set"},

@@ -31,8 +31,8 @@ typedef struct block {
 static inline size_t bytes_of(const zi_collective *c, uint32_t size, bool received)
 {
     const zi_collective_kind many = received ? ZI_ALL_GATHER : ZI_REDUCE_SCATTER;
-    return c->count * (c->kind == many ? size : 1) *
-           zero_dtype_bytes(received ? c->recv_dtype : c->send_dtype);
+    return zi_packed_bytes(received ? c->recv_dtype : c->send_dtype,
+                           c->count * (c->kind == many ? size : 1));
 }
 
 /* The blocks that a collective needs: the squares', and one where its buffers overlap, else two. */

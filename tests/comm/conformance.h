@@ -229,7 +229,7 @@ UNWATCHED static inline uint32_t conf_near(const conf *test, uint32_t rank)
 UNWATCHED static inline bool conf_in_levels(const conf *test, const conf_shape *shape)
 {
     const uint32_t near = conf_near(test, test->members[0]);
-    const bool shared = shape->kind == ZI_REDUCE_SCATTER || shape->count >= 64 * test->size;
+    const bool shared = shape->kind == ZI_REDUCE_SCATTER || shape->count >= 256 * test->size;
     bool even = shared && (shape->flags & ZI_COLLECTIVE_EXACT) == 0 && near > 1;
     even = even && near < test->size;
     for (uint32_t i = 0; i < test->size; i++) {
@@ -403,7 +403,9 @@ static inline void conf_run_types(conf *test, size_t count, uint64_t stride, siz
     }
 }
 
-static const size_t conf_counts[] = {0, 1, 63, 64, 65, 1000};
+/* With the longest all of 8 members have a part of an ALL_REDUCE. */
+#define CONF_LONGEST 2100
+static const size_t conf_counts[] = {0, 1, 63, 64, 65, CONF_LONGEST};
 #define CONF_COUNTS (sizeof conf_counts / sizeof conf_counts[0])
 
 /* Under a sanitizer every pair of types and count is of buffers of one kind, plain or not. */
@@ -420,7 +422,7 @@ static inline zero_status case_kinds(zero_world *world, void *user)
     (void)user;
     for (int plain = 0; plain < 2; plain++) {
         conf test = {.plain = plain == 1};
-        conf_open_all(&test, world, 1000, "all");
+        conf_open_all(&test, world, CONF_LONGEST, "all");
         conf_run_counts(&test);
         conf_close(&test);
     }
@@ -471,7 +473,7 @@ static inline zero_status case_subgroups(zero_world *world, void *user)
     for (uint32_t i = 0; i < size; i++) {
         back.members[i] = size - 1 - i;
     }
-    conf_open(&back, 1000 * sizeof(float) * size, "backwards");
+    conf_open(&back, CONF_LONGEST * sizeof(float) * size, "backwards");
     conf_run_types(&half, 65, 1, 0);
     conf_run_counts(&back);
     conf_run_types(&half, 1000, 1, 1);

@@ -13,8 +13,8 @@
 #define LONG_MS 60000
 /* A deadline that passes; whoever is not to be late comes within it on any machine. */
 #define SHORT_MS 1500
-/* The least: a page of zeros, and eight for sums. */
-#define SMALL_SCRATCH ((size_t)36864)
+/* The least of eight ranks: a page of zeros, and ten for sums. */
+#define SMALL_SCRATCH ((size_t)45056)
 #define LARGE_SCRATCH ((size_t)4 << 20)
 
 /* How the ranks of a test make their groups. */

@@ -1,5 +1,5 @@
 /* The conformance cases over ranks that are threads of one process. */
-#include "conformance.h"
+#include "conformance_packed.h"
 
 #include <math.h>
 
@@ -24,6 +24,7 @@ TEST(large)
     }
 }
 
+TEST_CALL(packed, run_everywhere(case_packed));
 TEST_CALL(subgroups, run_everywhere(case_subgroups));
 TEST_CALL(batches, run_everywhere(case_batches));
 TEST_CALL(streams, run_everywhere(case_streams));

@@ -44,10 +44,10 @@ static zero_status small_life(zero_world *world, void *user)
     CHECK_OK(world->device.ops->stream_wrap(world->device.self, zero_stream_host(), &host));
     for (int round = 0; round < 6 && status == ZERO_OK; round++) {
         const zi_collective batch[2] = {{ZI_ALL_REDUCE, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, 1000,
-                                         pieces[0], pieces[1], NULL, 0, 0},
+                                         pieces[0], pieces[1], NULL, 0, 0, 0},
                                         {ZI_REDUCE_SCATTER, 0, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, 1,
                                          100, (unsigned char *)pieces[0] + 4096,
-                                         (unsigned char *)pieces[1] + 4096, NULL, 0, 0}};
+                                         (unsigned char *)pieces[1] + 4096, NULL, 0, 0, 0}};
         status = zi_group_submit(groups[round % 2], host, batch, 2);
     }
     if (status == ZERO_OK) {
@@ -275,6 +275,7 @@ static zero_status free_in_flight(zero_world *world, void *user)
                                test.send,
                                test.recv,
                                NULL,
+                               0,
                                0,
                                0};
     for (int i = 0; i < 20; i++) {

@@ -16,7 +16,7 @@
 #include "comm/mpi/mpi_comm.h"
 #include "comm/mpi/mpi_group.h"
 #include "comm/world.h"
-#include "conformance.h"
+#include "conformance_packed.h"
 #include "core/fault.h"
 #include "zero/mpi.h"
 
@@ -428,6 +428,7 @@ static zero_status case_gpu_abort(zero_world *world, void *user)
                                test.recv,
                                NULL,
                                0,
+                               0,
                                0};
     CHECK_OK(zero_world_barrier(world));
     if (zero_world_rank(world) == last) {
@@ -469,7 +470,7 @@ static zero_status case_gpu_mismatch(zero_world *world, void *user)
     }
     fake_cuda_poke(send, values, sizeof values);
     const zi_collective gather = {
-        ZI_ALL_GATHER, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, COUNT, send, recv, NULL, 0, 0};
+        ZI_ALL_GATHER, 0, ZERO_DTYPE_F32, ZERO_DTYPE_F32, 1, COUNT, send, recv, NULL, 0, 0, 0};
     zi_collective odd = gather;
     odd.tag = zero_world_rank(world);
     CHECK_OK(zi_group_submit(group, own.stream, &gather, 1));
@@ -554,6 +555,7 @@ static void run_levels(uint32_t per_host)
     conf_how = 0;
     run_case("kinds, not exact", case_kinds, LONG_MS);
     run_case("large, not exact", case_large, LONG_MS);
+    run_case("packed, not exact", case_packed, LONG_MS);
     run_case("pieces, not exact", case_pieces, LONG_MS);
     run_case("subgroups, not exact", case_subgroups, LONG_MS);
     run_case("batches, not exact", case_batches, LONG_MS);
@@ -569,6 +571,7 @@ static void run_hosts(uint32_t per_host)
     run_case("hosts", case_hosts, LONG_MS);
     run_case("kinds", case_kinds, LONG_MS);
     run_case("large", case_large, LONG_MS);
+    run_case("packed", case_packed, LONG_MS);
     run_case("own order", case_own_order, LONG_MS);
     run_case("pieces", case_pieces, LONG_MS);
     run_case("subgroups", case_subgroups, LONG_MS);

@@ -1,6 +1,7 @@
 /* Groups over NCCL, with fakes of NCCL and of the CUDA runtime and ranks that are threads: the
  * conformance cases, sums that NCCL makes, and which calls a batch becomes. */
 #include "bridge.h"
+#include "conformance_packed.h"
 #include "nccl_rig.h"
 
 /* ---- the conformance cases: host buffers that are copied to the GPU and back ---- */
@@ -33,6 +34,12 @@ TEST(kinds_with_little_scratch)
 }
 
 TEST_CALL(large, run_case(case_large, 2, LARGE_SCRATCH, FAKE_CUDA_EAGER));
+
+TEST(packed)
+{
+    run_case(case_packed, 3, LARGE_SCRATCH, FAKE_CUDA_RANDOM);
+    run_case(case_packed, 4, SMALL_SCRATCH, FAKE_CUDA_LAZY);
+}
 
 TEST(subgroups)
 {
@@ -107,22 +114,27 @@ TEST(two_hosts_of_two)
     run_hosts(case_kinds, 4, 2, SMALL_SCRATCH);
     run_hosts(case_batches, 4, 2, SMALL_SCRATCH);
     run_hosts(case_large, 4, 2, LARGE_SCRATCH);
+    run_hosts(case_packed, 4, 2, SMALL_SCRATCH);
+    run_hosts(case_packed, 4, 1, LARGE_SCRATCH);
 }
 
 TEST(two_hosts_of_four)
 {
     run_hosts(case_kinds, 8, 4, SMALL_SCRATCH);
     run_hosts(case_subgroups, 8, 4, LARGE_SCRATCH);
+    run_hosts(case_packed, 8, 4, SMALL_SCRATCH);
 }
 
 TEST(four_hosts_of_two)
 {
     run_hosts(case_kinds, 8, 2, LARGE_SCRATCH);
+    run_hosts(case_packed, 8, 2, LARGE_SCRATCH);
 }
 
 TEST(hosts_of_unlike_numbers_of_ranks)
 {
     run_hosts(case_kinds, 5, 2, LARGE_SCRATCH);
+    run_hosts(case_packed, 5, 2, LARGE_SCRATCH);
     run_hosts(case_subgroups, 6, 4, SMALL_SCRATCH);
 }
 
@@ -207,6 +219,7 @@ static zero_status count_calls(zero_world *world, void *user)
         batch[i].kind = i == 2 ? ZI_ALL_REDUCE : ZI_REDUCE_SCATTER;
         batch[i].send_dtype = ZERO_DTYPE_BF16;
     }
+    batch[2].count = 2 * ZI_SHARE_COUNT;
     counts = counts_of(p.group, world, batch, 2);
     CHECK_EQ(counts.of[FAKE_NCCL_GROUP], 2);
     CHECK_EQ(counts.of[FAKE_NCCL_SEND], 4);

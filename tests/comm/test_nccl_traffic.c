@@ -81,8 +81,6 @@ static void run_case(uint32_t ranks, traffic_case *t)
     CHECK_OK(run_world(ranks, send_unit, t));
     fake_nccl_hosts(0);
     finish();
-    CHECK_EQ(t->crossed % 1024, 0);
-    CHECK_EQ(t->left % 1024, 0);
 }
 
 /* KiB that each rank sends to other hosts. */
@@ -90,6 +88,7 @@ static uint64_t kib_of(uint32_t hosts, zi_collective_kind kind, zero_dtype dtype
 {
     traffic_case t = {.kind = kind, .dtype = dtype, .flags = flags, .per_host = GPUS_PER_HOST};
     run_case(hosts * GPUS_PER_HOST, &t);
+    CHECK_EQ(t.crossed % 1024, 0);
     return t.crossed / 1024;
 }
 
@@ -103,6 +102,7 @@ static uint64_t kib_left(uint32_t ranks, uint32_t per_host, zero_dtype dtype, ze
                       .per_host = per_host,
                       .sum_dtype = sum_dtype};
     run_case(ranks, &t);
+    CHECK_EQ(t.left % 1024, 0);
     return t.left / 1024;
 }
 
@@ -199,4 +199,44 @@ TEST(links_of_unlike_hosts)
 TEST(links_of_many_small_hosts)
 {
     check_links("16 of 1", 16, 1, false);
+}
+
+/* Bytes of an element of a host's sum, as the hosts send it. */
+static double bytes_between(uint32_t hosts, zero_dtype sum_dtype)
+{
+    traffic_case t = {.kind = ZI_REDUCE_SCATTER,
+                      .dtype = ZERO_DTYPE_BF16,
+                      .per_host = GPUS_PER_HOST,
+                      .sum_dtype = sum_dtype};
+    run_case(hosts * GPUS_PER_HOST, &t);
+    const uint64_t sent = (hosts - 1) * (ELEMENTS / (hosts * GPUS_PER_HOST));
+    return sent == 0 ? (double)t.crossed : (double)t.crossed / (double)sent;
+}
+
+static void check_packed(uint32_t hosts)
+{
+    const double f32 = bytes_between(hosts, ZERO_DTYPE_F32);
+    const double bf16 = bytes_between(hosts, ZERO_DTYPE_BF16);
+    const double int8 = bytes_between(hosts, ZERO_DTYPE_INT8_BLOCK);
+    const double int4 = bytes_between(hosts, ZERO_DTYPE_INT4_BLOCK);
+    const double crossing = hosts == 1 ? 0.0 : 1.0;
+    CHECK(f32 == 4 * crossing && bf16 == 2 * crossing);
+    CHECK(int8 == 260.0 / 256 * crossing && int4 == 132.0 / 256 * crossing);
+    char line[128];
+    (void)snprintf(line, sizeof line, "| %u x 8 | %g | %g | %.4g | %.3g |\n", hosts, f32, bf16,
+                   int8, int4);
+    check_line(line);
+}
+
+TEST(packed_within_one_host)
+{
+    check_packed(1);
+}
+TEST(packed_over_two_hosts)
+{
+    check_packed(2);
+}
+TEST(packed_over_four_hosts)
+{
+    check_packed(4);
 }

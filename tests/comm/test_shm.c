@@ -7,6 +7,7 @@
 #include "comm/host/host_comm.h"
 #include "comm/host/shared_state.h"
 #include "comm/world.h"
+#include "conformance_packed.h"
 #include "core/fault.h"
 #include "device/cpu/cpu_copy.h"
 #include "process_ranks.h"
@@ -67,6 +68,7 @@ TEST(large)
     run_ranks(3, run_case, &run);
 }
 
+TEST_CALL(packed, run_case_everywhere(case_packed));
 TEST_CALL(subgroups, run_case_everywhere(case_subgroups));
 TEST_CALL(batches, run_case_everywhere(case_batches));
 TEST_CALL(streams, run_case_everywhere(case_streams));

@@ -7,9 +7,11 @@
 #include "harness.h"
 #include "reads.h"
 
+#include "core/block_codec.h"
 #include "core/dtype.h"
 #include "courses.h"
 #include "folders.h"
+#include "optimizer/optimizer.h"
 #include "random_choices.h"
 #include "toy.h"
 
@@ -193,7 +195,24 @@ static void draw_split(random_case *s)
         random_case_one_in(s, 4) ? ZERO_ACCUMULATION_LOCAL : ZERO_ACCUMULATION_DEFAULT;
 }
 
-/* Of the groups that tensors are in. */
+/* Numbers of the groups whose rates go by tensor: every other time those that norms change. */
+static void draw_rates(random_case *s)
+{
+    const float adapts = random_case_one_in(s, 2) ? 1.0f : 0.0f;
+    const float decay = random_case_one_in(s, 2) ? 0.1f : 0.0f;
+    const bool bounded = random_case_one_in(s, 2);
+    for (uint32_t g = 0; g < ZERO_STEP_GROUPS; g++) {
+        zero_hyper *hyper = &s->groups[g];
+        if (hyper->kind == ZERO_OPTIMIZER_LAMB) {
+            hyper->lamb = (zero_lamb){
+                1e-2f, 0.9f, 0.999f, 1e-6f, decay, bounded ? 0.4f : 0, bounded ? 0.5f : 0, adapts};
+        } else if (hyper->kind == ZERO_OPTIMIZER_LARS) {
+            hyper->lars = (zero_lars){2.0f, 0.9f, decay, 1e-2f, 1e-8f, adapts};
+        }
+    }
+}
+
+/* Of the groups that tensors are in. A model in several parts has no rates by tensor. */
 static void draw_optimizers(random_case *s)
 {
     static const uint32_t groups[] = {0, 1, 7, 63};
@@ -202,32 +221,44 @@ static void draw_optimizers(random_case *s)
         s->groups[g] = s->run.params.hyper;
     }
     for (uint32_t i = 0; i < 4; i++) {
-        const zero_optimizer own =
-            (zero_optimizer)DRAW_OR_0(s, ZERO_OPTIMIZER_LION, ZERO_OPTIMIZER_SGD);
-        if (any && own != ZERO_OPTIMIZER_DEFAULT) {
+        const zero_optimizer own = (zero_optimizer)DRAW_OR_0(
+            s, ZERO_OPTIMIZER_LION, ZERO_OPTIMIZER_SGD, ZERO_OPTIMIZER_LAMB, ZERO_OPTIMIZER_LARS);
+        const bool refused = zi_optimizer_is_layerwise(own) && s->parts > 1;
+        if (any && own != ZERO_OPTIMIZER_DEFAULT && !refused) {
             s->run.options.group_optimizer[groups[i]] = own;
             s->groups[groups[i]] = zero_hyper_init(own);
         }
     }
+    draw_rates(s);
     if (any) {
         s->run.params.groups = s->groups;
         s->run.params.group_count = ZERO_STEP_GROUPS;
     }
 }
 
-/* Remainders are of bf16, and nobody knows the codes of a callback's moments. */
+/* Remainders are of bf16, nobody knows the codes of a callback's moments, and no library adds codes
+ * up. What is rounded after an update, which it is at the lower stages alone unless groups say
+ * else, has masters in fp32. */
 static void keep_to_what_there_is(random_case *s)
 {
     zero_engine_options *o = &s->run.options;
+    zero_tuning *t = &s->run.tuning;
     const toy_model *model = &s->models[0];
-    for (uint32_t t = 0; t < model->tensor_count; t++) {
-        const bool half = model->tensors[t].desc.dtype == ZERO_DTYPE_F16;
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        const bool half = model->tensors[i].desc.dtype == ZERO_DTYPE_F16;
         o->master_dtype =
             half && zi_dtype_is_remainder(o->master_dtype) ? ZERO_DTYPE_F32 : o->master_dtype;
     }
+    const bool blocks = zi_dtype_is_block(t->gather_dtype);
+    o->master_dtype = blocks && o->stage < ZERO_STAGE_3 ? ZERO_DTYPE_F32 : o->master_dtype;
     const bool codes = o->moment_dtype == ZERO_DTYPE_I8;
     o->moment_dtype =
         codes && o->optimizer == ZERO_OPTIMIZER_CALLBACK ? ZERO_DTYPE_BF16 : o->moment_dtype;
+    const bool packed = t->wire_dtype == ZERO_DTYPE_INT8_BLOCK;
+    t->reduction =
+        packed && t->reduction == ZERO_REDUCTION_NATIVE ? ZERO_REDUCTION_DEFAULT : t->reduction;
+    t->host_wire_dtype =
+        t->reduction != ZERO_REDUCTION_DEFAULT ? ZERO_DTYPE_DEFAULT : t->host_wire_dtype;
 }
 
 static void draw_types(random_case *s)
@@ -239,7 +270,10 @@ static void draw_types(random_case *s)
     o->master_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_NONE,
                                             ZERO_DTYPE_REMAINDER16, ZERO_DTYPE_REMAINDER8);
     o->moment_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_I8);
-    t->wire_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16);
+    t->wire_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16,
+                                          ZERO_DTYPE_INT8_BLOCK);
+    t->host_wire_dtype =
+        (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_INT8_BLOCK, ZERO_DTYPE_INT4_BLOCK, ZERO_DTYPE_DEFAULT);
     t->accum_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16);
     t->gather_dtype = (zero_dtype)DRAW_OR_0(s, ZERO_DTYPE_F32, ZERO_DTYPE_BF16, ZERO_DTYPE_F16,
                                             ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK);
@@ -253,9 +287,35 @@ static void draw_types(random_case *s)
     }
     draw_optimizers(s);
     keep_to_what_there_is(s);
+    t->encoded_views =
+        random_case_one_in(s, 2) && o->stage == ZERO_STAGE_3 && zi_dtype_is_block(t->gather_dtype);
 }
 
-/* Draw who updates. Only one of them may update what is on disk, or comes to the GPU by units. */
+static bool has_rates_by_tensor(const random_case *s)
+{
+    bool any = false;
+    for (uint32_t t = 0; t < s->models[0].tensor_count; t++) {
+        const zero_tensor_desc *desc = &s->models[0].tensors[t].desc;
+        const zero_optimizer own = s->run.options.group_optimizer[desc->group];
+        any |= (desc->flags & ZERO_TENSOR_FROZEN) == 0 && zi_optimizer_is_layerwise(own);
+    }
+    return any;
+}
+
+/* Moves to nearer tiers all that is read twice, to be measured and to be updated. */
+static void keep_within_reach(random_case *s)
+{
+    zero_tier *tiers = s->run.options.tier;
+    for (int role = 0; role < ZI_TIER_ROLES; role++) {
+        const zero_tier near = tiers[role] == ZERO_TIER_DISK ? ZERO_TIER_HOST : tiers[role];
+        tiers[role] = role < ZERO_ROLE_MASTER ? ZERO_TIER_DEVICE : near;
+    }
+    s->run.tuning.speculative_step = 0;
+    s->run.predicted = false;
+}
+
+/* Draw who updates. Only one of them may update what is on disk, or comes to the GPU by units; and
+ * only the GPU by norms that it has measured. */
 static void draw_updater(random_case *s)
 {
     const zero_engine_options *o = &s->run.options;
@@ -264,9 +324,13 @@ static void draw_updater(random_case *s)
         both = both && o->tier[role] != ZERO_TIER_DISK &&
                (role >= ZERO_ROLE_MASTER || o->tier[role] != ZERO_TIER_HOST);
     }
-    s->run.tuning.updater =
-        both ? (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_GPU, ZERO_UPDATER_CPU, ZERO_UPDATER_BOTH)
-             : (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_CPU);
+    if (has_rates_by_tensor(s)) {
+        s->run.tuning.updater = (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_GPU);
+    } else {
+        s->run.tuning.updater =
+            both ? (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_GPU, ZERO_UPDATER_CPU, ZERO_UPDATER_BOTH)
+                 : (zero_updater)DRAW_OR_0(s, ZERO_UPDATER_CPU);
+    }
 #ifndef TOY_NCCL
     s->run.tuning.transport = ZERO_TRANSPORT_PEER; /* a plan cannot know that ranks are threads */
 #endif
@@ -284,6 +348,8 @@ static void draw_tiers(random_case *s)
         o->tier[role] = mode == 0 ? ZERO_TIER_DEFAULT : mode == 2 && state ? ZERO_TIER_DISK : any;
         o->tier[role] = mode == 3 ? ZERO_TIER_DISK : o->tier[role];
     }
+    /* A GPU's in host memory are not where they are encoded either. */
+    t->encoded_views = t->encoded_views && o->tier[ZERO_ROLE_PARAM] <= ZERO_TIER_DEVICE;
     const uint32_t directories = 1 + random_case_choose(s, RANDOM_DIRECTORIES);
     o->disk_directories = rig_paths;
     o->disk_directory_count = s->parts > 1 ? 1 : directories;
@@ -293,6 +359,9 @@ static void draw_tiers(random_case *s)
     t->io_window = (uint32_t)DRAW_OR_0(s, 3, 5, 9);
     t->io_depth = (uint32_t)DRAW_OR_0(s, 1, 3);
     t->disk_unchecked = random_case_one_in(s, 4);
+    if (has_rates_by_tensor(s)) {
+        keep_within_reach(s);
+    }
     if (o->device == ZERO_DEVICE_CUDA) {
         draw_updater(s);
     }

@@ -85,6 +85,27 @@ static void print_model(FILE *file, const toy_model *model)
     (void)fprintf(file, "}\n\n");
 }
 
+/* The numbers of rates by tensor, which are not those that hyper() gives. */
+static void print_rates(FILE *file, uint32_t group, const zero_hyper *hyper)
+{
+    if (hyper->kind == ZERO_OPTIMIZER_LAMB) {
+        const zero_lamb *lamb = &hyper->lamb;
+        (void)fprintf(file,
+                      "    of.groups[%" PRIu32 "].lamb =\n"
+                      "        (zero_lamb){%aF, %aF, %aF, %aF, %aF, %aF, %aF, %aF};\n",
+                      group, (double)lamb->lr, (double)lamb->beta1, (double)lamb->beta2,
+                      (double)lamb->eps, (double)lamb->weight_decay, (double)lamb->min_ratio,
+                      (double)lamb->max_ratio, (double)lamb->adapt_undecayed);
+    } else if (hyper->kind == ZERO_OPTIMIZER_LARS) {
+        const zero_lars *lars = &hyper->lars;
+        (void)fprintf(file,
+                      "    of.groups[%" PRIu32 "].lars =\n"
+                      "        (zero_lars){%aF, %aF, %aF, %aF, %aF, %aF};\n",
+                      group, (double)lars->lr, (double)lars->momentum, (double)lars->weight_decay,
+                      (double)lars->trust, (double)lars->eps, (double)lars->adapt_undecayed);
+    }
+}
+
 /* All that is not its default. */
 static void print_setup(FILE *file, const random_case *c, const char *name)
 {
@@ -116,6 +137,7 @@ static void print_setup(FILE *file, const random_case *c, const char *name)
         if (run->options.group_optimizer[g] != ZERO_OPTIMIZER_DEFAULT) {
             (void)fprintf(file, "    hyper(&of, %" PRIu32 ", (zero_optimizer)%d);\n", g,
                           (int)run->options.group_optimizer[g]);
+            print_rates(file, g, &run->params.groups[g]);
         }
     }
     (void)fprintf(file, "    of.params.max_norm = (float)%.9g;\n", (double)run->params.max_norm);

@@ -508,8 +508,12 @@ static inline void try_case(program *p, uint64_t number, toy_flavour flavour, ca
     p->faults = 0;
     draw_program(p, number);
     p->c.run.flavour = flavour;
-    if (flavour == TOY_INTEGER) { /* which has the bits of one rank, that gathers nothing */
-        p->c.run.tuning.gather_dtype = ZERO_DTYPE_DEFAULT;
+    if (flavour == TOY_INTEGER) { /* which has the bits of one rank, that sends nothing */
+        zero_tuning *t = &p->c.run.tuning;
+        t->gather_dtype = ZERO_DTYPE_DEFAULT;
+        t->host_wire_dtype = ZERO_DTYPE_DEFAULT;
+        t->wire_dtype = t->wire_dtype == ZERO_DTYPE_INT8_BLOCK ? ZERO_DTYPE_DEFAULT : t->wire_dtype;
+        t->encoded_views = 0;
     }
     const bool of_host = p->c.run.options.host_budget_bytes != 0 ||
                          p->c.run.options.optimizer == ZERO_OPTIMIZER_CALLBACK;
@@ -530,6 +534,7 @@ static inline void try_cases_of(toy_flavour flavour, case_fn fn)
 {
     static program p;
     uint32_t tried = 0;
+    uint32_t rated = 0;
     uint32_t evicted = 0;
     uint32_t faults = 0;
     rig_folders(0, RANDOM_DIRECTORIES);
@@ -539,14 +544,15 @@ static inline void try_cases_of(toy_flavour flavour, case_fn fn)
         if (test_case_is_chosen() || IN_SMALL_SAMPLE(i)) {
             try_case(&p, i, flavour, fn);
             tried += p.tried;
+            rated += p.tried && has_rates_by_tensor(&p.c);
             evicted += p.evicts;
             faults += p.faults;
         }
     }
     end_log();
-    printf("  %u programs in %" PRIu64
+    printf("  %u programs, %u with rates by tensor, in %" PRIu64
            " worlds, %u evicted roles, %u ended by a fault, turns %016" PRIx64 "\n",
-           tried, worlds, evicted, faults, logs_hash);
+           tried, rated, worlds, evicted, faults, logs_hash);
 }
 
 static inline void try_cases(case_fn fn)

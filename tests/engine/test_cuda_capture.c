@@ -234,7 +234,8 @@ TEST_CALL(at_once, train(FAKE_CUDA_EAGER, ZERO_DTYPE_BF16, 2, true));
 TEST_CALL(at_random, train(FAKE_CUDA_RANDOM, ZERO_DTYPE_F16, 2, true));
 TEST_CALL(when_waited_for, train(FAKE_CUDA_AT_SYNC, ZERO_DTYPE_F32, 2, false));
 
-/* Launches encode and decode states as plain steps do, and count what rounds to nothing. */
+/* Launches encode and decode states and gradients as plain steps do, and count what rounds to
+ * nothing. */
 TEST(small_states_have_the_same_bits)
 {
     static const small_mix mixes[] = {
@@ -252,6 +253,7 @@ TEST(small_states_have_the_same_bits)
             c.rounds = 2;
             c.run.micro_steps = 1 + i % 2;
             c.run.options.stage = (zero_stage)((m + i) % 4);
+            c.run.tuning.wire_dtype = m % 2 == 0 ? ZERO_DTYPE_INT8_BLOCK : ZERO_DTYPE_DEFAULT;
             for (int role = ZERO_ROLE_MASTER; i > 1 && role < ZI_SHARD_ROLES; role++) {
                 c.run.options.tier[role] = ZERO_TIER_HOST;
             }
@@ -259,6 +261,23 @@ TEST(small_states_have_the_same_bits)
             CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, compare, &c));
             CHECK(fake_cuda_check());
         }
+    }
+}
+
+/* So do what rounds parameters for other ranks, where there are others. */
+TEST(gathers_in_blocks_have_the_same_bits)
+{
+    static const zero_dtype dtypes[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK};
+    for (int stage = ZERO_STAGE_1; stage <= ZERO_STAGE_3; stage++) {
+        course c = {.run = toy_run_mixed(ZERO_DTYPE_BF16), .rounds = 2};
+        c.run.options.stage = (zero_stage)stage;
+        c.run.tuning.gather_dtype = dtypes[stage % 2];
+        c.run.options.tier[ZERO_ROLE_PARAM] =
+            stage == ZERO_STAGE_2 ? ZERO_TIER_HOST : ZERO_TIER_DEVICE;
+        c.run.tuning.extent_bytes = 4096;
+        fake_cuda_start(FAKE_CUDA_RANDOM, test_seed * 4 + (uint64_t)stage);
+        CHECK_OK(zero_world_run(RANKS, TOY_DEADLINE_MS, compare, &c));
+        CHECK(fake_cuda_check());
     }
 }
 

@@ -37,25 +37,36 @@ static zero_status compare_ways(zero_world *world, void *user)
     return toy_each_way(world, user, compare_kinds, &(steps){toy_step, toy_step});
 }
 
-static void train(zero_dtype dtype, zero_dtype wire, zero_reduction reduction)
+static toy_run run_in(zero_dtype dtype)
 {
     toy_run run = toy_run_mixed(dtype);
     run.steps = 3;
     run.micro_steps = 2;
     run.flavour = TOY_INTEGER;
-    run.tuning.wire_dtype = wire;
-    run.tuning.reduction = reduction;
     run.tuning.bucket_bytes = 1;
     run.options.loss_scale = 1;
     run.params.max_norm = 1.0f;
+    return run;
+}
+
+static void compare_by(zero_status (*by)(zero_world *world, void *user), toy_run *run)
+{
     start();
-    run_both(RANKS, compare_ways, &run);
+    run_both(RANKS, by, run);
     CHECK(fake_nccl_registered(FAKE_NCCL_BUFFER) != 0);
     CHECK(fake_nccl_registered(FAKE_NCCL_SYMMETRIC) != 0);
     CHECK(fake_nccl_registered(FAKE_NCCL_SYMMETRIC) < fake_nccl_registered(FAKE_NCCL_WINDOW));
     CHECK_EQ(fake_nccl_zero_cta() != 0, KINDS > 2);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_ABORT), 0);
     finish();
+}
+
+static void train(zero_dtype dtype, zero_dtype wire, zero_reduction reduction)
+{
+    toy_run run = run_in(dtype);
+    run.tuning.wire_dtype = wire;
+    run.tuning.reduction = reduction;
+    compare_by(compare_ways, &run);
 }
 
 TEST(results_in_fp32)
@@ -86,6 +97,27 @@ TEST(results_with_wire_copies)
     train(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_REDUCTION_DEFAULT);
 }
 
+TEST(results_with_packed_gradients)
+{
+    train(ZERO_DTYPE_BF16, ZERO_DTYPE_INT8_BLOCK, ZERO_REDUCTION_DEFAULT);
+    train(ZERO_DTYPE_F32, ZERO_DTYPE_INT8_BLOCK, ZERO_REDUCTION_EXACT);
+}
+
+static zero_status compare_way(zero_world *world, void *user)
+{
+    return compare_kinds(world, user, &(steps){toy_step, toy_step});
+}
+
+/* Which cross before units are used and after updates, and may stay so in slots. */
+TEST(results_with_parameters_in_blocks)
+{
+    toy_run run = run_in(ZERO_DTYPE_BF16);
+    run.tuning.gather_dtype = ZERO_DTYPE_INT8_BLOCK;
+    compare_by(compare_ways, &run);
+    run.tuning.encoded_views = 1;
+    compare_by(compare_way, &run);
+}
+
 /* With whole numbers, so that the order of additions does not show. */
 TEST(results_of_two_hosts)
 {
@@ -93,6 +125,52 @@ TEST(results_of_two_hosts)
     train(ZERO_DTYPE_BF16, ZERO_DTYPE_DEFAULT, ZERO_REDUCTION_DEFAULT);
     train(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, ZERO_REDUCTION_DEFAULT);
     CHECK_EQ(fake_nccl_calls(FAKE_NCCL_REDUCE_SCATTER), 0);
+}
+
+/* ---- hosts that send packed sums ---- */
+
+/* Over each kind of memory the same bits, and others than with sums as they are. */
+static zero_status compare_packed(zero_world *world, const toy_run *given, void *user)
+{
+    toy_run run = *given;
+    toy_state plain;
+    toy_state packed;
+    const zero_dtype hosts = *(const zero_dtype *)user;
+    become_processes(world);
+    TOY_TRY(toy_train_by(&run, world, toy_step, &plain));
+    run.tuning.host_wire_dtype = hosts;
+    TOY_TRY(toy_train_by(&run, world, toy_step, &packed));
+    CHECK(zero_world_rank(world) != 0 || toy_state_moved(&plain, &packed) != 0);
+    for (size_t k = 1; k < KINDS; k++) {
+        ask(&run, kinds[k]);
+        TOY_TRY(toy_train_same(&run, world, toy_step, &packed, "over other memory"));
+    }
+    toy_state_free(&packed);
+    toy_state_free(&plain);
+    return become_threads(world);
+}
+
+static zero_status compare_packed_ways(zero_world *world, void *user)
+{
+    toy_run run = toy_run_mixed(ZERO_DTYPE_BF16);
+    run.steps = 3;
+    run.micro_steps = 2;
+    run.options.loss_scale = 1;
+    run.params.max_norm = 1.0f;
+    return toy_each_way(world, &run, compare_packed, user);
+}
+
+/* Ranks of each host add up first; where each is a host of its own, all send packed gradients. */
+TEST(packed_sums_of_hosts)
+{
+    static zero_dtype types[] = {ZERO_DTYPE_INT8_BLOCK, ZERO_DTYPE_INT4_BLOCK};
+    start();
+    for (size_t i = 0; i < 2; i++) {
+        per_host = 2 - (uint32_t)i;
+        run_both(RANKS, compare_packed_ways, &types[i]);
+    }
+    CHECK_EQ(fake_nccl_calls(FAKE_NCCL_REDUCE_SCATTER), 0);
+    finish();
 }
 
 /* As backward goes past it; every other time with its parameters. */

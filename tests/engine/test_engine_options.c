@@ -86,7 +86,10 @@ TEST(dtypes_that_a_role_cannot_have)
     REFUSE(grad_dtype, ZERO_DTYPE_NONE,
            "options.grad_dtype 4 is not one of default, f32, bf16, f16");
     REFUSE_TUNING(wire_dtype, ZERO_DTYPE_NONE,
-                  "tuning.wire_dtype 4 is not one of default, f32, bf16, f16");
+                  "tuning.wire_dtype 4 is not one of default, f32, bf16, f16, int8");
+    REFUSE_TUNING(wire_dtype, ZERO_DTYPE_INT4_BLOCK, "tuning.wire_dtype 12 is not one of default");
+    REFUSE_TUNING(host_wire_dtype, ZERO_DTYPE_BF16,
+                  "tuning.host_wire_dtype 2 is not one of default, int8, int4");
     REFUSE_TUNING(accum_dtype, ZERO_DTYPE_F16, "3 is not one of default, f32, bf16");
     REFUSE_TUNING(accum_dtype, ZERO_DTYPE_NONE, "4 is not");
     REFUSE(master_dtype, ZERO_DTYPE_BF16, "2 is not one of default, f32, none");
@@ -95,6 +98,22 @@ TEST(dtypes_that_a_role_cannot_have)
     REFUSE(moment_dtype, ZERO_DTYPE_NONE, "4 is not");
     REFUSE(grad_dtype, (zero_dtype)17, "17");
     REFUSE(moment_dtype, (zero_dtype)-2, "-2");
+}
+
+/* NCCL and MPI add no codes up, and only sums of hosts go in a type of their own. */
+TEST(packed_gradients_that_nobody_adds)
+{
+    zero_tuning tuning = zero_tuning_init();
+    zero_engine_options o = zero_engine_options_init();
+    o.tuning = &tuning;
+    tuning.wire_dtype = ZERO_DTYPE_INT8_BLOCK;
+    tuning.reduction = ZERO_REDUCTION_NATIVE;
+    refuse(&o, "wire_dtype", "is int8, and with ZERO_REDUCTION_NATIVE");
+    tuning.wire_dtype = ZERO_DTYPE_DEFAULT;
+    tuning.host_wire_dtype = ZERO_DTYPE_INT4_BLOCK;
+    refuse(&o, "host_wire_dtype", "is int4, and with tuning.reduction 2");
+    tuning.reduction = ZERO_REDUCTION_EXACT;
+    refuse(&o, "host_wire_dtype", "is int4, and with tuning.reduction 1");
 }
 
 static void update_nothing(void *user, const zero_update_range *range)

@@ -16,7 +16,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 WANTED = ("discarded_step(r)", "abandoned_micro_step(r, ", "evaluation(r)", "evicted(r",
           "skipped_step(r)", "turned_signs(r)", "new_values(r)", "odd_sweep(r", "THREE_TIMES",
           "HELD_OVER_TWO_USES", "NESTED", "FIRST_IS_HELD", "RECOMPUTED", "ROTATED",
-          "update_by_momentum", "of.predicted = true", "of.split = true", "ZERO_DTYPE_F16", "tie(")
+          "update_by_momentum", ".lamb =", ".lars =", "of.predicted = true", "of.split = true",
+          "ZERO_DTYPE_F16", "tie(")
 CASES = 24
 
 # A program with the command line of a test's: up to 6 things of 4 choices each. It fails where one

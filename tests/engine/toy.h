@@ -176,8 +176,9 @@ typedef struct toy_trainer {
 zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world);
 void toy_close(toy_trainer *trainer);
 
-/* Bits of every tensor of a unit, ties included, into trainer->seen. The unit is acquired. Checks
- * count, dtype and alignment, and that a second reading in a micro-step gives the same bits. */
+/* Bits of every tensor of a unit, ties included, into trainer->seen; of codes and scales what they
+ * stand for. The unit is acquired. Checks count, dtype and alignment, and that a second reading in
+ * a micro-step gives the same bits. */
 zero_status toy_read(toy_trainer *trainer, uint32_t unit);
 /* Add this rank's gradient of the micro-step to every trained tensor of a unit, ties included; the
  * unit and its gradient are acquired. */

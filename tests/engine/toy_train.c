@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/block_codec.h"
+#include "kernels/cpu/cpu_kernels.h"
+
 zero_status toy_open(toy_trainer *trainer, const toy_run *run, zero_world *world)
 {
     memset(trainer, 0, sizeof *trainer);
@@ -105,11 +108,49 @@ static void read_tensor(toy_trainer *trainer, uint32_t index, const zero_view *v
     trainer->seen_set[index] = true;
 }
 
+static void *fetched(const void *data, size_t bytes)
+{
+    void *copy = calloc(bytes + 1, 1);
+    TOY_CHECK(copy != NULL, "no memory");
+    memcpy(copy, toy_fetch((void *)(uintptr_t)data, bytes), bytes);
+    return copy;
+}
+
+/* The values that codes and scales stand for, in the tensor's type. */
+static zero_status read_encoded(toy_trainer *trainer, uint32_t index)
+{
+    const toy_tensor *tensor = &trainer->run->model->tensors[index];
+    const zero_dtype dtype = trainer->run->tuning.gather_dtype;
+    zero_encoded seen = {0};
+    TOY_TRY(zero_tensor_encoded(trainer->engine, index, &seen));
+    TOY_CHECK(seen.count == tensor->count && seen.dtype == dtype, "%s: %llu codes of %s",
+              tensor->name, (unsigned long long)seen.count, zero_dtype_name(seen.dtype));
+    const uint64_t scales_bytes = zi_block_scales_bytes(dtype, seen.count);
+    TOY_CHECK(seen.block == zi_block_elements(dtype) && seen.scale_order == 0 &&
+                  seen.scale_count * zi_block_scale_bytes(dtype) == scales_bytes,
+              "%s: %llu scales", tensor->name, (unsigned long long)seen.scale_count);
+    TOY_CHECK((uintptr_t)seen.codes % 256 == 0 && (uintptr_t)seen.scales % 4 == 0,
+              "%s: codes at %p, scales at %p", tensor->name, seen.codes, seen.scales);
+    void *codes = fetched(seen.codes, seen.count);
+    void *scales = fetched(seen.scales, scales_bytes);
+    void *values = calloc(tensor->count + 1, sizeof(float));
+    TOY_CHECK(values != NULL, "no memory");
+    zi_cpu_decode_blocks(values, param_dtype(tensor), codes, scales, dtype, tensor->count);
+    note_seen(trainer, index, values);
+    trainer->seen_set[index] = true;
+    free(codes);
+    free(scales);
+    free(values);
+    return ZERO_OK;
+}
+
 zero_status toy_read(toy_trainer *trainer, uint32_t unit)
 {
     const toy_model *model = trainer->run->model;
     for (uint32_t t = 0; t < model->tensor_count; t++) {
-        if (toy_unit_uses(model, unit, t)) {
+        if (toy_unit_uses(model, unit, t) && trainer->run->tuning.encoded_views) {
+            TOY_TRY(read_encoded(trainer, t));
+        } else if (toy_unit_uses(model, unit, t)) {
             zero_view view = {0};
             TOY_TRY(zero_tensor_data(trainer->engine, t, &view));
             read_tensor(trainer, t, &view);
@@ -185,9 +226,10 @@ zero_status toy_add_gradient(toy_trainer *trainer, uint32_t unit)
 
 static void check_param(const toy_trainer *trainer, uint32_t tensor, const zero_view *view)
 {
-    zero_view told;
-    TOY_CHECK(zero_tensor_data(trainer->engine, tensor, &told) == ZERO_OK, "%s",
-              zero_last_error()->message);
+    zero_view told = {.dtype = ZERO_DTYPE_NONE};
+    const zero_status status = zero_tensor_data(trainer->engine, tensor, &told);
+    TOY_CHECK(status == (trainer->run->tuning.encoded_views ? ZERO_ERR_INVALID_ARGUMENT : ZERO_OK),
+              "%s", zero_last_error()->message);
     TOY_CHECK(view->data == told.data && view->count == told.count && view->dtype == told.dtype,
               "%s: at %p by its view, at %p by zero_tensor_data",
               trainer->run->model->tensors[tensor].name, view->data, told.data);

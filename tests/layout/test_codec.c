@@ -1,5 +1,6 @@
 /* Owns the tests of codecs: how elements lie in bytes, that everything begins at a granule, and
- * that a gather needs a buffer only where ranks send something else than they compute with. */
+ * that a gather needs a buffer only where ranks send something else than they compute with; and
+ * what cannot be sent so. */
 #include "harness.h"
 
 #include "layout/layout.h"
@@ -148,4 +149,77 @@ TEST(gathers_in_blocks_are_of_all_types)
     CHECK_EQ(unit->wire_bytes, bytes);
     CHECK(layout->param_wire_bytes >= bytes);
     zi_layout_destroy(layout);
+}
+
+/* So do updated parameters of types that have masters, where ranks gather them. */
+TEST(updated_parameters_go_in_blocks)
+{
+    for (int stage = ZERO_STAGE_0; stage <= ZERO_STAGE_3; stage++) {
+        zi_layout *plain = make_layout((zero_stage)stage, 4, ZERO_DTYPE_DEFAULT);
+        zi_layout *layout = make_layout((zero_stage)stage, 4, ZERO_DTYPE_INT8_BLOCK);
+        const bool crosses = stage == ZERO_STAGE_1 || stage == ZERO_STAGE_2;
+        const zi_unit_place *unit = &layout->units[0];
+        uint64_t bytes = 0;
+        for (uint32_t f = unit->flat_first; f < unit->flat_first + unit->flat_count; f++) {
+            const zi_flat *flat = &layout->flats[f];
+            const bool wired = crosses && flat->has_master;
+            CHECK_EQ(zi_flat_updated_wired(layout, flat), wired);
+            bytes += wired ? zi_align_up(flat->count + flat->count / 128 * 2, ZI_ARENA_ALIGN) : 0;
+        }
+        CHECK_EQ(bytes != 0, crosses);
+        CHECK_EQ(layout->updated_wire_bytes, bytes); /* all units are alike */
+        if (stage < ZERO_STAGE_3) {
+            CHECK_EQ(layout->memory.bytes[ZERO_ROLE_PARAM_SLOT],
+                     plain->memory.bytes[ZERO_ROLE_PARAM_SLOT] + zi_align_up(bytes, 4096));
+        }
+        zi_layout_destroy(plain);
+        zi_layout_destroy(layout);
+    }
+}
+
+/* A model of one tensor, with masters of a type, in a world. */
+static zero_status lay_out(zero_dtype dtype, zero_dtype master, zero_stage stage, uint32_t world)
+{
+    zero_model *model = NULL;
+    zi_layout *layout = NULL;
+    uint32_t index = 0;
+    const zero_tensor_desc desc = {.name = "w", .dims = 1, .shape = {1000}, .dtype = dtype};
+    zero_engine_options options = zero_engine_options_init();
+    zero_tuning tuning = zero_tuning_init();
+    tuning.gather_dtype = ZERO_DTYPE_MXFP8;
+    options.tuning = &tuning;
+    options.stage = stage;
+    options.master_dtype = master;
+    options.shard_group = stage == ZERO_STAGE_3 ? 2 : 0;
+    tuning.optimizer_group = stage == ZERO_STAGE_3 ? world : 0;
+    CHECK_OK(zero_model_create(&model));
+    CHECK_OK(zero_unit_add(model, &(zero_unit_desc){.name = "block"}, &index, NULL));
+    CHECK_OK(zero_tensor_add(model, index, &desc, &index));
+    const zero_status status = zi_layout_create(model, &options, world, false, NULL, &layout);
+    zi_layout_destroy(layout);
+    zero_model_destroy(model);
+    return status;
+}
+
+TEST(what_an_update_reads_cannot_be_rounded)
+{
+    static const zero_dtype masters[] = {ZERO_DTYPE_NONE, ZERO_DTYPE_REMAINDER16,
+                                         ZERO_DTYPE_REMAINDER8};
+    for (size_t i = 0; i < sizeof masters / sizeof masters[0]; i++) {
+        char text[64];
+        (void)snprintf(text, sizeof text, "mxfp8 and options.master_dtype %s",
+                       zero_dtype_name(masters[i]));
+        CHECK_FAILS(lay_out(ZERO_DTYPE_BF16, masters[i], ZERO_STAGE_1, 4), ZERO_ERR_UNSUPPORTED,
+                    text);
+        CHECK_FAILS(lay_out(ZERO_DTYPE_BF16, masters[i], ZERO_STAGE_3, 4), ZERO_ERR_UNSUPPORTED,
+                    "unit \"block\"");
+        CHECK_OK(lay_out(ZERO_DTYPE_BF16, masters[i], ZERO_STAGE_3, 2)); /* nothing after it */
+        CHECK_OK(lay_out(ZERO_DTYPE_BF16, masters[i], ZERO_STAGE_2, 1));
+    }
+    CHECK_OK(lay_out(ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_STAGE_1, 4));
+    CHECK_FAILS(lay_out(ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_STAGE_2, 4), ZERO_ERR_UNSUPPORTED,
+                "mxfp8, and all parameters");
+    CHECK_OK(lay_out(ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_STAGE_3, 4)); /* a hybrid */
+    CHECK_OK(lay_out(ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_STAGE_0, 4));
+    CHECK_OK(lay_out(ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_STAGE_2, 1));
 }

@@ -255,28 +255,47 @@ TEST(texts_that_will_not_do)
 }
 
 /* Elements in blocks are no parameters, gradients or states; they are what gathers bring. */
-TEST(types_of_blocks_are_no_options_type)
+/* True if an option has the type, which is of blocks, as a choice. */
+static bool has_block_type(const zero_option *option, zero_dtype dtype)
 {
-    const zero_dtype blocks[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK};
+    const bool gathers = strcmp(option->name, "gather_dtype") == 0;
+    const bool hosts = strcmp(option->name, "host_wire_dtype") == 0;
+    switch ((int)dtype) {
+    case ZERO_DTYPE_MXFP8:
+        return gathers;
+    case ZERO_DTYPE_INT8_BLOCK:
+        return gathers || hosts || strcmp(option->name, "wire_dtype") == 0;
+    default:
+        return hosts;
+    }
+}
+
+TEST(types_of_blocks_are_of_what_crosses_ranks)
+{
+    const zero_dtype blocks[] = {ZERO_DTYPE_MXFP8, ZERO_DTYPE_INT8_BLOCK, ZERO_DTYPE_INT4_BLOCK};
     const zero_option *option = NULL;
-    int types = 0;
+    int refused = 0;
+    int taken = 0;
     for (uint32_t i = 0; (option = zero_option_at(i)) != NULL; i++) {
         if (strstr(option->name, "_dtype") == NULL) {
             continue;
         }
         CHECK_EQ(option->kind, ZERO_OPTION_CHOICE);
-        if (strcmp(option->name, "gather_dtype") == 0) {
-            CHECK_EQ(option->choice_count, ZERO_DTYPE_INT8_BLOCK + 1);
-            CHECK_EQ(strcmp(option->choices[ZERO_DTYPE_MXFP8], "mxfp8"), 0);
-            continue;
+        for (int k = 0; k < 3; k++) {
+            const zero_dtype dtype = blocks[k];
+            if (has_block_type(option, dtype)) {
+                CHECK((uint32_t)dtype < option->choice_count);
+                CHECK_EQ(strcmp(option->choices[dtype], zero_dtype_name(dtype)), 0);
+                taken++;
+            } else {
+                refuse_whole(option, dtype);
+                check_refused(option->name, zero_dtype_name(dtype), option->name);
+                refused++;
+            }
         }
-        for (int k = 0; k < 2; k++) {
-            refuse_whole(option, blocks[k]);
-            check_refused(option->name, zero_dtype_name(blocks[k]), option->name);
-        }
-        types++;
     }
-    CHECK(types >= 5);
+    CHECK_EQ(taken, 5);
+    CHECK(refused >= 16);
 }
 
 TEST(what_is_not_given)
@@ -400,6 +419,9 @@ TEST(ranks_compare_what_the_table_says)
         }
         if (strcmp(option->name, "loss_scale_static") == 0) {
             plain.options.loss_scale = 8.0f; /* else it is off, so static */
+        }
+        if (strcmp(option->name, "encoded_views") == 0) {
+            plain.tuning.gather_dtype = ZERO_DTYPE_MXFP8; /* whose codes they are */
         }
         both other = plain;
         set(&other, option->name, value);

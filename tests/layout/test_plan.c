@@ -381,6 +381,8 @@ TEST(scratch_of_reductions)
     tuning.bucket_bytes = UINT64_C(1) << 30; /* one bucket */
     const uint64_t small = up(1000 / 4, GRANULE) * 4;
     CHECK_EQ(scratch_of(d.model, o, 4), scratch_for((flat + 2 * small) * 2));
+    tuning.wire_dtype = ZERO_DTYPE_INT8_BLOCK; /* two scales of two bytes for each granule */
+    CHECK_EQ(scratch_of(d.model, o, 4), scratch_for((flat + 2 * small) / GRANULE * (GRANULE + 4)));
     CHECK_EQ(scratch_of(d.model, o, 1), 0);
     zero_model_destroy(d.model);
     /* Nothing to reduce still needs what a group is made with; far too much is cut up. */

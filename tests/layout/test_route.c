@@ -45,7 +45,8 @@ TEST(one_hop_ends_the_sums_and_none_is_rounded_again)
     const zi_flat flat = {.kept = {{.dtype = ZERO_DTYPE_F32}, {.dtype = ZERO_DTYPE_F32}},
                           .slot = {{.dtype = ZERO_DTYPE_F32}, {.dtype = ZERO_DTYPE_F32}},
                           .wire = {{.dtype = ZERO_DTYPE_F32}, {.dtype = ZERO_DTYPE_F16}},
-                          .wire_sum = {.dtype = ZERO_DTYPE_F16}};
+                          .wire_sum = {.dtype = ZERO_DTYPE_F16},
+                          .wire_updated = {.dtype = ZERO_DTYPE_F32}};
     for (size_t i = 0; i < DEGREES; i++) {
         zi_hop hops[ZI_HOPS];
         uint32_t ended = 0;

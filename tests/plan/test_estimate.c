@@ -37,12 +37,14 @@ static zero_status compare_step(toy_trainer *trainer)
 }
 
 /* Every stage and every hybrid, with fewer slots than units and with more. */
-static void compare_all(zero_dtype dtype, uint32_t micro_steps)
+static void compare_all(zero_dtype dtype, zero_dtype wire, uint32_t micro_steps)
 {
     static const uint32_t slots[] = {1, 2, 3, 20};
     for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
         toy_run run = toy_run_equal(9, 700, dtype);
         run.micro_steps = micro_steps;
+        run.tuning.wire_dtype = wire;
+        run.tuning.gather_dtype = wire;
         run.tuning.param_slots = slots[i];
         run.tuning.no_prefetch = slots[i] == 1;
         CHECK_OK(toy_on_ways(4, &run, compare_step, NULL));
@@ -53,8 +55,10 @@ static void compare_all(zero_dtype dtype, uint32_t micro_steps)
 
 TEST(an_engine_moves_as_many_bytes)
 {
-    compare_all(ZERO_DTYPE_F32, 1);
-    compare_all(ZERO_DTYPE_BF16, MICRO_STEPS);
+    compare_all(ZERO_DTYPE_F32, ZERO_DTYPE_DEFAULT, 1);
+    compare_all(ZERO_DTYPE_BF16, ZERO_DTYPE_DEFAULT, MICRO_STEPS);
+    compare_all(ZERO_DTYPE_BF16, ZERO_DTYPE_INT8_BLOCK, 1);
+    compare_all(ZERO_DTYPE_BF16, ZERO_DTYPE_INT8_BLOCK, MICRO_STEPS);
 }
 
 #define DISK_STEPS 8

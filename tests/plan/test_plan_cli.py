@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from html import unescape
 from html.parser import HTMLParser
 
 counts = {True: 0, False: 0}
@@ -447,6 +448,42 @@ def check_rates_by_tensor(program):
     done = run(program, *lamb, "--tensor", "2")
     check("a model in several parts is refused with it",
           done.returncode == 1 and "tensor_parallel 2" in done.stderr, done.stderr)
+    check_refused_tiers(program, lamb, left_out)
+
+
+def check_refused_tiers(program, lamb, left_out):
+    """They are named, with the reason, by the table, the page, and a search."""
+    def said(text, names):
+        return f"planned without {'; '.join(names)}: tensor 0" in " ".join(text.split())
+
+    refused = mixes(program, *lamb)[0]["refused"]
+    names = [row["name"] for row in refused]
+    check("rows that engines refuse are in JSON, each with its reason", set(names) == left_out and
+          all("is updated by lamb" in row["why"] for row in refused) and
+          "of grad is host" in refused[0]["why"] and "is disk" in refused[-1]["why"], refused)
+    check("none is of AdamW", mixes(program, *lamb[:2])[0]["refused"] == [])
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plan.html")
+        done = run(program, *lamb, "--html", path)
+        with open(path, encoding="utf-8") as file:
+            page = unescape(file.read())
+    check("the table and the page name them", said(done.stdout, names) and said(page, names),
+          done.stdout)
+    tiers = ["gradients host", "parameters host", "state disk", "gradients disk",
+             "parameters disk"]
+    done = run(program, *lamb, "--search")
+    check("a search names tiers and meshes", said(
+        done.stdout, [*tiers, "tensor and pipeline parallelism"]), done.stdout)
+    check("both fit in 80 columns", all(
+        len(row) <= 80 for text in (done.stdout, run(program, *lamb).stdout)
+        for row in text.splitlines()), done.stdout)
+    held = run(program, *lamb, "--search", "--pipeline", "1", "--set", "tier=moment2=host")
+    check("and none that the line decides", held.returncode == 0 and
+          "planned without" not in held.stdout, held.stdout)
+    registered = mixes(program, *lamb[:2], "--set", "nccl_memory=registered")[0]["refused"]
+    check("rows that NCCL's memory refuses are named too", [row["name"] for row in registered] == [
+        name for name in names if "grads" in name or "all" in name] and all(
+            "nccl_memory" in row["why"] for row in registered), registered)
 
 
 def check_mesh(program):

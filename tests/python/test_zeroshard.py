@@ -120,6 +120,22 @@ class Views(unittest.TestCase):
                 self.assertTrue(np.array_equal(kept, initial(0)))
             self.assertTrue(np.isnan(kept).all())
 
+    def test_codes_and_scales(self):
+        with Engine(self.world, describe(), gather_dtype="int8", encoded_views=True) as engine:
+            with engine.unit(0, EVAL) as unit:
+                codes, scales = unit.encoded[0]
+                self.assertEqual((codes.dtype, scales.dtype), (np.int8, np.uint16))
+                self.assertEqual(len(scales), (ROWS * COLUMNS + 127) // 128)
+                steps = np.repeat(zeroshard.to_f32(scales) / 127, 128)[:ROWS * COLUMNS]
+                wrong = np.abs(codes * steps - initial(0).ravel())
+                self.assertTrue((wrong <= steps * 0.51).all())
+                self.assertIsNone(unit.params[0])
+
+    def test_values_without_codes(self):
+        with self.engine.unit(0, EVAL) as unit:
+            with self.assertRaisesRegex(ValueError, "call zero_tensor_data"):
+                _ = unit.encoded
+
     def test_frozen_tensors_have_no_gradient(self):
         model = Model()
         model.add_unit("u", [Tensor("w", (8,)), Tensor("f", (8,), frozen=True)])

@@ -222,6 +222,29 @@ TEST(sums_all_at_once_send_every_part_over_the_fabric)
     rig_close(&rig);
 }
 
+/* Each rank sends the other node its part of the sums, 256 elements of which are `bytes` long. */
+static void check_packed(uint64_t ranks_per_node, zero_dtype dtype, uint64_t bytes)
+{
+    sim_rig rig;
+    rig_open(&rig, 2, ranks_per_node, UNITS, ELEMENTS, 10 * UNIT_NS);
+    rig.options.stage = ZERO_STAGE_2;
+    const zero_sim_report whole = *rig_run(&rig);
+    rig.tuning.host_wire_dtype = dtype;
+    const zero_sim_report *r = rig_run(&rig);
+    const uint64_t granules = UNITS * ELEMENTS / (2 * ranks_per_node) / 256;
+    CHECK_EQ(whole.link_bytes[ZERO_SIM_FABRIC] - r->link_bytes[ZERO_SIM_FABRIC],
+             granules * (256 * sizeof(float) - bytes));
+    CHECK_EQ(whole.link_bytes[ZERO_SIM_LOCAL], r->link_bytes[ZERO_SIM_LOCAL]);
+    rig_close(&rig);
+}
+
+TEST(packed_sums_of_nodes_take_less_of_the_fabric)
+{
+    check_packed(4, ZERO_DTYPE_INT4_BLOCK, 132);
+    check_packed(4, ZERO_DTYPE_INT8_BLOCK, 260);
+    check_packed(1, ZERO_DTYPE_INT8_BLOCK, 260);
+}
+
 /* Hybrid sharding: gathers stay in the node, and what crosses the fabric is a node's part of the
  * gradients. */
 TEST(a_shard_group_of_a_node_gathers_within_it)

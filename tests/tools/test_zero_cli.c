@@ -362,6 +362,8 @@ TEST(adam_gives_its_metrics)
 {
     read_report("bench adam --tiny --json -");
     CHECK(rows_of("results", "adamw_vs_limit") >= 1);
+    CHECK(rows_of("results", "lamb_vs_limit") >= 1);
+    CHECK(rows_of("results", "lars_ns_per_parameter") >= 1);
     CHECK(rows_of("results", "norm_extra") >= 4);
     CHECK(rows_of("results", "fold_squares_vs_apart") >= 4);
 }

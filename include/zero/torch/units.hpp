@@ -273,6 +273,10 @@ class Units : public std::enable_shared_from_this<Units>
         std::size_t done = 0;
         try {
             for (; done < unit.params.size(); done++) {
+                if (views[done].dtype == ZERO_DTYPE_NONE) {
+                    refuse(ZERO_ERR_UNSUPPORTED, "tuning.encoded_views is 1, and modules of "
+                                                 "libtorch compute with values; leave it 0");
+                }
                 params[unit.params[done]].attach(views[done].data);
             }
         } catch (...) {

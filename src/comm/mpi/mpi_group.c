@@ -61,7 +61,7 @@ typedef struct rendezvous_record {
 static bool works_in_place(const zi_mpi_group *group, const zi_collective *c)
 {
     const unsigned char *send = c->send;
-    const size_t own = group->base.rank * c->count * zero_dtype_bytes(c->send_dtype);
+    const size_t own = zi_packed_bytes(c->send_dtype, group->base.rank * c->count);
     return send != NULL && ((c->kind == ZI_ALL_REDUCE && send == c->recv) ||
                             (c->kind == ZI_REDUCE_SCATTER && send + own == c->recv));
 }
@@ -325,6 +325,7 @@ static zero_status mpi_group_make_grid(zi_mpi_group *group)
     }
     group->flat = zi_grid_flat(group->order, size, group->base.rank);
     group->grid = zi_grid_of_hosts(group->order, hosts, size, group->base.rank, group->by_host);
+    group->base.hosts_at_once = zi_grid_crosses_at_once(&group->grid, hosts);
     zi_free(hosts);
     return ZERO_OK;
 }

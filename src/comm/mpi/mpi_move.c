@@ -34,13 +34,12 @@ typedef struct array_move {
     zi_mpi_group *group;
     zi_stream *stream; /* whose task this is */
     const zi_collective *collective;
-    uint32_t index;       /* of the collective in its batch */
-    bool sliced;          /* members share an array of `count`, else each has `count` elements */
-    bool on_host;         /* it is host memory */
-    size_t element_bytes; /* of what is sent */
-    size_t sum_bytes;     /* of an element of a host's sum */
-    size_t step;          /* elements of a chunk */
-    const zi_grid *grid;  /* who exchanges with whom */
+    uint32_t index;      /* of the collective in its batch */
+    bool sliced;         /* members share an array of `count`, else each has `count` elements */
+    bool on_host;        /* it is host memory */
+    zero_dtype dtype;    /* of what is sent */
+    size_t step;         /* elements of a chunk */
+    const zi_grid *grid; /* who exchanges with whom */
 } array_move;
 
 /* A level that a chunk goes through: members exchange, then each works on what it has got. */
@@ -105,7 +104,8 @@ static zero_status mpi_move_copy(const array_move *m, void *target, const void *
                                  size_t count)
 {
     const zi_device *device = m->group->base.kernels->device;
-    return device->ops->copy(device->self, m->stream, target, source, count * m->element_bytes);
+    return device->ops->copy(device->self, m->stream, target, source,
+                             zi_packed_bytes(m->dtype, count));
 }
 
 static zero_status mpi_move_drain(const array_move *m)
@@ -153,7 +153,8 @@ static zero_status gather_to_host(const array_move *m, size_t done)
     size_t first = 0;
     const size_t count = mpi_move_chunk_of(m, rank, done, &first);
     const unsigned char *recv = m->collective->recv;
-    return mpi_move_copy(m, outgoing(m, rank, done), recv + first * m->element_bytes, count);
+    return mpi_move_copy(m, outgoing(m, rank, done), recv + zi_packed_bytes(m->dtype, first),
+                         count);
 }
 
 /* The place on the host of the chunk of member `i`'s part. */
@@ -161,7 +162,7 @@ static unsigned char *gathered(const array_move *m, uint32_t i, size_t first, si
 {
     unsigned char *recv = m->collective->recv;
     if (m->on_host) {
-        return recv + first * m->element_bytes;
+        return recv + zi_packed_bytes(m->dtype, first);
     }
     return i == m->group->base.rank ? outgoing(m, i, done) : incoming(m, i, done);
 }
@@ -178,9 +179,9 @@ static void gather_describe(const array_move *m, size_t done, bool within)
         m->group->exchange.transfers[at] = (zi_mpi_transfer){
             .member = with.rank,
             .send_at = gathered(m, with.mine, own, done),
-            .send_bytes = own_count * m->element_bytes,
+            .send_bytes = zi_packed_bytes(m->dtype, own_count),
             .recv_at = gathered(m, i, first, done),
-            .recv_bytes = count * m->element_bytes,
+            .recv_bytes = zi_packed_bytes(m->dtype, count),
         };
     }
 }
@@ -194,7 +195,8 @@ static zero_status gather_finish(const array_move *m, size_t done, bool within)
         const size_t count = mpi_move_chunk_of(m, i, done, &first);
         /* Chunks that came between hosts are in this rank's column. */
         if (i != m->group->base.rank && within == (at % m->grid->columns != m->grid->column)) {
-            ZI_TRY(mpi_move_copy(m, recv + first * m->element_bytes, incoming(m, i, done), count));
+            ZI_TRY(mpi_move_copy(m, recv + zi_packed_bytes(m->dtype, first), incoming(m, i, done),
+                                 count));
         }
     }
     return ZERO_OK;
@@ -216,7 +218,8 @@ static zero_status fold_to_host(const array_move *m, size_t done)
         size_t first = 0;
         const size_t count = mpi_move_chunk_of(m, i, done, &first);
         if (i != m->group->base.rank && (m->grid->columns == 1 || column != m->grid->column)) {
-            ZI_TRY(mpi_move_copy(m, outgoing(m, i, done), send + first * m->element_bytes, count));
+            ZI_TRY(mpi_move_copy(m, outgoing(m, i, done), send + zi_packed_bytes(m->dtype, first),
+                                 count));
         }
     }
     return ZERO_OK;
@@ -242,7 +245,7 @@ static void fold_describe(const array_move *m, size_t done, bool within)
 {
     const unsigned char *send = m->collective->send;
     const bool sums = !within && in_levels(m); /* are sent, of whole hosts */
-    const size_t element_bytes = sums ? m->sum_bytes : m->element_bytes;
+    const zero_dtype dtype = sums ? zi_collective_sum_dtype(m->collective) : m->dtype;
     const bool sends = sums ? !is_row_absent(m, m->grid->row) : send != NULL;
     for (uint32_t at = 0; at < m->group->base.size; at++) {
         const uint32_t i = m->grid->at[at];
@@ -254,13 +257,13 @@ static void fold_describe(const array_move *m, size_t done, bool within)
         const size_t count = mpi_move_chunk_of(m, i, done, &first);
         const bool in_place = m->on_host && send != NULL;
         const unsigned char *from =
-            in_place ? send + first * m->element_bytes : outgoing(m, i, done);
+            in_place ? send + zi_packed_bytes(m->dtype, first) : outgoing(m, i, done);
         m->group->exchange.transfers[at] = (zi_mpi_transfer){
             .member = with.rank,
             .send_at = sums ? host_sum(m, i, done) : from,
-            .send_bytes = sends ? count * element_bytes : 0,
+            .send_bytes = sends ? zi_packed_bytes(dtype, count) : 0,
             .recv_at = within ? incoming(m, i, done) : arrival(m, row, done),
-            .recv_bytes = absent ? 0 : own_count * element_bytes,
+            .recv_bytes = absent ? 0 : zi_packed_bytes(dtype, own_count),
         };
     }
 }
@@ -287,7 +290,8 @@ static zero_status mpi_move_fold_within(const array_move *m, size_t done)
             const uint32_t member = zi_grid_at(grid, grid->row, column);
             const bool absent = is_absent(group, member, m->index);
             const unsigned char *came = incoming(m, zi_grid_at(grid, row, column), done);
-            const unsigned char *own = send != NULL ? send + first * m->element_bytes : NULL;
+            const unsigned char *own =
+                send != NULL ? send + zi_packed_bytes(m->dtype, first) : NULL;
             group->sources[column] = absent ? NULL : column == grid->column ? own : came;
         }
         const zi_fold fold = {
@@ -298,6 +302,8 @@ static zero_status mpi_move_fold_within(const array_move *m, size_t done)
             .dst_dtype = zi_collective_sum_dtype(c),
             .source_dtype = c->send_dtype,
             .scale = 1.0f / mpi_move_headroom_of(m),
+            .key = zi_collective_host_key(c, grid->row),
+            .first = first,
         };
         if (count != 0) {
             ZI_TRY(kernels->ops->fold(kernels->self, m->stream, &fold));
@@ -320,7 +326,7 @@ static zero_status fold_finish(const array_move *m, size_t done, bool within)
     const size_t count = mpi_move_chunk_of(m, group->base.rank, done, &first);
     for (uint32_t row = 0; row < grid->rows; row++) {
         const unsigned char *own = in_levels(m)   ? host_sum(m, group->base.rank, done)
-                                   : send != NULL ? send + first * m->element_bytes
+                                   : send != NULL ? send + zi_packed_bytes(m->dtype, first)
                                                   : NULL;
         group->sources[row] = is_row_absent(m, row) ? NULL
                               : row == grid->row    ? own
@@ -398,22 +404,31 @@ static zero_status run_chunks(const array_move *m, const move_steps *steps)
     return ZERO_OK;
 }
 
+/* Elements that so many bytes have room for, in whole granules. */
+static size_t mpi_move_fitting(zero_dtype dtype, size_t bytes)
+{
+    return bytes / zi_packed_bytes(dtype, ZI_GRANULE) * ZI_GRANULE;
+}
+
 /* Gather all parts of recv. */
 static zero_status gather_parts(array_move *m)
 {
-    m->element_bytes = zero_dtype_bytes(m->collective->recv_dtype);
-    m->step = (m->on_host ? ZI_MPI_TRANSFER_MAX : m->group->stage_bytes / 2) / m->element_bytes;
+    m->dtype = m->collective->recv_dtype;
+    m->step =
+        mpi_move_fitting(m->dtype, m->on_host ? ZI_MPI_TRANSFER_MAX : m->group->stage_bytes / 2);
     return run_chunks(m, &gather_steps);
 }
 
 /* Fold this rank's part of all members' send buffers. */
 static zero_status fold_parts(array_move *m)
 {
-    m->element_bytes = zero_dtype_bytes(m->collective->send_dtype);
-    m->sum_bytes = zero_dtype_bytes(zi_collective_sum_dtype(m->collective));
-    const size_t most =
-        in_levels(m) ? zi_max_u64(m->element_bytes, m->sum_bytes) : m->element_bytes;
-    m->step = m->group->stage_bytes / (m->on_host ? 1 : 2) / most;
+    m->dtype = m->collective->send_dtype;
+    const size_t bytes = m->group->stage_bytes / (m->on_host ? 1 : 2);
+    m->step = mpi_move_fitting(m->dtype, bytes);
+    if (in_levels(m)) {
+        m->step =
+            zi_min_u64(m->step, mpi_move_fitting(zi_collective_sum_dtype(m->collective), bytes));
+    }
     return run_chunks(m, &fold_steps);
 }
 
@@ -429,7 +444,7 @@ static int start_own(zi_mpi_op *op)
     op->request_count = 1;
     switch (c->kind) {
     case ZI_ALL_GATHER:
-        return zi_mpi->iallgather(c->recv, (int)(c->count * zero_dtype_bytes(c->send_dtype)), comm,
+        return zi_mpi->iallgather(c->recv, (int)zi_packed_bytes(c->send_dtype, c->count), comm,
                                   request);
     case ZI_REDUCE_SCATTER:
         return zi_mpi->ireduce_scatter_block(c->send, c->recv, (int)c->count, comm, request);
@@ -494,8 +509,8 @@ static zero_status run_own_sum(const array_move *m)
 static zero_status move_gather(array_move *m)
 {
     const zi_collective *c = m->collective;
-    m->element_bytes = zero_dtype_bytes(c->send_dtype);
-    const size_t bytes = c->count * m->element_bytes;
+    m->dtype = c->send_dtype;
+    const size_t bytes = zi_packed_bytes(c->send_dtype, c->count);
     unsigned char *own = (unsigned char *)c->recv + m->group->base.rank * bytes;
     if (c->send != own) {
         ZI_TRY(mpi_move_copy(m, own, c->send, c->count));

@@ -211,7 +211,8 @@ static zero_status take_scratch(zi_nccl_group *group, const zi_group_desc *desc)
 {
     const size_t ninth = desc->scratch_bytes / 9 / ZI_PAGE_BYTES * ZI_PAGE_BYTES;
     const size_t zeros = zi_min_u64(ninth, ZI_ZEROS_MAX);
-    const size_t least = 4 * group->base.size * ZI_SHARE_COUNT * sizeof(float);
+    /* Two rounds, and in each two shares of all members in fp32, with packed sums behind them. */
+    const size_t least = 5 * group->base.size * ZI_SHARE_COUNT * sizeof(float);
     if (desc->gathers_only) {
         return ZERO_OK;
     }
@@ -302,6 +303,7 @@ static zero_status nccl_group_make_grid(zi_nccl_group *group, const zi_group_des
     }
     group->grid =
         zi_grid_of_hosts(group->order, hosts, desc->size, group->base.rank, group->by_host);
+    group->base.hosts_at_once = zi_grid_crosses_at_once(&group->grid, hosts);
     zi_free(hosts);
     const bool exact = desc->reduction == ZERO_REDUCTION_EXACT;
     const zi_grid *grid = exact ? &group->flat : &group->grid;

@@ -97,9 +97,8 @@ static bool nccl_move_adds_squares(const zi_nccl_group *group, const zi_collecti
 /* Element `first` of the send buffer; zeros for a rank that has none. */
 static const void *source_of(const zi_nccl_group *group, const zi_collective *c, uint64_t first)
 {
-    return c->send == NULL
-               ? group->zeros
-               : (const unsigned char *)c->send + first * zero_dtype_bytes(c->send_dtype);
+    return c->send == NULL ? group->zeros
+                           : (const unsigned char *)c->send + zi_packed_bytes(c->send_dtype, first);
 }
 
 static unsigned char *nccl_move_target_of(const zi_collective *c, uint64_t first)
@@ -169,11 +168,23 @@ static zero_status calls_end(call_group *calls)
         }                                                                                  \
     } while (0)
 
+/* Packed elements go as bytes. */
+static ncclDataType_t message_type_of(zero_dtype dtype)
+{
+    return zi_dtype_is_packed(dtype) ? ncclInt8 : type_of(dtype);
+}
+
+static uint64_t message_count_of(zero_dtype dtype, uint64_t count)
+{
+    return zi_dtype_is_packed(dtype) ? zi_packed_bytes(dtype, count) : count;
+}
+
 static void put_send(call_group *calls, const void *source, uint64_t count, zero_dtype dtype,
                      uint32_t peer)
 {
     if (count != 0) {
-        PUT(calls, send, "ncclSend", source, count, type_of(dtype), (int)peer);
+        PUT(calls, send, "ncclSend", source, message_count_of(dtype, count), message_type_of(dtype),
+            (int)peer);
     }
 }
 
@@ -181,7 +192,8 @@ static void put_recv(call_group *calls, void *target, uint64_t count, zero_dtype
                      uint32_t peer)
 {
     if (count != 0) {
-        PUT(calls, recv, "ncclRecv", target, count, type_of(dtype), (int)peer);
+        PUT(calls, recv, "ncclRecv", target, message_count_of(dtype, count), message_type_of(dtype),
+            (int)peer);
     }
 }
 
@@ -259,14 +271,16 @@ static bool is_within(const zi_nccl_group *group, const zi_collective *c)
     return !is_native(c) && nccl_move_grid_of(group, c)->columns > 1;
 }
 
-/* The bytes of hosts' sums behind a chunk's slots, where they are longer than what they are made
- * of. Else 0, and they take the place of slots. */
+/* The bytes of hosts' sums behind a chunk's slots, where they are in another type than what they
+ * are made of. Else 0, and they take the place of slots. */
 static uint64_t nccl_move_sums_bytes(const zi_nccl_group *group, const zi_collective *c,
                                      uint64_t part)
 {
-    const uint64_t element = zero_dtype_bytes(zi_collective_sum_dtype(c));
-    const bool longer = element > zero_dtype_bytes(c->send_dtype);
-    return longer && is_within(group, c) ? nccl_move_grid_of(group, c)->rows * part * element : 0;
+    const zero_dtype sum = zi_collective_sum_dtype(c);
+    const bool other = sum != c->send_dtype || zi_dtype_is_packed(sum);
+    return other && is_within(group, c)
+               ? nccl_move_grid_of(group, c)->rows * zi_packed_bytes(sum, part)
+               : 0;
 }
 
 /* Elements of the next chunk of a collective of which `left` are left, and the bytes of scratch
@@ -283,15 +297,15 @@ static uint64_t chunk_size(const batch_state *m, const zi_collective *c, uint64_
         *bytes = count * element;
         return count;
     }
-    const uint64_t each =
-        size * element + nccl_move_sums_bytes(group, c, 1); /* of an element of all parts */
-    const uint64_t fits = zi_min_u64(group->zeros_bytes / element, m->round_bytes / each);
-    const uint64_t part = fits / ZI_SHARE_COUNT * ZI_SHARE_COUNT;
+    const uint64_t one = zi_packed_bytes(c->send_dtype, ZI_SHARE_COUNT);
+    const uint64_t each = size * one + nccl_move_sums_bytes(group, c, ZI_SHARE_COUNT); /* of all */
+    const uint64_t fits = zi_min_u64(group->zeros_bytes / one, m->round_bytes / each);
+    const uint64_t part = fits * ZI_SHARE_COUNT;
     uint64_t count = zi_min_u64(left, c->kind == ZI_ALL_REDUCE ? part * size : part);
     if (c->kind == ZI_ALL_REDUCE && count < left && left - count < least_shared(group)) {
         count -= least_shared(group); /* all members have a part of what is left, too */
     }
-    *bytes = part_count(group, c, count) * each;
+    *bytes = zi_div_up(part_count(group, c, count), ZI_SHARE_COUNT) * each;
     return count;
 }
 
@@ -338,7 +352,7 @@ static unsigned char *nccl_move_slot_of(const zi_nccl_group *group, const zi_ncc
                                         uint32_t row, uint32_t column)
 {
     const zi_collective *c = chunk->collective;
-    const uint64_t bytes = part_count(group, c, chunk->count) * zero_dtype_bytes(c->send_dtype);
+    const uint64_t bytes = zi_packed_bytes(c->send_dtype, part_count(group, c, chunk->count));
     return chunk->at + ((uint64_t)column * nccl_move_grid_of(group, c)->rows + row) * bytes;
 }
 
@@ -349,7 +363,7 @@ static unsigned char *nccl_move_sum_of(const zi_nccl_group *group, const zi_nccl
     const zi_collective *c = chunk->collective;
     const zi_grid *grid = nccl_move_grid_of(group, c);
     const uint64_t part = part_count(group, c, chunk->count);
-    const uint64_t bytes = part * zero_dtype_bytes(zi_collective_sum_dtype(c));
+    const uint64_t bytes = zi_packed_bytes(zi_collective_sum_dtype(c), part);
     const uint32_t behind =
         nccl_move_sums_bytes(group, c, part) != 0 ? grid->columns : grid->column;
     return nccl_move_slot_of(group, chunk, 0, behind) + row * bytes;
@@ -387,27 +401,45 @@ static float nccl_move_headroom_of(const zi_nccl_group *group, const zi_collecti
     return zi_sum_headroom(zi_collective_sum_dtype(c), nccl_move_grid_of(group, c)->columns);
 }
 
-/* The sums of this host, of the parts of this column: in place of what this rank has sent itself,
- * or behind all slots. */
-static zero_status nccl_move_fold_within(const batch_state *m, const zi_nccl_chunk *chunk)
+/* The sums of this host, of the parts of rows [row, row + rows) of this column: in place of what
+ * this rank has sent itself, or behind all slots. */
+static zero_status fold_rows(const batch_state *m, const zi_nccl_chunk *chunk, uint32_t row,
+                             uint32_t rows)
 {
     zi_nccl_group *group = m->group;
     const zi_collective *c = chunk->collective;
     const zi_grid *grid = nccl_move_grid_of(group, c);
     const zi_kernels *kernels = group->base.kernels;
+    uint64_t first = 0;
+    (void)nccl_move_share_of(group, chunk, zi_grid_at(grid, row, grid->column), &first);
     for (uint32_t column = 0; column < grid->columns; column++) {
-        group->sources[column] = nccl_move_slot_of(group, chunk, 0, column);
+        group->sources[column] = nccl_move_slot_of(group, chunk, row, column);
     }
     const zi_fold job = {
-        .dst = nccl_move_sum_of(group, chunk, 0),
+        .dst = nccl_move_sum_of(group, chunk, row),
         .sources = group->sources,
         .source_count = grid->columns,
-        .count = grid->rows * part_count(group, c, chunk->count),
+        .count = rows * part_count(group, c, chunk->count),
         .dst_dtype = zi_collective_sum_dtype(c),
         .source_dtype = c->send_dtype,
         .scale = 1.0f / nccl_move_headroom_of(group, c),
+        .key = zi_collective_host_key(c, grid->row),
+        .first = first,
     };
     return kernels->ops->fold(kernels->self, m->stream, &job);
+}
+
+/* The rows' parts lie end to end. Packed sums are rounded by where their elements are in the array,
+ * so there each row is a fold of its own. */
+static zero_status nccl_move_fold_within(const batch_state *m, const zi_nccl_chunk *chunk)
+{
+    const zi_grid *grid = nccl_move_grid_of(m->group, chunk->collective);
+    const bool packed = zi_dtype_is_packed(zi_collective_sum_dtype(chunk->collective));
+    const uint32_t rows = packed ? 1 : grid->rows;
+    for (uint32_t row = 0; row < grid->rows; row += rows) {
+        ZI_TRY(fold_rows(m, chunk, row, rows));
+    }
+    return ZERO_OK;
 }
 
 /* ---- between the rows of a column ---- */
@@ -428,7 +460,7 @@ static unsigned char *arrival_of(const zi_nccl_group *group, const zi_nccl_chunk
     const uint64_t part = part_count(group, c, chunk->count);
     const bool longer = nccl_move_sums_bytes(group, c, part) != 0;
     return nccl_move_slot_of(group, chunk, 0, longer ? 0 : (grid->column + 1) % grid->columns) +
-           row * part * zero_dtype_bytes(row_dtype(group, c));
+           row * zi_packed_bytes(row_dtype(group, c), part);
 }
 
 /* The data of this rank for the rank of its column in row `row`: the sum of its host, or its own

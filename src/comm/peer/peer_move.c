@@ -12,9 +12,8 @@ _Static_assert(ZI_SHARE_COUNT % ZI_NORM_CHUNK == 0, "chunks can add their square
 
 static uint64_t peer_move_bytes_of(uint64_t count, zero_dtype dtype)
 {
-    uint64_t bytes = 0;
-    zi_assert(zi_mul_u64(count, zero_dtype_bytes(dtype), &bytes));
-    return bytes;
+    zi_assert_cmp(count, <=, UINT64_MAX / sizeof(float));
+    return zi_packed_bytes(dtype, count);
 }
 
 uint64_t zi_peer_send_bytes(const zi_collective *collective, uint32_t size)
@@ -172,9 +171,12 @@ static bool is_staged(const zi_peer_group *group, uint32_t index)
 static uint64_t peer_move_chunk_of(const zi_peer_group *group, const zi_collective *collective)
 {
     const uint64_t slices = collective->kind == ZI_REDUCE_SCATTER ? group->base.size : 1;
-    const uint64_t count =
-        group->block->stage_bytes / (slices * zero_dtype_bytes(collective->send_dtype));
-    return count >= ZI_SHARE_COUNT ? count / ZI_SHARE_COUNT * ZI_SHARE_COUNT : count;
+    const uint64_t share = peer_move_bytes_of(ZI_SHARE_COUNT, collective->send_dtype);
+    const uint64_t shares = group->block->stage_bytes / (slices * share);
+    if (shares != 0 || zi_dtype_is_packed(collective->send_dtype)) {
+        return shares * ZI_SHARE_COUNT;
+    }
+    return group->block->stage_bytes / (slices * zero_dtype_bytes(collective->send_dtype));
 }
 
 /* True if the folds of the chunks add the squares: each chunk begins with a chunk of a norm. */
