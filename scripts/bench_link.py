@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""How long steps of the GPT take over a slow link, by what parameters are gathered in.
+"""How long steps of the GPT take over a slow link, by what parameters and gradients cross it in.
 
 Usage: scripts/bench_link.py GPT2_TRAIN --data TEXT [--rates 1gbit,10gbit] [--rounds N]
-                             [--gather LIST] [--ranks N] [--json FILE]
+                             [--formats LIST] [--ranks N] [--json FILE]
 
 Two network namespaces of this machine stand for two hosts, joined by a pair of interfaces that the
-kernel's token bucket filter holds to each rate; mpirun starts N ranks in each (1). Types of LIST
-(own,mxfp8,int8) take turns, N rounds (5). A row says the median step of each round after the first
-five, and the loss of the last step. It needs root, iproute2 and Open MPI, and changes nothing that
-outlives it."""
+kernel's token bucket filter holds to each rate; mpirun starts N ranks in each (1). Formats of LIST
+(all of FORMATS below) take turns, N rounds (5). A row says the median step of each round after the
+first five, and the loss of the last step. It needs root, iproute2 and Open MPI, and changes nothing
+that outlives it."""
 
 import argparse
 import csv
@@ -23,6 +23,14 @@ HOSTS = {"zero-link-a": "10.77.0.1", "zero-link-b": "10.77.0.2"}
 STEPS, WARM = 20, 5
 MODEL = ("--stage 3 --dtype bf16 --layers 4 --heads 8 --width 512 --seq 64 --val-every 0 "
          f"--threads 1 --steps {STEPS}").split()
+FORMATS = {
+    "own": [],
+    "mxfp8": ["--gather-dtype", "mxfp8"],
+    "int8": ["--gather-dtype", "int8"],
+    "int8-sums": ["--host-wire-dtype", "int8"],
+    "int4-sums": ["--host-wire-dtype", "int4"],
+    "int8-int4": ["--gather-dtype", "int8", "--host-wire-dtype", "int4"],
+}
 # What mpirun starts on another host: ssh in other places.
 AGENT = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
@@ -56,7 +64,7 @@ def open_link(rate):
              "rate", rate, "burst", "256kb", "latency", "50ms")
 
 
-def run(arguments, folder, gather):
+def run(arguments, folder, words):
     """(median milliseconds of a step, last loss)"""
     first = next(iter(HOSTS))
     report = os.path.join(folder, "steps.csv")
@@ -69,7 +77,7 @@ def run(arguments, folder, gather):
         "btl_tcp_if_include", "10.77.0.0/24", "--mca", "btl", "tcp,self,vader", "--mca", "pml",
         "ob1", arguments.program, "--data", arguments.data, *MODEL,
         "--batch", str(2 * arguments.ranks), "--csv", report,
-        *([] if gather == "own" else ["--gather-dtype", gather]),
+        *words,
     ]  # fmt: skip
     env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
@@ -84,18 +92,17 @@ def measure(arguments, folder):
     rows = []
     for rate in arguments.rates.split(","):
         open_link(rate)
-        gathers = arguments.gather.split(",")
-        times, losses = {gather: [] for gather in gathers}, {}
+        formats = arguments.formats.split(",")
+        times, losses = {name: [] for name in formats}, {}
         for _ in range(arguments.rounds):
-            for gather in gathers:
-                milliseconds, losses[gather] = run(arguments, folder, gather)
-                times[gather].append(milliseconds)
-        for gather in gathers:
-            rows.append({"rate": rate, "gather": gather, "ms": times[gather],
-                         "loss": losses[gather]})
-            print(f"{rate:>8} {gather:>6}  {statistics.median(times[gather]):8.1f} ms "
-                  f"({min(times[gather]):.1f} to {max(times[gather]):.1f})  loss "
-                  f"{losses[gather]:.5f}", flush=True)
+            for name in formats:
+                milliseconds, losses[name] = run(arguments, folder, FORMATS[name])
+                times[name].append(milliseconds)
+        for name in formats:
+            rows.append({"rate": rate, "format": name, "ms": times[name], "loss": losses[name]})
+            print(f"{rate:>8} {name:>9}  {statistics.median(times[name]):8.1f} ms "
+                  f"({min(times[name]):.1f} to {max(times[name]):.1f})  loss "
+                  f"{losses[name]:.5f}", flush=True)
     return rows
 
 
@@ -105,12 +112,15 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--rates", default="1gbit,10gbit")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--gather", default="own,mxfp8,int8")
+    parser.add_argument("--formats", default=",".join(FORMATS))
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--json")
     arguments = parser.parse_args()
     arguments.program = os.path.abspath(arguments.program)
     arguments.data = os.path.abspath(arguments.data)
+    for name in arguments.formats.split(","):
+        if name not in FORMATS:
+            sys.exit(f"--formats {name} is none of {', '.join(FORMATS)}")
     if os.geteuid() != 0:
         sys.exit("network namespaces need root")
     with tempfile.TemporaryDirectory() as folder:

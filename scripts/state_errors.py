@@ -141,7 +141,8 @@ def main():
                 lines += rows_of(folder, step, f"beta2 {beta2}")
     print("\n".join(lines))
     if "--write" in words[:cut]:
-        state_quality.put_into_page(lines, "errors")
+        state_quality.put_into_page(os.path.join(state_quality.DOCS, "small-states.md"), lines,
+                                    "errors")
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ typedef struct bench_runner {
 
 static const bench_runner runners[] = {
     {"adam",
-     "adamw_vs_limit: the fused optimizer pass against reading and writing the same bytes; "
-     "norm_extra: folds that add squares",
+     "adamw_vs_limit, lamb_vs_limit, lars_vs_limit: the fused optimizer pass against reading and "
+     "writing the same bytes; norm_extra: folds that add squares",
      bench_adam, TAKES_NOTHING},
     {"comm",
      "reduce_scatter_vs_mpi, all_gather_vs_mpi, ..._vs_limit: collectives against the MPI "

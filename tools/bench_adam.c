@@ -1,7 +1,10 @@
-/* Owns the measurement of the fused AdamW pass against what the memory allows: reading and writing
- * back the same bytes in place, in the way that is fastest on this machine.
+/* Owns the measurement of fused optimizer passes, AdamW's and those of rates by tensor, against
+ * what the memory allows: reading and writing back the same bytes in place, in the way that is
+ * fastest on this machine; before that, where norms are measured, reading what they are of.
  * Invariant: both sides work on the same arrays, the limit leaves every value as it is, and a case
- * is reported only when sampled elements went through exactly the scalar lane's bits. */
+ * is reported only when sampled elements went through exactly the scalar lane's bits, and the first
+ * norms are those of the first values. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +16,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/math/code.h"
 #include "kernels/math/convert.h"
+#include "kernels/math/layer_norms.h"
 #include "kernels/math/remainder.h"
 #include "kernels/math/rounding.h"
 #include "optimizer/optimizer.h"
@@ -22,7 +26,6 @@
 #endif
 
 #define METRIC "adamw_vs_limit"
-#define METRIC_SPEED "adamw_ns_per_parameter"
 /* Blocks of elements, of which one has one scale where there are scales. */
 #define SAMPLE_STRIDE ((size_t)1281)
 #define SEED UINT64_C(0x5eed)
@@ -31,7 +34,30 @@
 /* Elements that have a line of scales. */
 #define LINE_ELEMENTS (ZERO_CODE_BLOCK * (size_t)64 / sizeof(uint16_t))
 
+/* An optimizer's metrics, and its numbers, which have no meaning. */
+typedef struct adam_kind {
+    const char *metric;
+    const char *metric_speed;
+    zi_hyper hyper;
+} adam_kind;
+
+static const adam_kind adamw = {
+    METRIC,
+    "adamw_ns_per_parameter",
+    {.kind = ZERO_OPTIMIZER_ADAMW, .adamw = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f}}};
+static const adam_kind lamb = {
+    "lamb_vs_limit",
+    "lamb_ns_per_parameter",
+    {.kind = ZERO_OPTIMIZER_LAMB,
+     .lamb = {.lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f, .weight_decay = 0.01f}}};
+static const adam_kind lars = {
+    "lars_vs_limit",
+    "lars_ns_per_parameter",
+    {.kind = ZERO_OPTIMIZER_LARS,
+     .lars = {.lr = 1e-1f, .momentum = 0.9f, .weight_decay = 0.01f, .trust = 1e-3f, .eps = 1e-8f}}};
+
 typedef struct adam_case {
+    const adam_kind *kind;
     const char *name;
     zero_dtype grad;
     zero_dtype param; /* F32: its own master, no copy */
@@ -40,16 +66,19 @@ typedef struct adam_case {
 } adam_case;
 
 static const adam_case cases[] = {
-    {"bf16 grad and copy", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
-    {"all fp32", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
-    {"bf16 grad, copy and moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32,
+    {&adamw, "bf16 grad and copy", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32,
+     ZERO_DTYPE_F32},
+    {&adamw, "all fp32", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+    {&adamw, "bf16 grad, copy and moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_F32,
      ZERO_DTYPE_BF16},
-    {"remainder16, bf16 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16,
+    {&adamw, "remainder16, bf16 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16,
      ZERO_DTYPE_BF16},
-    {"remainder16, i8 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16,
+    {&adamw, "remainder16, i8 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER16,
      ZERO_DTYPE_I8},
-    {"remainder8, i8 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8,
+    {&adamw, "remainder8, i8 moments", ZERO_DTYPE_BF16, ZERO_DTYPE_BF16, ZERO_DTYPE_REMAINDER8,
      ZERO_DTYPE_I8},
+    {&lamb, "LAMB, all fp32", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
+    {&lars, "LARS, all fp32", ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32, ZERO_DTYPE_F32},
 };
 #define CASE_COUNT (sizeof cases / sizeof cases[0])
 #define THREADS_MAX 256
@@ -76,7 +105,9 @@ typedef struct adam_run {
     zi_pool *pool;
     limit_way way;    /* of the limit's pass */
     uint64_t zero;    /* xor-ed in by the limit; the compiler does not know that it is 0 */
-    uint64_t updates; /* passes of AdamW so far */
+    uint64_t updates; /* passes of the optimizer so far */
+    zi_layer_sums sums;
+    zi_layer_norms norms[BENCH_REPETITIONS_MAX + 1]; /* by which each of them went */
     float (*first)[BENCH_PERIOD]; /* the state before them, of one period: master and moments */
     uint64_t seen[THREADS_MAX]; /* the limit's result of the gradient, by thread; nobody needs it */
 } adam_run;
@@ -89,6 +120,11 @@ static bool has_remainder(const adam_run *run)
 static bool has_copy(const adam_run *run)
 {
     return run->what->param != ZERO_DTYPE_F32 && !has_remainder(run);
+}
+
+static zero_optimizer kind_of(const adam_run *run)
+{
+    return run->job.optimizer;
 }
 
 static void *master_of(const adam_run *run)
@@ -106,7 +142,7 @@ static size_t share_begin(const adam_run *run, uint32_t share, uint32_t shares)
 #define SCALES_MAX 2
 
 /* The limit, once per width of vector: read, change and write back arrays and their scales, read
- * one, and write one past the caches when there is a copy. */
+ * one, and write one past the caches when there is a copy; or read all and change nothing. */
 typedef struct limit_arrays {
     unsigned char *changed[CHANGED_MAX];
     size_t changed_width[CHANGED_MAX]; /* bytes of an element */
@@ -118,6 +154,7 @@ typedef struct limit_arrays {
     unsigned char *copy; /* NULL: none */
     size_t count;
     limit_way way;
+    bool only_reads;
     uint64_t zero;
 } limit_arrays;
 
@@ -148,7 +185,9 @@ static inline void ask_for(const unsigned char *place, size_t bytes, size_t ahea
                 for (size_t b = 0; b < STEP_ELEMENTS * all.changed_width[k]; b += (bytes)) {  \
                     name##_vector *const place = (name##_vector *)(void *)(at + b);           \
                     const name##_vector value = *place ^ zero;                                \
-                    if (all.way.stream_changed) {                                             \
+                    if (all.only_reads) {                                                     \
+                        seen |= value;                                                        \
+                    } else if (all.way.stream_changed) {                                      \
                         stream(place, value);                                                 \
                     } else {                                                                  \
                         *place = value;                                                       \
@@ -211,11 +250,16 @@ static void add_changed(limit_arrays *all, void *base, zero_dtype dtype, size_t 
     all->changed_width[all->changed_count++] = zero_dtype_bytes(dtype);
 }
 
-static void limit_share(void *argument, uint32_t share, uint32_t shares)
+static void add_moments(limit_arrays *all, const adam_run *run, uint32_t moments, size_t begin)
 {
-    adam_run *run = argument;
+    for (uint32_t k = 0; k < moments; k++) {
+        add_changed(all, run->job.state[ZI_STATE_MOMENT1 + k], run->what->moment, begin);
+    }
+}
+
+static limit_arrays limit_of(const adam_run *run, uint32_t share, uint32_t shares)
+{
     const adam_case *what = run->what;
-    void *const *state = run->job.state;
     const size_t begin = share_begin(run, share, shares);
     limit_arrays all = {
         .grad = (const unsigned char *)run->job.grad + begin * zero_dtype_bytes(what->grad),
@@ -229,8 +273,28 @@ static void limit_share(void *argument, uint32_t share, uint32_t shares)
     if (has_remainder(run)) {
         add_changed(&all, run->job.param, what->param, begin);
     }
-    add_changed(&all, state[ZI_STATE_MOMENT1], what->moment, begin);
-    add_changed(&all, state[ZI_STATE_MOMENT2], what->moment, begin);
+    return all;
+}
+
+/* All that a measurement of norms reads, of states that are fp32. */
+static void limit_reads(void *argument, uint32_t share, uint32_t shares)
+{
+    adam_run *run = argument;
+    limit_arrays all = limit_of(run, share, shares);
+    all.only_reads = true;
+    all.copy = NULL;
+    add_moments(&all, run, zi_optimizer_measured_moments(kind_of(run)),
+                share_begin(run, share, shares));
+    run->seen[share] = run_limit(&all);
+}
+
+static void limit_share(void *argument, uint32_t share, uint32_t shares)
+{
+    adam_run *run = argument;
+    void *const *state = run->job.state;
+    const size_t begin = share_begin(run, share, shares);
+    limit_arrays all = limit_of(run, share, shares);
+    add_moments(&all, run, zi_optimizer_moments(kind_of(run)), begin);
     for (uint32_t k = ZI_STATE_SCALE1; k <= ZI_STATE_SCALE2 && state[k] != NULL; k++) {
         all.scales[all.scales_count++] =
             shifted(state[k], ZERO_DTYPE_BF16, begin / ZERO_CODE_BLOCK);
@@ -238,7 +302,13 @@ static void limit_share(void *argument, uint32_t share, uint32_t shares)
     run->seen[share] = run_limit(&all);
 }
 
-static void adamw_share(void *argument, uint32_t share, uint32_t shares)
+static void measure_share(void *argument, uint32_t share, uint32_t shares)
+{
+    const adam_run *run = argument;
+    zi_cpu_measure(&run->job, share, shares);
+}
+
+static void update_share(void *argument, uint32_t share, uint32_t shares)
 {
     const adam_run *run = argument;
     zi_cpu_update(&run->job, NULL, share, shares);
@@ -248,6 +318,9 @@ static double time_limit(void *argument)
 {
     adam_run *run = argument;
     const double start = bench_now();
+    if (zi_optimizer_is_layerwise(kind_of(run))) {
+        zi_pool_run(run->pool, limit_reads, run);
+    }
     zi_pool_run(run->pool, limit_share, run);
     return bench_now() - start;
 }
@@ -268,11 +341,24 @@ static void choose_way(adam_run *run)
     run->way = limit_ways[fastest];
 }
 
-static double time_adamw(void *argument)
+/* The norms that the next update goes by. */
+static void measure(adam_run *run)
+{
+    zi_layer_norms *norms = &run->norms[run->updates];
+    run->sums = (zi_layer_sums){{{0}, 0, 0}, {{0}, 0, 0}};
+    zi_pool_run(run->pool, measure_share, run);
+    *norms = (zi_layer_norms){zi_layer_norm(&run->sums.param), zi_layer_norm(&run->sums.direction)};
+    run->job.norms = norms;
+}
+
+static double time_update(void *argument)
 {
     adam_run *run = argument;
     const double start = bench_now();
-    zi_pool_run(run->pool, adamw_share, run);
+    if (zi_optimizer_is_layerwise(kind_of(run))) {
+        measure(run);
+    }
+    zi_pool_run(run->pool, update_share, run);
     run->updates++;
     return bench_now() - start;
 }
@@ -291,7 +377,8 @@ static void read_block(const adam_run *run, size_t first, block_state block)
     } else {
         memcpy(block[0], master, sizeof block[0]);
     }
-    for (uint32_t k = 0; k < 2; k++) {
+    memset(block[2], 0, sizeof block[2]); /* where there is one moment */
+    for (uint32_t k = 0; k < zi_optimizer_moments(kind_of(run)); k++) {
         const void *moment = shifted(job->state[ZI_STATE_MOMENT1 + k], run->what->moment, first);
         if (run->what->moment == ZERO_DTYPE_I8) {
             const uint16_t *scales = job->state[ZI_STATE_SCALE1 + k];
@@ -304,9 +391,10 @@ static void read_block(const adam_run *run, size_t first, block_state block)
 }
 
 /* A moment's values as they are stored. random: the word of each. */
-static void keep_moment(zero_dtype dtype, uint32_t moment, float *values, const uint32_t *random)
+static void keep_moment(const adam_run *run, uint32_t moment, float *values, const uint32_t *random)
 {
-    const zero_dtype kind = zi_optimizer_code(ZERO_OPTIMIZER_ADAMW, moment);
+    const zero_dtype dtype = run->what->moment;
+    const zero_dtype kind = zi_optimizer_code(kind_of(run), moment);
     uint32_t most = 0;
     for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
         const uint32_t magnitude = zi_code_magnitude(values[k]);
@@ -327,15 +415,26 @@ static void keep_moment(zero_dtype dtype, uint32_t moment, float *values, const 
     }
 }
 
-/* One update of a block as the lane functions define it. copies: the bits of its parameters. */
-static void scalar_update(const adam_run *run, size_t first, block_state block, uint16_t *copies)
+/* A block's gradients, unscaled. */
+static void read_grad(const adam_run *run, size_t first, float grad[ZERO_CODE_BLOCK])
 {
-    const zi_adamw_coeffs coeffs = run->decision.groups[0].adamw;
+    zi_cpu_cast(grad, ZERO_DTYPE_F32, shifted(run->grad, run->what->grad, first), run->what->grad,
+                ZERO_CODE_BLOCK);
+    for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
+        grad[k] *= run->decision.grad_scale;
+    }
+}
+
+/* One update of a block as the lane functions define it, by these norms. copies: the bits of its
+ * parameters. */
+static void scalar_update(const adam_run *run, size_t first, const zi_layer_norms *norms,
+                          block_state block, uint16_t *copies)
+{
+    const zi_coeffs coeffs = zi_optimizer_trust(kind_of(run), run->decision.groups[0], *norms);
     zi_rounding_key key = {SEED, run->decision.update, 0, ZI_ROUNDING_PARAM};
     float grad[ZERO_CODE_BLOCK];
     uint32_t random[3][ZERO_CODE_BLOCK];
-    zi_cpu_cast(grad, ZERO_DTYPE_F32, shifted(run->grad, run->what->grad, first), run->what->grad,
-                ZERO_CODE_BLOCK);
+    read_grad(run, first, grad);
     for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
         for (uint32_t purpose = 0; purpose < 3; purpose++) {
             key.purpose = (zi_rounding_purpose)purpose;
@@ -344,8 +443,7 @@ static void scalar_update(const adam_run *run, size_t first, block_state block, 
                 first + k);
         }
         const zi_element_state state = {.p = block[0][k], .m = block[1][k], .v = block[2][k]};
-        const zi_element_state next =
-            zi_adamw_lane(state, grad[k] * run->decision.grad_scale, coeffs);
+        const zi_element_state next = zi_optimizer_lane(kind_of(run), state, grad[k], coeffs);
         zi_split split = {zi_bf16_from_f32(next.p), 0};
         block[0][k] = next.p;
         if (run->what->master == ZERO_DTYPE_REMAINDER16) {
@@ -358,8 +456,8 @@ static void scalar_update(const adam_run *run, size_t first, block_state block, 
         block[1][k] = next.m;
         block[2][k] = next.v;
     }
-    keep_moment(run->what->moment, 0, block[1], random[1]);
-    keep_moment(run->what->moment, 1, block[2], random[2]);
+    keep_moment(run, 0, block[1], random[1]);
+    keep_moment(run, 1, block[2], random[2]);
 }
 
 /* Sampled blocks went through exactly `updates` scalar updates, and through nothing else. */
@@ -375,7 +473,7 @@ static int check_sample(const adam_run *run)
             memcpy(block[m], run->first[m] + first % BENCH_PERIOD, sizeof block[m]);
         }
         for (uint64_t u = 0; u < run->updates; u++) {
-            scalar_update(run, first, block, copies);
+            scalar_update(run, first, &run->norms[u], block, copies);
         }
         read_block(run, first, found);
         const bool right =
@@ -387,6 +485,35 @@ static int check_sample(const adam_run *run)
                               "after %llu updates",
                               run->name, first, (unsigned long long)run->updates);
         }
+    }
+    return 0;
+}
+
+/* The first update's norms are those of the first values, of which each period is the same. */
+static int check_norms(const adam_run *run)
+{
+    const double periods = (double)(run->count / BENCH_PERIOD);
+    double squares[2] = {0.0, 0.0};
+    for (size_t first = 0; first < BENCH_PERIOD; first += ZERO_CODE_BLOCK) {
+        float grad[ZERO_CODE_BLOCK];
+        read_grad(run, first, grad);
+        for (size_t k = 0; k < ZERO_CODE_BLOCK; k++) {
+            const size_t i = first + k;
+            const zi_element_state state = {
+                .p = run->first[0][i], .m = run->first[1][i], .v = run->first[2][i]};
+            const double direction = (double)zi_optimizer_direction(kind_of(run), state, grad[k],
+                                                                    run->decision.groups[0]);
+            squares[0] += (double)state.p * (double)state.p;
+            squares[1] += direction * direction;
+        }
+    }
+    const double norms[2] = {sqrt(squares[0] * periods), sqrt(squares[1] * periods)};
+    const zi_layer_norms *found = &run->norms[0];
+    if (fabs(found->param - norms[0]) > 1e-9 * norms[0] ||
+        fabs(found->direction - norms[1]) > 1e-9 * norms[1]) {
+        return bench_fail("adam, %s: norms %.17g and %.17g were measured, of the values they are "
+                          "%.17g and %.17g",
+                          run->name, found->param, found->direction, norms[0], norms[1]);
     }
     return 0;
 }
@@ -425,8 +552,7 @@ static void fill_moment(const adam_run *run, uint32_t moment)
     }
     static float values[BENCH_PERIOD];
     bench_fill(values, ZERO_DTYPE_F32, BENCH_PERIOD, 2 + moment, moment == 1);
-    zi_cpu_encode(base, scales, zi_optimizer_code(ZERO_OPTIMIZER_ADAMW, moment), values,
-                  BENCH_PERIOD);
+    zi_cpu_encode(base, scales, zi_optimizer_code(kind_of(run), moment), values, BENCH_PERIOD);
     repeat(base, BENCH_PERIOD, periods);
     repeat(scales, BENCH_PERIOD / ZERO_CODE_BLOCK * sizeof(uint16_t), periods);
 }
@@ -439,8 +565,9 @@ static void fill(const adam_run *run)
         memset(run->job.param, 0, run->count * zero_dtype_bytes(run->what->param));
     }
     fill_master(run);
-    fill_moment(run, 0);
-    fill_moment(run, 1);
+    for (uint32_t k = 0; k < zi_optimizer_moments(kind_of(run)); k++) {
+        fill_moment(run, k);
+    }
     for (size_t first = 0; first < BENCH_PERIOD; first += ZERO_CODE_BLOCK) {
         block_state block;
         read_block(run, first, block);
@@ -460,36 +587,40 @@ static void lay_out(adam_run *run, unsigned char *memory, size_t bytes)
     const size_t grad_width = zero_dtype_bytes(what->grad);
     const size_t moment_width = zero_dtype_bytes(what->moment);
     const size_t param_width = own ? 0 : zero_dtype_bytes(what->param);
-    const size_t block_scales = what->moment == ZERO_DTYPE_I8 ? 2 * sizeof(uint16_t) : 0;
+    const uint32_t moments = zi_optimizer_moments((uint32_t)what->kind->hyper.kind);
+    const size_t block_scales = what->moment == ZERO_DTYPE_I8 ? moments * sizeof(uint16_t) : 0;
     const size_t block =
-        (master_width + grad_width + 2 * moment_width + param_width) * ZERO_CODE_BLOCK +
+        (master_width + grad_width + moments * moment_width + param_width) * ZERO_CODE_BLOCK +
         block_scales;
     run->count = bytes / block * ZERO_CODE_BLOCK / (2 * BENCH_PERIOD) * (2 * BENCH_PERIOD);
     run->segment = (zi_segment){.count = run->count};
     unsigned char *const moment1 = memory + run->count * master_width;
     unsigned char *const moment2 = moment1 + run->count * moment_width;
-    unsigned char *const grad = moment2 + run->count * moment_width;
+    unsigned char *const grad = moment1 + moments * run->count * moment_width;
     unsigned char *const param = grad + run->count * grad_width;
     unsigned char *const scale1 = param + run->count * param_width;
     unsigned char *const scale2 = scale1 + run->count / ZERO_CODE_BLOCK * sizeof(uint16_t);
     run->grad = grad;
-    run->job = (zi_update_job){.optimizer = ZERO_OPTIMIZER_ADAMW,
-                               .segments = &run->segment,
-                               .segment_count = 1,
-                               .count = run->count,
-                               .grad = grad,
-                               .param = own ? memory : param,
-                               .state[ZI_STATE_MASTER] = own ? NULL : memory,
-                               .state[ZI_STATE_MOMENT1] = moment1,
-                               .state[ZI_STATE_MOMENT2] = moment2,
-                               .state[ZI_STATE_SCALE1] = block_scales != 0 ? scale1 : NULL,
-                               .state[ZI_STATE_SCALE2] = block_scales != 0 ? scale2 : NULL,
-                               .master_dtype = what->master,
-                               .grad_dtype = what->grad,
-                               .param_dtype = what->param,
-                               .moment_dtype = what->moment,
-                               .seed = SEED,
-                               .decision = &run->decision};
+    run->job =
+        (zi_update_job){.optimizer = (zero_optimizer)what->kind->hyper.kind,
+                        .segments = &run->segment,
+                        .segment_count = 1,
+                        .count = run->count,
+                        .grad = grad,
+                        .param = own ? memory : param,
+                        .state[ZI_STATE_MASTER] = own ? NULL : memory,
+                        .state[ZI_STATE_MOMENT1] = moment1,
+                        .state[ZI_STATE_MOMENT2] = moments > 1 ? moment2 : NULL,
+                        .state[ZI_STATE_SCALE1] = block_scales != 0 ? scale1 : NULL,
+                        .state[ZI_STATE_SCALE2] = block_scales != 0 && moments > 1 ? scale2 : NULL,
+                        .master_dtype = what->master,
+                        .grad_dtype = what->grad,
+                        .param_dtype = what->param,
+                        .moment_dtype = what->moment,
+                        .seed = SEED,
+                        .decision = &run->decision,
+                        .sums = &run->sums,
+                        .layers = 1};
     fill(run);
 }
 
@@ -502,25 +633,27 @@ static int report_speed(const adam_run *run, bench_report *report, const bench_s
                               .min = ours->min * scale,
                               .max = ours->max * scale,
                               .repetitions = ours->repetitions};
-    return bench_add(report, METRIC_SPEED, run->name, "ns", &speed, limit->median * scale);
+    return bench_add(report, run->what->kind->metric_speed, run->name, "ns", &speed,
+                     limit->median * scale);
 }
 
 /* Interleaves both sides over one mix of types, then checks and reports. */
 static int run_case(const bench_options *options, bench_report *report, adam_run *run,
                     unsigned char *memory, size_t bytes)
 {
-    /* A step like the tenth, with numbers of no meaning. */
-    const zero_adamw adamw = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f};
+    /* A step like the tenth. */
     double carried[ZI_CARRIED] = {0.35 / 0.9, 0.99 / 0.999};
     run->decision = (zi_step_decision){.update = 10, .grad_scale = 0.5f, .group_count = 1};
-    run->decision.groups[0].adamw = zi_adamw_decide(adamw, carried);
+    zi_optimizer_decide(run->what->kind->hyper, carried, &run->decision.groups[0]);
     lay_out(run, memory, bytes);
     choose_way(run);
     /* The limit goes first in a round, so that the copy it writes is not what is checked. */
-    const bench_side sides[2] = {{time_limit, run}, {time_adamw, run}};
+    const bench_side sides[2] = {{time_limit, run}, {time_update, run}};
     bench_stat stats[2];
+    const bool measured = zi_optimizer_is_layerwise(kind_of(run));
     return bench_interleave(sides, 2, options->repetitions, stats) || check_sample(run) ||
-           bench_add_times(report, METRIC, run->name, &stats[1], &stats[0]) ||
+           (measured && check_norms(run) != 0) ||
+           bench_add_times(report, run->what->kind->metric, run->name, &stats[1], &stats[0]) ||
            report_speed(run, report, &stats[1], &stats[0]);
 }
 

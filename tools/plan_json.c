@@ -132,6 +132,16 @@ static json_t *mesh_json(const zero_transformer *t, const zero_batch *b, uint64_
                      b->wire == ZERO_WIRE_ZEROPP ? "zero++" : "engine");
 }
 
+static json_t *refused_json(const plan_report *r)
+{
+    json_t *refused = json_array();
+    for (uint32_t i = 0; i < r->refused_count; i++) {
+        (void)json_array_append_new(
+            refused, json_pack("{s:s, s:s}", "name", r->refused[i].name, "why", r->refused[i].why));
+    }
+    return refused;
+}
+
 /* Names of what the model's file describes and is not planned. */
 static json_t *left_out_json(const zero_transformer *t)
 {
@@ -275,14 +285,14 @@ json_t *plan_json(const plan_report *r)
         }
     }
     return json_pack(
-        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:b, s:b, "
-        "s:b, s:s, s:i, s:o, s:s?, s:n, s:n, s:o, s:o, s:s?, s:s?}",
+        "{s:o, s:I, s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:I, s:i, s:b, "
+        "s:b, s:b, s:s, s:i, s:o, s:s?, s:n, s:n, s:o, s:o, s:s?, s:s?}",
         "model", json_string_nocheck(r->model), "parameters", (json_int_t)r->parameters,
         "parameters_used", (json_int_t)r->parameters_used, "dtype",
         zero_dtype_name(r->transformer.dtype), "layers", (json_int_t)r->transformer.layers, "width",
-        (json_int_t)r->transformer.width, "left_out", left_out_json(&r->transformer),
-        "cluster_name", json_string_nocheck(r->cluster_name), "ranks", (json_int_t)r->ranks,
-        "cluster", cluster_json(&r->cluster), "mesh",
+        (json_int_t)r->transformer.width, "left_out", left_out_json(&r->transformer), "refused",
+        refused_json(r), "cluster_name", json_string_nocheck(r->cluster_name), "ranks",
+        (json_int_t)r->ranks, "cluster", cluster_json(&r->cluster), "mesh",
         mesh_json(&r->transformer, &r->batch, r->world), "settings", settings_json(r), "samples",
         (json_int_t)r->batch.samples, "sequence", (json_int_t)r->batch.sequence, "micro_steps",
         (int)r->batch.micro_steps, "recompute", r->batch.recompute == 1, "recompute_selective",

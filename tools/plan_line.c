@@ -390,6 +390,14 @@ static int time_mix(plan_report *report, plan_mix *mix)
     return 0;
 }
 
+/* Notes what an engine has just refused. */
+static void refuse(plan_report *report, const char *name)
+{
+    plan_refusal *refusal = &report->refused[report->refused_count++];
+    refusal->name = name;
+    (void)snprintf(refusal->why, sizeof refusal->why, "%s", zero_last_error()->message);
+}
+
 /* No name: no engine takes these tiers with the line's options. */
 static int make_mix(plan_report *report, const mix_kind *kind, plan_mix *mix)
 {
@@ -399,10 +407,7 @@ static int make_mix(plan_report *report, const mix_kind *kind, plan_mix *mix)
     const zero_status status = zero_footprint_of(&report->transformer, &report->cluster,
                                                  &mix->options, &report->batch, &mix->footprint);
     if (status == ZERO_ERR_UNSUPPORTED) {
-        if (report->refused[0] == '\0') {
-            (void)snprintf(report->refused, sizeof report->refused, "%s",
-                           zero_last_error()->message);
-        }
+        refuse(report, kind->name);
         mix->name = NULL;
         return 0;
     }
@@ -442,7 +447,44 @@ static int make_mixes(plan_report *report)
             }
         }
     }
-    return report->mix_count != 0 ? 0 : bench_fail("%s", report->refused);
+    return report->mix_count != 0 ? 0 : bench_fail("%s", report->refused[0].why);
+}
+
+/* ---- what a search leaves out ---- */
+
+/* Each tier with the others that it needs least of. */
+static const mix_kind reaches[] = {
+    {"gradients host", ZERO_STAGE_3, false, HOST, HOST, DEVICE},
+    {"parameters host", ZERO_STAGE_3, false, HOST, DEVICE, HOST},
+    {"state disk", ZERO_STAGE_3, false, DISK, DEVICE, DEVICE},
+    {"gradients disk", ZERO_STAGE_3, false, DISK, DISK, DEVICE},
+    {"parameters disk", ZERO_STAGE_3, false, DISK, DEVICE, DISK},
+};
+
+static bool is_refused(const plan_report *report, const zero_transformer *transformer,
+                       const mix_kind *kind)
+{
+    const zero_engine_options options = options_of(kind, report);
+    zero_footprint footprint = zero_footprint_init();
+    return zero_footprint_of(transformer, &report->cluster, &options, &report->batch, &footprint) ==
+           ZERO_ERR_UNSUPPORTED;
+}
+
+/* Of the axes that a search varies. A pipeline of two stages stands for all meshes. */
+static void list_refused(plan_report *report)
+{
+    static const mix_kind near = {"", ZERO_STAGE_0, false, DEVICE, DEVICE, DEVICE};
+    zero_transformer halves = report->transformer;
+    halves.pipeline_parallel = 2;
+    for (size_t i = 0; i < sizeof reaches / sizeof reaches[0]; i++) {
+        if ((report->held & ZERO_SEARCH_TIERS) == 0 && has_mix(&reaches[i], report) &&
+            is_refused(report, &report->transformer, &reaches[i])) {
+            refuse(report, reaches[i].name);
+        }
+    }
+    if ((report->held & ZERO_SEARCH_PIPELINE) == 0 && is_refused(report, &halves, &near)) {
+        refuse(report, "tensor and pipeline parallelism");
+    }
 }
 
 /* ---- the line's model and cluster ---- */
@@ -555,8 +597,13 @@ int command_plan(int argc, char **argv)
         return plan_largest(&line);
     }
     if (plan_line_describe(&line, &report) != 0 || describe_search(&line, &report) != 0 ||
-        (!line.searches && make_mixes(&report) != 0) ||
-        (report.recommended == NULL && !line.searches_never && plan_search(&report) != 0)) {
+        (!line.searches && make_mixes(&report) != 0)) {
+        return 1;
+    }
+    if (line.searches) {
+        list_refused(&report);
+    }
+    if ((report.recommended == NULL && !line.searches_never && plan_search(&report) != 0)) {
         return 1;
     }
     const bool json_only = line.json_path != NULL && strcmp(line.json_path, "-") == 0;

@@ -32,6 +32,12 @@ typedef struct plan_mix {
     uint64_t largest; /* parameters of the deepest model of this width that fits; 0: none */
 } plan_mix;
 
+/* A row, tier or mesh that no engine takes with the options of the line: it is not planned. */
+typedef struct plan_refusal {
+    const char *name; /* a row of the table; of a search, tiers or a mesh */
+    char why[256];
+} plan_refusal;
+
 /* A change with which something fits, where nothing does. */
 typedef struct plan_remedy {
     char words[96];      /* "--nodes 4": of the line */
@@ -54,8 +60,9 @@ typedef struct plan_report {
     uint32_t world; /* of these, those that hold one part of the model: an engine's */
     plan_mix mixes[PLAN_MIXES];
     uint32_t mix_count;
-    const plan_mix *recommended;            /* the first that fits; NULL: none does */
-    char refused[256];                      /* why no engine takes the first row that is left out */
+    const plan_mix *recommended; /* the first that fits; NULL: none does */
+    plan_refusal refused[PLAN_MIXES];
+    uint32_t refused_count;
     char untimed[256];                      /* why there are no times; empty: there are */
     zero_run run;                           /* 0 tokens: none is asked for */
     uint32_t held;                          /* axes of a search that the line decides */

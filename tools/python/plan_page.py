@@ -33,7 +33,7 @@ def head_lines(report: Report) -> Lines:
            f"{report['cluster']['nodes']} nodes; {report['samples']} x {report['sequence']} tokens "
            f"of a rank at once, activations "
            f"{kept_text(report)}.")
-    yield from left_out_lines(report)
+    yield from map(escape, left_out_lines(report))
     yield from mesh_lines(report)
     yield "</p>"
 

@@ -2,7 +2,7 @@
 time of a step, and the first mix that fits."""
 
 from output import GIB, Lines, Report, plural, show
-from plan_search import run_lines, search_lines
+from plan_search import run_lines, search_lines, wrapped
 from plan_text import (find_recommended, kept_text, left_out_lines, mesh_lines, offloaded,
                        option_lines, trainer_text)
 
@@ -49,7 +49,8 @@ def head_lines(report: Report) -> Lines:
     if report["parameters_used"] != report["parameters"]:
         line += f", {count_text(report['parameters_used'])} used by a token"
     yield f"{line}, {report['dtype']}, {report['layers']} layers of width {report['width']}"
-    yield from left_out_lines(report)
+    for left_out in left_out_lines(report):
+        yield from wrapped(left_out, "")
     yield (f"{report['cluster_name']}: {ranks} rank{plural(ranks)}, {cluster['nodes']} "
            f"node{plural(cluster['nodes'])} of {cluster['ranks_per_node']}")
     yield from mesh_lines(report)

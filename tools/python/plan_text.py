@@ -20,9 +20,13 @@ def find_recommended(report: Report) -> Report | None:
 
 
 def left_out_lines(report: Report) -> Lines:
-    """A line for each part that the model's file describes and that is not planned."""
+    """A line for each part of the model's file that is not planned, and one for what engines
+    refuse."""
     for part in report["left_out"]:
         yield f"planned without {part}"
+    if report["refused"]:
+        names = "; ".join(refusal["name"] for refusal in report["refused"])
+        yield f"planned without {names}: {report['refused'][0]['why']}"
 
 
 def kept_text(report: Report) -> str:
