@@ -5,7 +5,7 @@
 
 #define LONG_MS 60000
 #define RANKS 4
-#define BUFFER_BYTES (1000 * sizeof(float) * RANKS + GUARD_BYTES)
+#define BUFFER_BYTES (CONF_LONGEST * sizeof(float) * RANKS + GUARD_BYTES)
 #define WINDOW_BYTES ((size_t)128 << 10)
 
 /* Which buffers of which ranks lie in the window: bit 0 send, bit 1 recv. */
