@@ -237,10 +237,13 @@ def elastic(program, run_elastic, mpirun, choose, folder):
     if whole.keys() != parts.keys():
         raise Failure(f"{len(whole)} steps without a death, {len(parts)} with one")
     # Other ranks add gradients in another order, and steps make more of that: two runs that nobody
-    # kills, of 4 and of 2 ranks, end up to 0.03 apart. At first they are nearly the same.
+    # kills, of 4 and of 2 ranks, end up to 0.03 apart. At first they are nearly the same, and one
+    # step makes up to a hundred times as much of it.
     off = [abs(float.fromhex(whole[step]) - float.fromhex(parts[step])) for step in whole]
     first = next((i for i, value in enumerate(off) if value > 0), len(off))
-    if first < SAVE_EVERY or max(off[first:first + 2], default=0) > 1e-4 or max(off) > 0.1:
+    grown = max(off[first + 1:first + 2], default=0)
+    if first < SAVE_EVERY or max(off[first:first + 1], default=0) > 1e-4 or grown > 1e-3 or max(
+            off) > 0.1:
         raise Failure(f"losses differ from row {first} on by {off[first:first + 3]}, {max(off)}")
     if recovered > cut + 10:
         raise Failure(f"the job trained again {recovered - cut:.1f} s after its restart")
