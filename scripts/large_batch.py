@@ -56,7 +56,7 @@ def train(options, way, rate, seed):
     steps = options.steps // times
     more = [*MODEL, *words, "--lr", f"{rate:g}", "--batch", str(BATCH * times), "--micro-steps",
             str(times), "--warmup", str(steps // 10)]
-    return state_quality.train([options.train], options.data, seed, steps, more)
+    return state_quality.train(lambda _: [options.train], options.data, seed, steps, more)
 
 
 def make(options, runs, wanted):

@@ -50,24 +50,38 @@ SETS = {
               "between ranks | bytes of a parameter, of a gradient between hosts", "of bf16"),
 }
 COLOURS = ("#444444", "#1f77b4", "#2ca02c", "#d62728", "#9467bd", "#ff7f0e", "#17becf")
-# A process of mpirun: under the name of its host.
-AS_HOST = 'hostname "zero-host-$((OMPI_COMM_WORLD_RANK / $0))" && exec "$@"'
+# mpirun's daemon of another host, which is this one under another name.
+AGENT = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1
+shift
+exec unshare -u sh -c "hostname $host; $*"
+"""
+LOCAL = ("--mca oob_tcp_if_include lo --mca btl_tcp_if_include lo --mca btl tcp,self,vader "
+         "--mca pml ob1").split()
 
 
-def launch(program, ranks, hosts):
-    """The words that start a run."""
+def launch(program, ranks, hosts, folder):
+    """The words that start a run. folder: for what they need."""
     if not hosts:
         return [program, *(["--ranks", str(ranks)] if ranks else [])]
-    return ["mpirun", "--oversubscribe", "-np", str(ranks), "unshare", "-u", "sh", "-c", AS_HOST,
-            str(ranks // hosts), program]
+    agent = os.path.join(folder, "agent")
+    with open(agent, "w", encoding="utf-8") as file:
+        file.write(AGENT)
+    os.chmod(agent, 0o755)
+    each = ranks // hosts
+    slots = ",".join(f"zero-host-{host}:{each}" for host in range(hosts))
+    return ["unshare", "-u", "sh", "-c", 'hostname zero-host-0; exec "$@"', "sh", "mpirun",
+            "--oversubscribe", "--host", slots, "-np", str(ranks), "--map-by", f"ppr:{each}:node",
+            "--mca", "plm_rsh_agent", agent, *LOCAL, program]
 
 
 def train(start, data, seed, steps, more):
-    """Validation losses of a run by step. start: words that begin it."""
+    """Validation losses of a run by step. start: words that begin it, given a folder."""
     env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "run.json")
-        words = [*start, "--data", data, "--dtype", "bf16", "--steps", str(steps), "--seed",
+        words = [*start(folder), "--data", data, "--dtype", "bf16", "--steps", str(steps), "--seed",
                  str(seed), "--val-every", str(max(1, steps // 10)), "--val-batches", "32",
                  "--log-every", str(steps), "--json", report, *more]
         done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
@@ -188,7 +202,11 @@ def main():
         sys.exit(f"--hosts {options.hosts} is no divisor of --ranks {options.ranks}")
     formats, page, picture, heads, of = SETS[options.set]
     chosen = [formats[int(i)] for i in options.formats.split(",") if i] or list(formats)
-    start = launch(os.path.abspath(options.train), options.ranks, options.hosts)
+    program = os.path.abspath(options.train)
+
+    def start(folder):
+        return launch(program, options.ranks, options.hosts, folder)
+
     of_ranks = ["--ranks", str(options.ranks), "--hosts", str(options.hosts)]
     more = ["--steps", str(options.steps), *(of_ranks if options.ranks else []), *words[cut + 1:]]
     runs = read_runs(options.json, more)
