@@ -229,7 +229,9 @@ typedef struct zero_tuning {
                                    bytes an element, or INT4_BLOCK, 0.52, rounded stochastically.
                                    The ranks of a host add up before, in wire_dtype; where they
                                    cannot, as in a group with one rank of each host, each rank
-                                   sends in this type. On one host it changes nothing. Not with
+                                   sends in this type. On one host it changes nothing. An
+                                   all-reduce, as of stage 0, brings complete sums back in
+                                   accum_dtype. Not with
                                    ZERO_REDUCTION_EXACT or NATIVE. Default: as wire_dtype says */
 
     int32_t encoded_views; /**< 1, experimental: while a unit is acquired its parameters are codes
